@@ -39,7 +39,7 @@ demo: .venv/.ready  ## the kata under a load that changes, on a live page whose 
 docs: .venv/.ready  ## the documentation site, in build/docs/site; a broken link fails
 	$(BIN)/python -m docs.site $(ARGS)
 
-# One process a core; a file's tests stay together, for they share servers.
+# A process a core and one more; a file's tests stay together, for they share servers.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 
 test: .venv/.ready  ## unit, contract, pages, and a short run of each real server
@@ -53,10 +53,10 @@ test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY i
 	$(BIN)/python -m tests.contract.rxpy "$(RXPY)" $(ARGS)
 
 test-kafka: .venv/.ready  ## of these, the tests on real brokers of Kafka; needs Java 17 and Maven
-	$(PYTEST) tests/system/test_kafka.py tests/system/test_kafka_faults.py $(ARGS)
+	$(PYTEST) tests/system/test_kafka.py tests/system/test_kafka_command.py tests/system/test_kafka_faults.py $(ARGS)
 
 soak: .venv/.ready  ## 10,000 random pipelines, as many graphs of streams, then 50 runs of each of those; takes hours
-	$(BIN)/python -m pytest tests/contract/test_random_walk.py tests/contract/test_random_streams.py --walks 10000 -rP $(ARGS)
+	$(BIN)/python -m pytest tests/contract/test_random_walk.py tests/contract/test_random_streams.py tests/contract/test_bounds.py --walks 10000 -rP $(ARGS)
 	$(PYTEST) tests/system --runs 50 $(ARGS)
 
 check: .venv/.ready  ## format, lint, types

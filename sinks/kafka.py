@@ -26,6 +26,7 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.kafka.client import (
+    PARTITIONER,
     Servers,
     client_settings,
     needs_client,
@@ -71,8 +72,7 @@ def write_kafka(
         "write_kafka",
     )
     client.setdefault("queue.buffering.max.messages", max(100_000, 2 * window))
-    # The partition of a key is the same as that of Java's clients.
-    client.setdefault("partitioner", "murmur2_random")
+    client.setdefault("partitioner", PARTITIONER)
     return _Kafka(
         WritingSettings(
             topic,

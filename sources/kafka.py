@@ -38,6 +38,7 @@ from typing import Any, Literal, TypeVar, overload
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import Route, routed_by
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.body import json_object
 from penstock.streams.io.line_source import decoding
 from penstock.streams.kafka.client import (
     Servers,
@@ -48,7 +49,7 @@ from penstock.streams.kafka.client import (
 )
 from penstock.streams.kafka.membership import GroupSettings
 from penstock.streams.kafka.reading import Reading, ReadingSettings
-from penstock.streams.kafka.record import KafkaRecord, json_object
+from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run

@@ -59,11 +59,13 @@ def as_svg(
     sinks: list[StageInfo],
     label: str,
     sent: Mapping[int, str] | None = None,
+    note: str = "",
 ) -> str:
     """An SVG document, readable on light and dark backgrounds; `column` begins with the source.
 
     Without sinks it is the picture of a stream. `label` is for screen readers. `sent` is what to
     write at the arrow below a stage, by its number: of the last one, at the arrow to each sink.
+    `note` is a line below the total.
     """
     sent = sent or {}
     stages = column + sinks
@@ -71,7 +73,8 @@ def as_svg(
     total = total_text(stages)
     notes = max((_text_width(line, _SMALL) for s in column for line in _lines(s)), default=0)
     # Distances from the middle of the column, with the notes on its right.
-    left_half = max(row, _WIDTH, _text_width(total, _SMALL + 1)) / 2 + _MARGIN
+    below = max(_text_width(line, _SMALL + 1) for line in (total, note))
+    left_half = max(row, _WIDTH, below) / 2 + _MARGIN
     right_half = max(left_half, _WIDTH / 2 + 16 + notes + _MARGIN if notes else 0)
     middle, width = left_half, left_half + right_half
     parts: list[str] = []
@@ -100,6 +103,9 @@ def as_svg(
     has_parts = any(stage.feeders or stage.inputs for stage in column)
     style = _STYLE + (_PARTS if has_parts else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
+    if note:
+        height += _ROW
+        parts.append(_text("total", middle, height - _MARGIN, note, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n'

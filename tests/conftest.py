@@ -38,6 +38,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="the first seed (drawn and printed unless given)")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    # One more than there are cores: some tests wait for a server or a process.
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         # A worker of pytest-xdist takes the seed of the process that started it: all must
@@ -45,6 +51,12 @@ def pytest_configure(config: pytest.Config) -> None:
         given: dict[str, int] = getattr(config, "workerinput", {})
         drawn = 0 if os.environ.get("CI") else random.randrange(1_000_000)
         config.option.seed = given.get("seed", drawn)
+
+
+def pytest_collection_finish() -> None:
+    # What the tests import stays until their end: no collection of garbage need look through it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.work_pulling.wire import Wire
 
-__all__ = ["call"]
+__all__ = ["call", "line_of"]
 
 # Seconds for jobs that are out when a signal comes.
 _DEADLINE = 20.0
@@ -98,7 +98,7 @@ def _pipeline(layouts: list[Layout], name: str | None) -> Layout:
 
 async def _list(letters: AsyncIterator[Letter]) -> int:
     async for letter in letters:
-        status = put(_line(letter.as_dict()))
+        status = put(line_of(letter.as_dict()))
         if status:
             return status
     return 0
@@ -160,5 +160,6 @@ async def _offer_again(
     return report.exit_status or min(1, omitted)
 
 
-def _line(fields: dict[str, Any]) -> str:
+def line_of(fields: dict[str, Any]) -> str:
+    """A letter as a line of JSON."""
     return dumps(fields, option=OPT_APPEND_NEWLINE).decode()

@@ -26,6 +26,13 @@ _MODULES = {
     "turning-point": "turning_point.command",
 }
 
+# The same where `--on` is an address of Kafka.
+_ON_KAFKA = {
+    "dead-letters": "kafka.dead_letters",
+    "publish": "kafka.publish",
+    "status": "kafka.status",
+}
+
 
 def run_command(words: list[str], *, alone: bool = False) -> int:
     """Run the command with these words; returns the exit status.
@@ -52,11 +59,13 @@ _GARBAGE = 20_000
 
 
 def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bool) -> int:
-    from penstock.streams.errors import BuildError, MissingExtra
+    from penstock.streams.errors import BuildError, MissingExtra, PenstockError
 
     options.alone = alone
     module = _MODULES.get(options.command, options.command.replace("-", "_"))
     try:
+        if getattr(options, "on", None) is not None:
+            module = _for_servers(options, module)
         call = import_module(f"penstock.command.{module}").call
         if alone:
             gc.freeze()
@@ -67,7 +76,21 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
         status: int = call(options, for_the_file)
     except (BuildError, MissingExtra) as error:
         return _usage_error(str(error))
+    except PenstockError as error:
+        mention(str(error))
+        return 1
     return status
+
+
+def _for_servers(options: argparse.Namespace, module: str) -> str:
+    from penstock.streams.errors import BuildError
+    from penstock.streams.kafka.cluster.layout import is_kafka
+
+    if is_kafka(options.on):
+        return _ON_KAFKA.get(options.command, module)
+    if options.kafka_config is not None:
+        raise BuildError("--kafka-config goes with --on kafka://")
+    return module
 
 
 def _usage_error(message: str) -> int:

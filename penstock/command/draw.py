@@ -39,7 +39,14 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     pipeline = load(options.file, for_the_file, whole=options.traceback)
     if options.limit is not None:
         check_limit(pipeline)
-    return draw(pipeline, options.format, options.output, options.limit, options.workers)
+    return draw(
+        pipeline,
+        options.format,
+        options.output,
+        options.limit,
+        options.workers,
+        recorded=options.recorded,
+    )
 
 
 def draw(
@@ -48,19 +55,27 @@ def draw(
     output: str | None,
     limit: tuple[int, int] | None = None,
     workers: int | Literal["auto"] | None = None,
+    *,
+    recorded: bool = False,
 ) -> int:
     """Write the picture to `output`, or print it; returns the exit status.
 
-    `limit` and `workers` are those of the running that it is about. Raises CannotOpen where the
-    picture cannot be written, and BuildError where workers would have nothing to do.
+    `limit` and `workers` are those of the running that it is about, and `recorded` whether it has a
+    live page or a report page. Raises CannotOpen where the picture cannot be written, and
+    BuildError where workers would have nothing to do.
     """
     stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
     if workers is not None:
         stages = _placed(pipeline, stages, cores() if workers == "auto" else workers)
+    note = ""
+    if recorded:
+        from penstock.streams.telemetry.recorder import kept_text
+
+        note = kept_text(stages, sinks)
     if form == "svg":
-        picture = as_svg(stages[:-sinks], stages[-sinks:], repr(pipeline))
+        picture = as_svg(stages[:-sinks], stages[-sinks:], repr(pipeline), note=note)
     else:
-        picture = (as_mermaid if form == "mermaid" else as_text)(stages, sinks)
+        picture = (as_mermaid if form == "mermaid" else as_text)(stages, sinks, note)
     if output is None:
         return put(picture)
     write(picture, output)
@@ -87,8 +102,8 @@ def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[S
     ]
 
 
-def as_text(stages: list[StageInfo], sinks: int) -> str:
-    """A line per stage, the `sinks` last, in columns, and the sum of what may be held."""
+def as_text(stages: list[StageInfo], sinks: int, note: str = "") -> str:
+    """A line per stage, the `sinks` last, in columns; the sum of what may be held; the `note`."""
     rows = [("", "stage", "", "holds", "")]
     for stage in stages:
         rows.append((str(stage.number), stage.name, stage.detail, bound_text(stage), stage.note))
@@ -99,10 +114,10 @@ def as_text(stages: list[StageInfo], sinks: int) -> str:
         f"{bound:>{widths[3]}}  {note}".rstrip()
         for number, name, detail, bound, note in rows
     ]
-    return "\n".join([*lines, "", total_text(stages), ""])
+    return "\n".join([*lines, "", *filter(None, (total_text(stages), note)), ""])
 
 
-def as_mermaid(stages: list[StageInfo], sinks: int) -> str:
+def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
     """A Mermaid flowchart; the `sinks` side by side below the stage they read from."""
     lines = ["flowchart TD"]
     for stage in stages:
@@ -118,9 +133,10 @@ def as_mermaid(stages: list[StageInfo], sinks: int) -> str:
     first_sink = len(stages) - sinks
     for at, stage in enumerate(stages[1:], 1):
         above = stages[min(at, first_sink) - 1]
-        note = f"|{_escaped(above.note)}|" if above.note else ""
-        lines.append(f"    s{above.number} -->{note} s{stage.number}")
-    lines.append(f'    total["{_escaped(total_text(stages))}"]')
+        said = f"|{_escaped(above.note)}|" if above.note else ""
+        lines.append(f"    s{above.number} -->{said} s{stage.number}")
+    totals = "<br>".join(_escaped(line) for line in (total_text(stages), note) if line)
+    lines.append(f'    total["{totals}"]')
     lines.append("    style total fill:none,stroke:none")
     return "\n".join([*lines, ""])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.nats.cluster.publisher import Publisher
 
-__all__ = ["call", "publish", "publishing"]
+__all__ = ["call", "options_of", "publish", "publishing"]
 
 # Events under way at once; one of each key, or the servers could reorder them.
 _AT_ONCE = 256
@@ -32,14 +32,18 @@ _IDLE = 60.0
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run the sub-command; returns the exit status."""
-    said = Options(
+    return publish(options.file, options_of(options, for_the_file), Cluster.of(options))
+
+
+def options_of(options: argparse.Namespace, for_the_file: list[str]) -> Options:
+    """The options of the command line besides those about servers."""
+    return Options(
         options.input,
         drain_deadline=options.drain_deadline,
         report=options.report,
         traceback=options.traceback,
         arguments=tuple(for_the_file),
     )
-    return publish(options.file, said, Cluster.of(options))
 
 
 def publish(where: str, options: Options, cluster: Cluster) -> int:

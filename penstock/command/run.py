@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Options",
     "Page",
+    "ReportPage",
     "call",
     "end_of",
     "execute",
     "nothing_beside",
+    "recorded",
     "redirect",
     "run",
     "served",
@@ -51,7 +53,7 @@ _WRITER = (("write_jsonl",), "standard output")
 # Options that require one of others.
 _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
-    **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
+    **dict.fromkeys(("replicas", "batch", "lease", "worker", "kafka_config"), ("on",)),
     "data": ("workers",),
     **dict.fromkeys(("host", "allow_control"), ("serve",)),
     "show_values": ("serve", "report_page", "trace"),
@@ -142,15 +144,6 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.log_level,
     )
     _check_company(options)
-    if options.report_page is not None and (options.data is not None or options.on is not None):
-        raise BuildError(
-            "--report-page is about a pipeline of one machine without a server; leave it out with "
-            "--data or --on"
-        )
-    if options.trace is not None and (options.data is not None or options.on is not None):
-        raise BuildError(
-            "--trace is for a pipeline in one process: leave it out with --data or --on"
-        )
     if options.data is not None:
         from penstock.command.workers import run_workers
 
@@ -162,7 +155,12 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
                 "run on these servers: give one of them"
             )
         from penstock.command.run_on import Cluster, work
+        from penstock.streams.kafka.cluster.layout import is_kafka
 
+        if is_kafka(options.on):
+            from penstock.command.kafka.run import work_on_topic
+
+            return work_on_topic(options, said)
         return work(options.file, said, Cluster.of(options))
     return run(options.file, said, alone=options.alone)
 
@@ -223,7 +221,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         running = pipeline.start(
             drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
         )
-        await _recorded(running, options)
+        await recorded(running, options)
         page = options.page
         async with nullcontext() if page is None else await served(running, page):
             started.append(running)
@@ -257,15 +255,19 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
     return code
 
 
-async def _recorded(running: Running, options: Options) -> None:
-    """Have a running that has just been started write its page and its traces, if it has any."""
+async def recorded(running: Running, options: Options, *, again: bool = False) -> None:
+    """Have a running that has just been started write its page and its traces, if it has any.
+
+    `again`: it is not the first one of this process.
+    """
     page = options.report_page
     try:
         if page is not None:
             running.report_page(page.path, title=page.title, show_values=page.show_values)
         if options.trace is not None:
             running.trace(sample=options.trace, show_values=options.show_values)
-            _look_for_sdk()
+            if not again:
+                _look_for_sdk()
     except BaseException:
         running.cancel()
         await end_of(running)

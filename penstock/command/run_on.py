@@ -5,13 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.command.load import load
 from penstock.command.logs import set_up
 from penstock.command.output import counted, mention, say
-from penstock.command.run import Options, Page, redirect, served, tell, warnings_to_standard_error
+from penstock.command.run import (
+    Options,
+    recorded,
+    redirect,
+    served,
+    tell,
+    warnings_to_standard_error,
+)
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.pipeline import Pipeline, new_event_loop
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.nats.cluster.worker import Worker
-    from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["PATIENCE", "Cluster", "name_of", "urls_of", "work"]
 
@@ -72,8 +79,8 @@ def urls_of(text: str) -> tuple[str, ...]:
         return addresses_of(text)
     except BuildError:
         raise BuildError(
-            f"--on {shown(text.split(','))}: penstock runs on NATS and needs an address of it; "
-            "give nats://host:port"
+            f"--on {shown(text.split(','))}: penstock runs on NATS or Kafka, and needs an address "
+            "of it; give nats://host:port, or kafka://host:port/topic"
         ) from None
 
 
@@ -130,7 +137,7 @@ async def _work(
             drain_deadline=options.drain_deadline,
             limit=options.limit,
             warn=mention,
-            beside=None if options.page is None else _Pages(options.page, client).of,
+            beside=_Beside(options, client).of,
         )
         if options.report == "text":
             mention(
@@ -150,19 +157,23 @@ async def _work(
         await client.close()
 
 
-class _Pages:
-    """The live pages of the runs of one worker, all on the same address."""
+class _Beside:
+    """What is recorded of the runs of one worker, and their live page, always on one address."""
 
-    def __init__(self, page: Page, client: Client) -> None:
-        self._page = page
+    def __init__(self, options: Options, client: Client) -> None:
+        self._options = options
         self._client = client
+        self._page = options.page
         self._again = False
 
-    async def of(self, worker: Worker, running: Running) -> Serving:
-        """The page of a run that has just been started."""
+    async def of(self, worker: Worker, running: Running) -> AbstractAsyncContextManager[object]:
+        """What is beside a run that has just been started."""
+        again, self._again = self._again, True
+        await recorded(running, self._options, again=again)
+        if self._page is None:
+            return nullcontext()
         fleet = partial(_fleet, self._client, worker)
-        serving = await served(running, self._page, fleet, again=self._again)
-        self._again = True
+        serving = await served(running, self._page, fleet, again=again)
         self._page = self._page._replace(port=serving.port, token=serving.token)
         return serving
 

@@ -16,8 +16,16 @@ from penstock.command.load import load
 from penstock.command.logs import set_up
 from penstock.command.output import counted, mention
 from penstock.command.publish import publishing
-from penstock.command.run import Options, Page, end_of, redirect, warnings_to_standard_error
+from penstock.command.run import (
+    Options,
+    Page,
+    ReportPage,
+    end_of,
+    redirect,
+    warnings_to_standard_error,
+)
 from penstock.command.run_on import Cluster, name_of
+from penstock.command.workers_page import Whole, page, path_of
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.connection import connect
@@ -28,6 +36,7 @@ from penstock.streams.pipeline import Pipeline, cores, new_event_loop
 from penstock.streams.runtime.lifeline import Lifeline, bound, ending_of
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
+from penstock.streams.telemetry.report.writing import check_path, write_page
 
 __all__ = ["run_workers"]
 
@@ -60,6 +69,8 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
     set_up(said.log_format, said.log_level)
     warnings_to_standard_error()
     redirect(pipeline, said)
+    if said.report_page is not None:
+        check_path(said.report_page.path, pipeline.describe())
     server_binary()
     with (
         Lifeline() as lifeline,
@@ -113,9 +124,37 @@ async def _run(
             f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
             f"(duplicate), {counted(view.letters, 'dead letter')}, {view.unfinished:,} unfinished"
         )
-        return ending.status(report, view)
+        status = ending.status(report, view)
+        if said.report_page is not None:
+            _write_page(
+                said.report_page,
+                Whole(
+                    said.report_page.title,
+                    seconds,
+                    status,
+                    publisher.published,
+                    publisher.duplicates,
+                    view.letters,
+                    view.unfinished,
+                    [_how_it_ended(worker) for worker in workers],
+                ),
+            )
+        return status
     finally:
         await client.close()
+
+
+def _how_it_ended(worker: asyncio.subprocess.Process) -> str:
+    """How a worker ended, if it could not write its page; else an empty text."""
+    status = worker.returncode or 0
+    return f"none: it ended by {ending_of(status)}" if status < 0 else ""
+
+
+def _write_page(options: ReportPage, whole: Whole) -> None:
+    try:
+        write_page(page(whole, options.path), options.path)
+    except OSError as error:
+        mention(f"the report page was not written: {error.strerror}", "warning")
 
 
 class _Ending:
@@ -196,6 +235,7 @@ async def _workers(
         words += ["--limit", f"{said.limit[0]}:{said.limit[1]}"]
     if options.attempts is not None:
         words += ["--attempts", str(options.attempts)]
+    words += _about_the_log(said)
     if said.traceback:
         words.append("--traceback")
     if said.output is not None:
@@ -204,8 +244,12 @@ async def _workers(
     forwarding: list[asyncio.Task[None]] = []
     try:
         for number in range(1, options.workers + 1):
-            # The page of one shows them all.
+            # The live page of one shows them all.
             more = _about_the_page(said.page) if number == 1 else []
+            if said.report_page is not None:
+                more += ["--report-page", path_of(said.report_page.path, number)]
+            if said.show_values and (more or said.trace is not None):
+                more.append("--show-values")
             worker = await asyncio.create_subprocess_exec(
                 *bound([*words, *more, "--worker", f"worker-{number}", "--", *said.arguments]),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -234,8 +278,14 @@ def _about_the_page(page: Page | None) -> list[str]:
     return [
         *words,
         *(["--allow-control"] if page.allow_control else []),
-        *(["--show-values"] if page.show_values else []),
     ]
+
+
+def _about_the_log(said: Options) -> list[str]:
+    """The options of the log and of traces, as words of the command line."""
+    words = [] if said.log_format is None else ["--log-format", said.log_format]
+    words += [] if said.log_level is None else ["--log-level", said.log_level]
+    return words + ([] if said.trace is None else ["--trace", f"{said.trace:g}"])
 
 
 async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:

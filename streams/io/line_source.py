@@ -131,6 +131,8 @@ def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
     def decoded(line: bytes) -> Any:
         try:
             return function(line)
+        except NotAValue:
+            raise
         except Exception as error:
             # The first line: what follows in a validator's error is for logs of many lines.
             reason = str(error).strip().partition("\n")[0] or type(error).__name__

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 __all__ = [
+    "PARTITIONER",
     "Servers",
     "client_settings",
     "error_of",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 Servers = str | Sequence[str]
+
+PARTITIONER = "murmur2_random"
+"""With this one the partition of a key is the same as that of Java's clients."""
 
 # Settings that are arguments, or on which the promises depend.
 _OWN = frozenset(

@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 from penstock.streams import clock
 from penstock.streams.errors import BadLine
 from penstock.streams.failures.policy import Route
+from penstock.streams.io.body import text_of
 from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
 from penstock.streams.kafka.partition import Partition, Token
-from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, text_of, value_of
+from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber

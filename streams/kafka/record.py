@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from orjson import JSONDecodeError, loads
-
-from penstock.streams.errors import BadLine, describe
-from penstock.streams.io.line_source import NotAValue
+from penstock.streams.io import body
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["TOMBSTONE", "KafkaRecord", "Place", "headers_of", "json_object", "text_of", "value_of"]
+__all__ = ["TOMBSTONE", "KafkaRecord", "Place", "headers_of", "value_of"]
 
 T = TypeVar("T")
 
@@ -51,26 +48,10 @@ class Place:
         return f"record {self.offset} of {self.topic}, partition {self.partition}"
 
 
-def json_object(data: bytes) -> dict[str, Any]:
-    """The object that is the whole of `data`. Raises NotAValue, which says what is wrong."""
-    try:
-        value: Any = loads(data)
-    except JSONDecodeError as error:
-        raise NotAValue(f"is not valid JSON ({error})") from None
-    if value.__class__ is not dict:
-        raise NotAValue("is JSON, but not an object")
-    return value
-
-
 def value_of(message: Message, decode: Callable[[bytes], T], place: object) -> T | None:
     """The decoded value; None for a tombstone. Raises BadLine, which names the record."""
     data = message.value()
-    if data is None:
-        return None
-    try:
-        return decode(data)
-    except NotAValue as error:
-        raise BadLine(f"{place} {error}: {describe(text_of(data))}") from error.__cause__
+    return None if data is None else body.value_of(data, decode, place)
 
 
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
@@ -80,8 +61,3 @@ def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(
         (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
     )
-
-
-def text_of(data: bytes | None) -> str:
-    """The value as text, with undecodable bytes escaped."""
-    return (data or b"").decode("utf-8", "backslashreplace")

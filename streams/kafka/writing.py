@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orjson import OPT_NON_STR_KEYS
 
-from penstock.streams.errors import (
-    PayloadTooLarge,
-    PenstockError,
-    PublishFailed,
-    RightsMissing,
-    StreamMissing,
-)
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.errors import PayloadTooLarge, PenstockError, PublishFailed
+from penstock.streams.failures.policy import OnError
+from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
-from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Closed
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -60,29 +55,25 @@ class WritingSettings(NamedTuple):
     producer: Callable[[dict[str, Any]], Producer]
 
 
-class Writing(SinkStage[Any]):
+class Writing(ConfirmedSink):
     """One run of `penstock.write_kafka`.
 
-    While events are `_open`, a thread waits for the answers of the brokers; the client writes them
-    in batches by itself.
+    While events are under way, a thread waits for the answers of the brokers; the client writes
+    them in batches by itself.
     """
 
     def __init__(self, run: Run, closed: Closed, settings: WritingSettings) -> None:
-        super().__init__(closed)
-        self.asks_first = settings.window
+        stride = max(1, settings.window // 4)
+        super().__init__(run, closed, settings.window, stride, settings.on_error)
         self._run = run
         self._settings = settings
-        self._key = None if settings.key is None else key_function(settings.key)
-        self._faults = ErrorPolicy(settings.on_error, run, self)
+        self._encode = Encoding(run, settings)
         self._producer = settings.producer(dict(settings.client))
         self._threads = ThreadPoolExecutor(1, "penstock write_kafka")
-        self._open: dict[Event[Any], None] = {}
         # Answers that the thread has got, and whether one waits for more.
         self._answers: deque[tuple[Event[Any], KafkaError | None]] = deque()
         self._waits = False
-        self._stored = self._spare = 0
-        self._stride = max(1, settings.window // 4)
-        self._ending: tuple[BaseException | None] | None = None
+        self._stored = 0
         run.on_close(self._close_client)
         run.spawn(self._connect(), "write_kafka")
 
@@ -100,40 +91,22 @@ class Writing(SinkStage[Any]):
             if found is not None and found.error is not None:
                 raise KafkaException(found.error)
         except KafkaException as error:
-            self._give_back()
-            self.break_off(self._fault(error.args[0]))
+            self.give_up(writing_error(error.args[0], self._settings))
 
     # Events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for place, event in enumerate(events):
-            if self._closed is None:
-                give_back_all(events[place:])
-                return
-            self._write(event)
-        if self._open and not self._waits:
+        super().on_events(events)
+        if self.under_way and not self._waits:
             self._waits = True
             self._run.spawn(self._wait(), "write_kafka")
 
-    def _write(self, event: Event[Any]) -> None:
-        settings = self._settings
-        value: Any = event.value
-        key: Any = None
-        headers: list[tuple[str, bytes | None]] = []
-        try:
-            topic = settings.topic if isinstance(settings.topic, str) else settings.topic(value)
-            if self._key is not None:
-                key = self._key(value)
-            if isinstance(value, KafkaRecord):
-                own, headers, value = _parts(event.value)
-                key = own if self._key is None else key
-            body = value if value is None or isinstance(value, bytes) else _encoded(value)
-            self._open[event] = None
-            self._producer.produce(
-                topic, body, _key_bytes(key), headers=headers, on_delivery=self._answer(event)
-            )
-        except Exception as error:
-            self._failed(event, self._ours(error))
+    def send(self, event: Event[Any], /) -> None:
+        topic, body, key, headers = self._encode(event)
+        self._producer.produce(topic, body, key, headers=headers, on_delivery=self._answer(event))
+
+    def as_ours(self, error: Exception) -> Exception:
+        return as_ours(error, self._settings)
 
     def _answer(self, event: Event[Any]) -> Callable[[KafkaError | None, Any], None]:
         answers = self._answers
@@ -144,7 +117,7 @@ class Writing(SinkStage[Any]):
         """Handle answers as they come, as long as there are any to wait for."""
         loop = asyncio.get_running_loop()
         try:
-            while self._open:
+            while self.under_way:
                 await loop.run_in_executor(self._threads, self._producer.poll, _POLL)
                 self._settle()
         finally:
@@ -154,88 +127,13 @@ class Writing(SinkStage[Any]):
         answers = self._answers
         while answers:
             event, fault = answers.popleft()
-            if event not in self._open:
-                continue
             if fault is not None:
-                self._failed(event, self._fault(fault))
-                continue
-            del self._open[event]
-            self._stored += 1
-            event.finish()
-            self._ask()
-
-    def _ours(self, error: Exception) -> Exception:
-        """The error of the client as ours; others as they are."""
-        from confluent_kafka import KafkaException
-
-        if isinstance(error, BufferError):
-            return PublishFailed(
-                "write_kafka: the records under way are larger than the client's buffer; lower "
-                "window=, or raise queue.buffering.max.kbytes in config="
-            )
-        return self._fault(error.args[0]) if isinstance(error, KafkaException) else error
-
-    def _fault(self, fault: KafkaError) -> PenstockError:
-        from confluent_kafka import KafkaError as Code
-
-        code = fault.code()
-        if code == Code.MSG_SIZE_TOO_LARGE:
-            return PayloadTooLarge(
-                f"write_kafka: the record is larger than the brokers or the client accept "
-                f"({fault.str()}); raise message.max.bytes on both, or write less"
-            )
-        if code in (Code._MSG_TIMED_OUT, Code._TIMED_OUT_QUEUE, Code.REQUEST_TIMED_OUT):
-            return PublishFailed(
-                f"write_kafka: the brokers have not confirmed the record within "
-                f"{self._settings.patience:g} s ({fault.str()}); it may be stored"
-            )
-        topic = self._settings.topic
-        what = f"write_kafka({topic if isinstance(topic, str) else 'by the value'!r})"
-        return error_of(fault, what, self._settings.servers)
-
-    def _failed(self, event: Event[Any], error: Exception) -> None:
-        self._open.pop(event, None)
-        if isinstance(error, StreamMissing | RightsMissing):
-            # No other event would fare better.
-            event.fail(error)
-        elif self._faults.survives(event, error):
-            self._ask()
-            return
-        self._give_back()
-        self.break_off(error)
-
-    def _ask(self) -> None:
-        if self._closed is None:
-            return
-        if self._ending is not None:
-            self._close_if_over()
-            return
-        self._spare += 1
-        if self._spare >= self._stride:
-            spare, self._spare = self._spare, 0
-            self.upstream.request(spare)
+                self.failed(event, writing_error(fault, self._settings))
+            else:
+                self._stored += 1
+                self.stored(event)
 
     # The end.
-
-    def on_completed(self) -> None:
-        self._ending = (None,)
-        self._close_if_over()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
-        self._close_if_over()
-
-    def _close_if_over(self) -> None:
-        if self._ending is not None and not self._open:
-            self.close(*self._ending)
-
-    def _give_back(self) -> None:
-        give_back_all(self._open)
-        self._open.clear()
-
-    def cancel(self) -> None:
-        self._give_back()
-        self.close()
 
     async def _close_client(self) -> None:
         loop = asyncio.get_running_loop()
@@ -246,7 +144,71 @@ class Writing(SinkStage[Any]):
 
     def statistics(self) -> dict[str, Any]:
         """Records `stored`, and those `in_flight` to the brokers."""
-        return {"stored": self._stored, "in_flight": len(self._open)}
+        return {"stored": self._stored, "in_flight": len(self.under_way)}
+
+
+Parts = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+"""The topic, the value, the key and the headers of a record."""
+
+
+class Encoding:
+    """Makes a record of an event. Raises what the user's functions raise, and TypeError for what
+    cannot be JSON."""
+
+    def __init__(self, run: Run, settings: WritingSettings) -> None:
+        self._run = run
+        self._topic = settings.topic
+        self._key = None if settings.key is None else key_function(settings.key)
+
+    def __call__(self, event: Event[Any]) -> Parts:
+        value: Any = event.value
+        key: Any = None
+        headers: list[tuple[str, bytes | None]] = []
+        topic = self._topic if isinstance(self._topic, str) else self._topic(value)
+        if self._key is not None:
+            key = self._key(value)
+        if isinstance(value, KafkaRecord):
+            own, headers, value = _parts(event.value)
+            key = own if self._key is None else key
+        tracing = self._run.tracing
+        if tracing is not None:
+            new = tracing.headers_of(event)
+            headers = [pair for pair in headers if pair[0] not in new]
+            headers += [(name, text.encode()) for name, text in new.items()]
+        body = value if value is None or isinstance(value, bytes) else _encoded(value)
+        return topic, body, _key_bytes(key), headers
+
+
+def as_ours(error: Exception, settings: WritingSettings) -> Exception:
+    """The error of the client as ours; others as they are."""
+    from confluent_kafka import KafkaException
+
+    if isinstance(error, BufferError):
+        return PublishFailed(
+            "write_kafka: the records under way are larger than the client's buffer; lower "
+            "window=, or raise queue.buffering.max.kbytes in config="
+        )
+    return writing_error(error.args[0], settings) if isinstance(error, KafkaException) else error
+
+
+def writing_error(fault: KafkaError, settings: WritingSettings) -> PenstockError:
+    """What the brokers answer to a record, as an error that says what to do."""
+    from confluent_kafka import KafkaError as Code
+
+    code = fault.code()
+    if code == Code.MSG_SIZE_TOO_LARGE:
+        return PayloadTooLarge(
+            f"write_kafka: the record is larger than the brokers or the client accept "
+            f"({fault.str()}); raise message.max.bytes on both, or write less"
+        )
+    if code in (Code._MSG_TIMED_OUT, Code._TIMED_OUT_QUEUE, Code.REQUEST_TIMED_OUT):
+        return PublishFailed(
+            f"write_kafka: the brokers have not confirmed the record within "
+            f"{settings.patience:g} s ({fault.str()}); it may be stored"
+        )
+    topic = settings.topic
+    what = f"write_kafka({topic if isinstance(topic, str) else 'by the value'!r})"
+    return error_of(fault, what, settings.servers)
 
 
 def _encoded(value: Any) -> bytes:

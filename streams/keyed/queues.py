@@ -331,11 +331,6 @@ class KeyedQueues:
         """The `n` queues with the most events, the fullest first. Time: O(queues)."""
         return nlargest(n, self._queues.values(), lambda queue: len(queue.events))
 
-    def hottest(self) -> tuple[Any, int]:
-        """The key with the most events, and how many; (None, 0) if there is no queue."""
-        queue = max(self._queues.values(), key=lambda queue: len(queue.events), default=None)
-        return (None, 0) if queue is None else (queue.key, len(queue.events))
-
 
 _all: WeakSet[KeyedQueues] = WeakSet()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -326,12 +326,19 @@ class Running:
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
         """
-        now = self._run.now() if self._ended is None else self._ended
-        sinks = [(stage.info, stage.statistics) for stage in self._sinks]
-        numbers = snapshot(self._run, sinks, self._state, now - self._started)
+        numbers = self._snapshot(self._sinks)
         if self._recorder is not None:
             self._recorder.add_to(numbers)
         return numbers
+
+    def _snapshot(self, sinks: Iterable[SinkStage[Any]]) -> dict[str, Any]:
+        now = self._run.now() if self._ended is None else self._ended
+        numbers = [(stage.info, stage.statistics) for stage in sinks]
+        return snapshot(self._run, numbers, self._state, now - self._started)
+
+    def _counts(self) -> dict[str, Any]:
+        """The statistics without those of sinks that only observe: they may take long."""
+        return self._snapshot(sink for sink in self._sinks if not sink.observes)
 
     def stage_statistics(self, number: int) -> dict[str, Any]:
         """The numbers of one stage, as in `statistics()["stages"]`; the source is stage 1.
@@ -368,7 +375,7 @@ class Running:
             from penstock.streams.telemetry.recorder import Recorder
 
             last = self._flowable.info.number
-            self._recorder = Recorder(self._run, self.statistics, last)
+            self._recorder = Recorder(self._run, self._counts, last)
         return self._recorder
 
     def report_page(

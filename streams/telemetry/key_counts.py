@@ -7,10 +7,10 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["KeyCount", "KeyCounts"]
+__all__ = ["MOST_KEYS", "KeyCount", "KeyCounts"]
 
-# Keys that are counted; when there are more, the half with fewer events is forgotten.
-_MOST = 2_000
+MOST_KEYS = 2_000
+"""Keys that are counted; when there are more, the half with fewer events is forgotten."""
 
 
 class KeyCount:
@@ -61,7 +61,7 @@ class KeyCounts:
     def _of(self, key: Any) -> KeyCount:
         one = self._counts.get(key)
         if one is None:
-            if len(self._counts) >= _MOST:
-                self._counts = {one.key: one for one in self.hottest(_MOST // 2)}
+            if len(self._counts) >= MOST_KEYS:
+                self._counts = {one.key: one for one in self.hottest(MOST_KEYS // 2)}
             one = self._counts[key] = KeyCount(key)
         return one

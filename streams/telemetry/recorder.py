@@ -1,8 +1,9 @@
 """The recorder of a running pipeline: what goes over each arrow, latencies, a sample a second.
 
 It stands on the arrows between the stages, where a list of events costs one more call and an
-addition. Of the events that reach the sinks about a thousand a second are measured, chosen by their
-place alone, so that a busy pipeline pays no more than a quiet one.
+addition. Of the events that reach the sinks about a thousand per second are measured, chosen by
+their place alone, so that a busy pipeline pays no more than a quiet one. Their times are counted
+many at once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from itertools import accumulate
 from math import ceil, inf
+from operator import add
 from typing import Any, NamedTuple
 
 from penstock.streams import clock
@@ -25,9 +27,9 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
-from penstock.streams.telemetry.key_counts import KeyCounts
+from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts
 
-__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample"]
+__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample", "kept_text"]
 
 KEPT = 900
 """Samples that are kept, one a second: fifteen minutes."""
@@ -36,6 +38,7 @@ LATENCIES = tuple(digit * 10**power for power in range(-5, 4) for digit in (1, 2
 """The lower bounds, in seconds, of the rows of a heat map of latencies."""
 
 _Measure = Callable[[list[Event[Any]]], None]
+"""Is called with the measured ones of a list of events; never with none."""
 
 # Types of errors of which an example is kept, and bad lines that are.
 _EXAMPLES = 20
@@ -47,8 +50,13 @@ _CHANGES, _REASONS = 500, 100
 
 _PARTS = ("waiting", "service", "total")
 
+# Numbers of a sample that do not depend on the stages: seven, and three of the latency.
+_FIXED = 10
+
 # Events that are measured in a second, if there are more.
 _MEASURED = 1_000
+# Measured events whose times are counted together.
+_TOGETHER = 512
 # In the first second, after so many only every fourth is measured, and so on: a run may be short.
 _FIRST = 250
 
@@ -76,6 +84,16 @@ class Sample(NamedTuple):
     second: if every tenth was measured then, these are a tenth."""
 
 
+def kept_text(stages: list[StageInfo], sinks: int) -> str:
+    """What a recorder of these stages keeps at most, as `penstock draw` shows it."""
+    limits = sum(stage.under is not None for stage in stages)
+    numbers = _FIXED + 3 * limits + len(stages) - sinks + len(LATENCIES)
+    return (
+        f"Recorded: {KEPT} samples, one for each second of the last {KEPT // 60} minutes, of at "
+        f"most {numbers} numbers; counts of {MOST_KEYS:,} keys."
+    )
+
+
 class Example(NamedTuple):
     """An error: the stage in which it was raised, or the place of a bad line; and its text, which
     may show an event."""
@@ -97,15 +115,17 @@ class Change(NamedTuple):
 class Recorder:
     """Records one running, from before it has begun.
 
-    Time: O(1) a list of events, and O(stages) a second. Memory: 900 samples, each of a few numbers
-    and of three more a stage; 2,000 keys; one dead letter.
+    Time: O(1) for each list of events, and O(stages) per second. Memory: 900 samples, each of a few
+    numbers and of three more for each stage; 2,000 keys; one dead letter.
     """
 
-    def __init__(self, run: Run, statistics: Callable[[], dict[str, Any]], last: int) -> None:
-        """`last` is the number of the stage above the sinks."""
+    def __init__(self, run: Run, counts: Callable[[], dict[str, Any]], last: int) -> None:
+        """`counts` are the statistics that a sample needs; `last` is the number of the stage above
+        the sinks.
+        """
         self._run = run
         self._start = run.now()
-        self._statistics = statistics
+        self._counts = counts
         self.last = last
         self.examples: dict[str, Example] = {}
         """The last error of each type with which an event failed in a stage that goes on."""
@@ -128,11 +148,14 @@ class Recorder:
         # which one counts for as many as were measured at its beginning.
         self._segment = {name: LatencyHistogram() for name in _PARTS}
         self._second = LatencyHistogram()
-        # Every so many events one is measured; `_skipped` have not been since the last.
+        # Microseconds of measured events that are not counted yet.
+        self._waiting: list[float] = []
+        self._service: list[float] = []
+        # Every so many events one is measured.
         self.stride = 1
         self._first_stride = 1
-        self._skipped = 0
         self._measured = 0
+        self._measuring: _Measured | None = None
         # Events of this second that those of earlier strides stand for, and how many may be
         # measured with one stride.
         self._seen = 0
@@ -155,50 +178,64 @@ class Recorder:
         """What stands between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
-        measure: _Measure | None = None
+        arrow: _Arrow
         if info.number == self.last:
-            measure = self._measure
+            arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
-            measure = _Keys(self)
-        arrow = self._arrows[info.number] = _Arrow(below, measure)
+            arrow = _Measured(below, self, self._count_keys)
+        else:
+            arrow = _Arrow(below)
+        self._arrows[info.number] = arrow
         return arrow
 
     def _measure(self, events: list[Event[Any]]) -> None:
-        first = self.stride - 1 - self._skipped
-        chosen = events[first :: self.stride] if first < len(events) else []
-        self._skipped = (self._skipped + len(events)) % self.stride
-        if not chosen:
-            return
         now = self._run.now()
-        waiting: list[float] = []
-        service: list[float] = []
-        for event in chosen:
-            started = event.started
-            if started is None:
+        for event in events:
+            if event.started is None:
                 started = ended = now
             else:
-                ended = event.ended
-            waiting.append((started - event.created) * 1e6)
-            service.append((ended - started) * 1e6)
-        total = [a + b for a, b in zip(waiting, service, strict=True)]
-        self._segment["waiting"].count(waiting)
-        self._segment["service"].count(service)
-        self._segment["total"].count(total)
-        self._measured += len(chosen)
+                started, ended = event.started, event.ended
+            self._waiting.append((started - event.created) * 1e6)
+            self._service.append((ended - started) * 1e6)
+        self._measured += len(events)
         if self._measured >= self._most:
             # Busier than the last second, or the first one, of which nothing is known.
             self._fold()
             self.stride *= 4
+            self._begin_stride()
+        elif len(self._waiting) >= _TOGETHER:
+            self._count()
+
+    def _begin_stride(self) -> None:
+        if self._measuring is not None:
+            self._measuring.left = self.stride - 1
+
+    def _count_keys(self, events: list[Event[Any]]) -> None:
+        for event in events:
+            turn = event.turn
+            if isinstance(turn, KeyQueue):
+                self.keys.count(turn.key, self.stride)
+
+    def _count(self) -> None:
+        """Count the times noted so far."""
+        waiting, service, segment = self._waiting, self._service, self._segment
+        if waiting:
+            segment["waiting"].count(waiting)
+            segment["service"].count(service)
+            segment["total"].count(list(map(add, waiting, service)))
+            waiting.clear()
+            service.clear()
 
     def _fold(self) -> None:
         """Let each measured event stand for those between it and the one before."""
+        self._count()
         for name, segment in self._segment.items():
             self._whole[name].add(segment, self.stride)
         self._second.add(self._segment["total"], self.stride // self._first_stride)
         for segment in self._segment.values():
             segment.reset()
         self._seen += self._measured * self.stride
-        self._measured = self._skipped = 0
+        self._measured = 0
 
     def add_to(self, numbers: dict[str, Any]) -> None:
         """Add to statistics what each stage has `sent`; the latency, unless a sink measures it."""
@@ -219,6 +256,7 @@ class Recorder:
         """
         if self._run.latencies is not None:
             return self._run.latencies()
+        self._count()
         merged: dict[str, LatencyHistogram] = {}
         for name, segment in self._segment.items():
             merged[name] = LatencyHistogram()
@@ -278,7 +316,7 @@ class Recorder:
         self._later()
 
     def _sample(self) -> None:
-        numbers = self._statistics()
+        numbers = self._counts()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
         sent = {number: arrow.count for number, arrow in self._arrows.items()}
         self._fold()
@@ -316,6 +354,7 @@ class Recorder:
         # As many are measured as in the last second, whether or not that was a whole one.
         self.stride = max(1, ceil(self._seen / _MEASURED))
         self._first_stride = self.stride
+        self._begin_stride()
         self._seen, self._most = 0, 2 * _MEASURED
         self._before, self._sent_before = numbers, sent
         for call in self.on_sample:
@@ -331,11 +370,10 @@ class Recorder:
 class _Arrow:
     """Counts the events of one stage on their way to the next."""
 
-    __slots__ = ("_measure", "_on_events", "count", "on_completed", "on_error", "on_subscribe")
+    __slots__ = ("_on_events", "count", "on_completed", "on_error", "on_subscribe")
 
-    def __init__(self, below: Subscriber[Any], measure: _Measure | None) -> None:
+    def __init__(self, below: Subscriber[Any]) -> None:
         self.count = 0
-        self._measure = measure
         self._on_events = below.on_events
         self.on_subscribe = below.on_subscribe
         self.on_error = below.on_error
@@ -343,25 +381,27 @@ class _Arrow:
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.count += len(events)
-        if self._measure is not None:
-            self._measure(events)
         self._on_events(events)
 
 
-class _Keys:
-    """Counts the keys of some of the events that leave a spread."""
+class _Measured(_Arrow):
+    """Measures one of every `stride` events too: the next one when `left` more have passed."""
 
-    __slots__ = ("_recorder", "_skipped")
+    __slots__ = ("_measure", "_recorder", "left")
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, below: Subscriber[Any], recorder: Recorder, measure: _Measure) -> None:
+        super().__init__(below)
         self._recorder = recorder
-        self._skipped = 0
+        self._measure = measure
+        self.left = recorder.stride - 1
 
-    def __call__(self, events: list[Event[Any]]) -> None:
-        stride = self._recorder.stride
-        first = max(0, stride - 1 - self._skipped)
-        self._skipped = (self._skipped + len(events)) % stride
-        for event in events[first::stride]:
-            turn = event.turn
-            if isinstance(turn, KeyQueue):
-                self._recorder.keys.count(turn.key, stride)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        n = len(events)
+        self.count += n
+        self.left = left = self.left - n
+        if left < 0:
+            stride = self._recorder.stride
+            chosen = events[left + n :: stride]
+            self.left = left + len(chosen) * stride
+            self._measure(chosen)
+        self._on_events(events)

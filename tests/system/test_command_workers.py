@@ -207,3 +207,13 @@ def test_the_report_as_json_has_the_numbers_of_each_worker(command: Command) -> 
     stages = json.loads(said)["statistics"]["stages"]
     working = next(stage for stage in stages if stage["name"] == "adaptive_flat_map")
     assert len(working["workers"]) == 2
+
+
+def test_a_page_about_the_run_has_the_numbers_of_all_workers(command: Command) -> None:
+    command.start("--workers", "2", "--report-page", "run.html")
+    status, said = command.ended()
+    assert status == 0, said
+    page = (command.folder / "run.html").read_text(encoding="utf-8")
+    assert f"<b>{EVENTS + EVENTS // 2:,}</b>in" in page
+    assert f"<b>{EVENTS:,}</b>finished" in page
+    assert f"<b>{EVENTS // 2:,}</b>dropped (duplicate)" in page

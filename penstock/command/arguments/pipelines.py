@@ -1,4 +1,4 @@
-"""The arguments of the sub-commands about a pipeline, on this machine or on NATS JetStream."""
+"""The arguments of the sub-commands about a pipeline, on this machine, on NATS, or on Kafka."""
 
 from __future__ import annotations
 
@@ -138,6 +138,11 @@ def add_draw(add_parser: AddParser) -> None:
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     add_limit(draw, "what it holds when `penstock run` is given this --limit")
     _add_workers(draw, "show what runs where when `penstock run` is given these --workers")
+    draw.add_argument(
+        "--recorded",
+        action="store_true",
+        help="show also what is kept when `penstock run` is given --serve or --report-page",
+    )
     add_output(draw)
 
 
@@ -193,7 +198,7 @@ def add_completion(add_parser: AddParser) -> None:
 
 def add_publish(add_parser: AddParser) -> None:
     publish = with_file(
-        add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
+        add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS or on Kafka"
     )
     add_input(publish)
     _add_servers(publish, required=True)
@@ -202,7 +207,7 @@ def add_publish(add_parser: AddParser) -> None:
 
 
 def add_status(add_parser: AddParser) -> None:
-    status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS")
+    status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS or Kafka")
     _add_place(status)
     _add_pool(status)
     status.add_argument("--watch", action="store_true", help="show it anew each second")
@@ -262,6 +267,15 @@ def _add_place(
         "--on",
         required=required,
         metavar="URL[,URL...]",
-        help="the NATS servers, as in nats://a:4222,b:4222",
+        help="the NATS servers, as in nats://a:4222,b:4222, or a topic of Kafka, as in "
+        "kafka://a:9092,b:9092/orders",
     )
-    parser.add_argument("--name", help=f"the pipeline's name there{default}")
+    parser.add_argument(
+        "--name", help=f"the pipeline's name there, on Kafka that of its group{default}"
+    )
+    parser.add_argument(
+        "--kafka-config",
+        metavar="PATH",
+        help="with --on kafka://: a file with settings of the client, such as sasl.username, one "
+        "name=value a line",
+    )

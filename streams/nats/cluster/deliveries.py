@@ -15,8 +15,8 @@ from orjson import JSONDecodeError, loads
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, PenstockError, WorkerLost
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.body import json_value, value_of
 from penstock.streams.nats.partition.arrival import Arrival, Delivery
-from penstock.streams.nats.partition.body import value_of
 from penstock.streams.nats.partition.partition import Partition
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.source_stage import SourceStage
@@ -192,7 +192,9 @@ class _Stage(SourceStage[Any]):
     def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
         error: PenstockError
         try:
-            event: Event[Any] = Event(value_of(delivery.data, delivery), created, self, delivery)
+            event: Event[Any] = Event(
+                value_of(delivery.data, json_value, delivery), created, self, delivery
+            )
         except BadLine as bad:
             event = Event(delivery.data, created, self, delivery)
             error, attempts = bad, 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import BadLine, PayloadTooLarge
 from penstock.streams.failures.policy import DeadLetter, LettersOnly
-from penstock.streams.nats.cluster.letter import Letter, id_of, stub, whole
+from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo

@@ -151,11 +151,11 @@ class Worker:
                 self.running = self._pipeline.start(
                     drain_deadline=self._drain_deadline, limit=self._limit, engine=self._engine
                 )
-                if self._leaving:
-                    self.running.begin_drain(self._drain_deadline, by_signal=True)
                 async with AsyncExitStack() as beside:
                     if self._beside is not None:
                         await beside.enter_async_context(await self._beside(self, self.running))
+                    if self._leaving:
+                        self.running.begin_drain(self._drain_deadline, by_signal=True)
                     for partition in self.partitions.values():
                         partition.begin_anew()
                         self._attend(partition)

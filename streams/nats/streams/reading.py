@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, PenstockError
 from penstock.streams.failures.policy import Route
+from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.requests import Requests
-from penstock.streams.nats.partition.body import text_of, value_of
 from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.streams.consumers import Since, consumer_of
 from penstock.streams.nats.streams.replies import ACK, TERM, WORKING, Replies, later
@@ -190,7 +190,7 @@ class Reading(SourceStage[Any]):
         if self._settings.raw:
             return Event(message.data, created, self, message)
         try:
-            return Event(value_of(message.data, message, is_object=True), created, self, message)
+            return Event(value_of(message.data, json_object, message), created, self, message)
         except BadLine as error:
             bad = error
         self.run.errors.count_bad_line(bad)

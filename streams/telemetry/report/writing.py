@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import is_same_file
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.report.history import History
 from penstock.streams.telemetry.report.page import report_page
 
@@ -34,15 +36,7 @@ class PageWriter:
         self._title = title
         self._show_values = show_values
         self._history = History()
-        check_path(self._path)
-        for stage in running.describe():
-            for file in (stage, *stage.routed):
-                is_input = file.number == 1
-                if file.path is not None and is_same_file(self._path, file.path, is_input=is_input):
-                    raise BuildError(
-                        f"cannot write a report page to {self._path}: it is a file of the "
-                        f"pipeline, of {file}"
-                    )
+        check_path(self._path, running.describe())
         recorder = running.record()
         recorder.on_sample.append(self._add)
         self._recorder = recorder
@@ -64,8 +58,8 @@ class PageWriter:
         write_page(page, self._path)
 
 
-def check_path(path: str) -> None:
-    """Raise BuildError if no page can be written there."""
+def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
+    """Raise BuildError if no page can be written there, or it is a file of one of the stages."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise BuildError(f"cannot write {path}: it is a folder")
@@ -73,6 +67,13 @@ def check_path(path: str) -> None:
         raise BuildError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
         raise BuildError(f"cannot write {path}: {folder} may not be written")
+    for stage in stages:
+        for file in (stage, *stage.routed):
+            is_input = file.number == 1
+            if file.path is not None and is_same_file(path, file.path, is_input=is_input):
+                raise BuildError(
+                    f"cannot write a report page to {path}: it is a file of the pipeline, of {file}"
+                )
 
 
 def write_page(page: str, path: str) -> None:

@@ -20,7 +20,7 @@ from penstock import WorkPool, collect, read_jetstream
 from penstock.streams.nats.client.server import Servers
 from tests.contract.stored.generate import PIPELINE
 from tests.contract.stored.recording import play
-from tests.helpers.nats.command import Penstock, Worker, eventually
+from tests.helpers.servers.command import Penstock, Worker, eventually
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "first" / "nats.json").read_text(encoding="utf-8")

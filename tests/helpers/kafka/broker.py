@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.streams.nats.client.server import free_ports
 from penstock.streams.runtime.lifeline import bound
@@ -179,6 +179,13 @@ class Brokers(Cluster):
                     raise AssertionError(f"a broker has ended: {log.read_text()[-2000:]}")
             assert time.monotonic() < until, f"no Kafka within {_READY:g} s: {self._folder}"
         asking.close()
+
+    def config(self, topic: str) -> dict[str, str]:
+        """The settings of a topic."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        found = admin.describe_configs([resource])[resource].result(30)
+        return {name: entry.value for name, entry in found.items()}
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         """The name of a new topic."""

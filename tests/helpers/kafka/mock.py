@@ -31,11 +31,15 @@ class Cluster:
         """The name of a new topic with four partitions."""
         self._count += 1
         name = f"topic-{self._count}"
+        self.make(name)
+        return name
+
+    def make(self, name: str) -> None:
+        """Make a topic of this name with four partitions."""
         # Who asks for a topic makes it, unless its client has been told not to.
         asking = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         asking.list_topics(name, timeout=_TIME)
         asking.close()
-        return name
 
     def write(self, topic: str, values: Iterable[bytes | None], **rest: Any) -> None:
         """Store these values, to partition 0 or as the `rest` of `produce` says."""

@@ -57,10 +57,12 @@ class Readers:
     """The readers, each a process, killed at the end of the block; and a producer of events.
 
     `sent` counts the events of each client, which are numbered from 1. `pace` is how many events
-    per second are written.
+    per second are written. With `on` the command gives the same file its source.
     """
 
-    def __init__(self, brokers: Brokers, folder: Path, partitions: int = 6) -> None:
+    def __init__(
+        self, brokers: Brokers, folder: Path, partitions: int = 6, *, on: bool = False
+    ) -> None:
         self.brokers = brokers
         self.topic = brokers.topic(partitions)
         self.log = folder / "log"
@@ -69,6 +71,8 @@ class Readers:
         self._folder = folder
         self._file = folder / "reader.py"
         self._file.write_text(_PIPELINE, encoding="utf-8")
+        self.address = f"kafka://{brokers.servers}/{self.topic}"
+        self._words = ["--on", self.address, "--name", "readers", "--lease", "3"] if on else []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._there: set[str] = set()
         self._hand = Log(self.log, "readers")
@@ -100,8 +104,10 @@ class Readers:
             with open(self._folder / f"{name}.err", "ab") as errors:
                 self._processes[name] = subprocess.Popen(
                     [
-                        *(sys.executable, "-m", "penstock", "run", str(self._file), "--"),
-                        *(str(self.log), name, self.brokers.servers, self.topic),
+                        *(sys.executable, "-m", "penstock", "run", str(self._file)),
+                        *self._words,
+                        *(("--worker", name) if self._words else ()),
+                        *("--", str(self.log), name, self.brokers.servers, self.topic),
                     ],
                     stderr=errors,
                     env=_ENVIRONMENT,

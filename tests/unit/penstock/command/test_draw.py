@@ -109,6 +109,18 @@ def test_a_stage_without_a_bound_is_named(penstock: Penstock, write_file: Write)
     assert "stage 2 'adaptive_flat_map' may hold, for which you set no bound" in result.out
 
 
+@pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
+def test_what_a_recorder_keeps_is_shown_if_asked_for(
+    penstock: Penstock, pipeline_file: Path, form: str
+) -> None:
+    kept = (
+        "Recorded: 900 samples, one for each second of the last 15 minutes, of at most 45 numbers; "
+        "counts of 2,000 keys."
+    )
+    assert kept in penstock("draw", pipeline_file, "--format", form, "--recorded").out
+    assert "Recorded" not in penstock("draw", pipeline_file, "--format", form).out
+
+
 def test_mermaid_joins_the_stages_in_order(penstock: Penstock, pipeline_file: Path) -> None:
     result = penstock("draw", pipeline_file, "--format", "mermaid")
     lines = [line.strip() for line in result.out.splitlines()]

@@ -172,7 +172,7 @@ def test_a_group_lives_only_while_it_holds_an_event_or_a_turn() -> None:
     taken = made.take(1)
     assert (len(made), made.held) == (1, 1)
     release(turns(taken))
-    assert (len(made), made.held, made.hottest()) == (0, 0, (None, 0))
+    assert (len(made), made.held, made.fullest(1)) == (0, 0, [])
 
 
 # Turns that are open.
@@ -237,7 +237,7 @@ def test_closing_gives_all_that_waits_and_leaves_nothing_behind() -> None:
 
 def test_the_numbers_name_the_fullest_group() -> None:
     made = queues("a1", "b1", "b2", "c1", feeders=2)
-    assert made.hottest() == ("b", 2)
+    assert [(queue.key, len(queue.events)) for queue in made.fullest(1)] == [("b", 2)]
     assert (made.ready, made.outside, len(made), made.waiting) == (2, 1, 3, 4)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock import (
 )
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.running import Running
-from penstock.streams.telemetry.recorder import KEPT, LATENCIES, Recorder
+from penstock.streams.telemetry.recorder import KEPT, LATENCIES, Recorder, kept_text
 from penstock.streams.testing.plugin import Run
 
 
@@ -95,6 +96,21 @@ def test_a_sample_a_second_has_the_events_of_that_second(run: Run) -> None:
     assert samples[0].calls == {2: (1, 1, "fixed")}
     assert samples[-1].calls == {2: (0, 1, "fixed")}
     assert 9 <= samples[0].finished <= 10
+
+
+def test_a_sample_has_no_more_numbers_than_the_picture_says(run: Run) -> None:
+    stages = [adaptive_flat_map(in_a_tenth), adaptive_flat_map(in_some_time)]
+    pipeline = from_iterable(range(40)).pipe(*stages).to(for_each(bool), for_each(bool))
+    _, recorder = recorded(run, pipeline)
+    found = re.search(r"at most (\d+) numbers", kept_text(pipeline.describe(), 2))
+    assert found is not None
+    sizes = [
+        7 + 3 * len(one.calls) + len(one.sent) + 3 * (one.latency is not None) + len(one.heat)
+        for one in recorder.samples
+    ]
+    # Of the rows of latencies only few are used here.
+    assert max(sizes) <= int(found[1])
+    assert max(sizes) > int(found[1]) - len(LATENCIES)
 
 
 def test_latency_is_measured_from_creation_to_the_end_of_the_handler(run: Run) -> None:

@@ -27,7 +27,7 @@ from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import look
 from penstock.streams.nats.cluster.worker import Worker
 
-pytestmark = pytest.mark.parametrize("seed", range(4))
+pytestmark = pytest.mark.parametrize("seed", range(2))
 
 
 @pytest.fixture

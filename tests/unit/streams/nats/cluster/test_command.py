@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,17 @@ from pathlib import Path
 
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import token
-from tests.helpers.nats.command import Penstock, Worker, event, eventually, lines
+from tests.helpers.servers.command import Penstock, Worker, event, eventually, lines
+
+DEADLY = (
+    "import os, signal\n"
+    "from penstock import adaptive_flat_map\n"
+    "from penstock import write_jsonl\n"
+    "from penstock import read_jsonl\n"
+    "def die(event):\n"
+    "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n"
+)
 
 
 def test_what_is_published_is_worked_on_once_and_seen(
@@ -108,17 +119,50 @@ def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path
     assert "0 unfinished" in ran.stderr
 
 
+def test_workers_of_one_machine_have_a_page_each_and_one_for_the_whole(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    given = lines(*(event(n, f"key {n % 7}", n) for n in range(200)))
+    ran = penstock(
+        *("run", "pipe.py", "--workers", "2", "--data", "kept", "--report-page", "run.html"),
+        given=given,
+    )
+    assert ran.returncode == 0, ran.stderr
+    whole = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "<b>200</b>stored" in whole
+    assert "<b>200</b>finished" in whole
+    finished = 0
+    for number in (1, 2):
+        name = f"run-worker-{number}.html"
+        assert f'href="{name}"' in whole
+        page = (tmp_path / name).read_text(encoding="utf-8")
+        assert "Where every event is" in page
+        found = re.search(r"<b>(\d+)</b>finished", page)
+        assert found is not None
+        finished += int(found[1])
+    assert finished == 200
+
+
+def test_a_worker_that_is_killed_has_no_page_and_the_whole_says_so(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY, encoding="utf-8")
+    ran = penstock(
+        *("run", "deadly.py", "--workers", "1", "--data", "kept", "--report-page", "run.html"),
+        given=lines(event(1, "a", 1)),
+    )
+    assert ran.returncode == 1
+    whole = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "none: it ended by SIGKILL" in whole
+    assert "exit status 1" in whole
+    assert not (tmp_path / "run-worker-1.html").exists()
+
+
 def test_a_worker_of_this_machine_that_ends_badly_is_named(
     penstock: Penstock, tmp_path: Path
 ) -> None:
     (tmp_path / "deadly.py").write_text(
-        "import os, signal\n"
-        "from penstock import adaptive_flat_map\n"
-        "from penstock import write_jsonl\n"
-        "from penstock import read_jsonl\n"
-        "def die(event):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n",
+        DEADLY,
         encoding="utf-8",
     )
     words = ("run", "deadly.py", "--workers", "1", "--data", "kept")

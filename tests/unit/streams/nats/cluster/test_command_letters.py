@@ -9,7 +9,7 @@ from orjson import dumps
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import token
-from tests.helpers.nats.command import Penstock, Worker, event, eventually, lines
+from tests.helpers.servers.command import Penstock, Worker, event, eventually, lines
 
 
 def test_dead_letters_are_listed_and_tried_again(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.streams.nats.client.server import Servers
-from tests.helpers.nats.command import PIPELINE, Penstock, lines
+from tests.helpers.servers.command import PIPELINE, Penstock, lines
 
 
 def test_a_server_that_is_not_there_is_named(penstock: Penstock) -> None:

@@ -1,4 +1,4 @@
-"""Shared by the tests of the command on many machines: a pipeline, events, a worker."""
+"""Shared by the tests of the command on servers: a pipeline, events, a worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PIPELINE", "Penstock", "Worker", "event", "eventually", "lines"]
+__all__ = ["PIPELINE", "Penstock", "Worker", "command_in", "event", "eventually", "lines"]
 
 PIPELINE = """
 from penstock import adaptive_flat_map, distinct_within, group_by, spread
@@ -35,6 +35,24 @@ pipeline = (
 
 Penstock = Callable[..., subprocess.CompletedProcess[str]]
 """Runs a command to its end in the folder of `pipe.py`, which is the pipeline above."""
+
+
+def command_in(folder: Path) -> Penstock:
+    """What runs a command in this folder, which gets a `pipe.py`."""
+    (folder / "pipe.py").write_text(PIPELINE, encoding="utf-8")
+
+    def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
 
 
 def lines(*events: dict[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""The sub-commands about a pipeline whose members share a topic of Apache Kafka."""

@@ -1,0 +1,65 @@
+"""`penstock publish FILE --on kafka://...`: feed a pipeline that runs on a topic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from penstock.command.kafka.place import CONNECTING, layout_of
+from penstock.command.load import load
+from penstock.command.output import mention, say
+from penstock.command.publish import options_of
+from penstock.command.run import Options, end_of, redirect, tell, warnings_to_standard_error
+from penstock.sinks import write_kafka
+from penstock.streams.io.encoding import encoded
+from penstock.streams.kafka.cluster.layout import key_of
+from penstock.streams.kafka.record import KafkaRecord
+from penstock.streams.keyed.key import By, key_function
+from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.running import Report
+
+__all__ = ["call"]
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Write the events of the pipeline's own source to the topic; returns the exit status.
+
+    The key of a record is that of the pipeline's `group_by`.
+    """
+    said = options_of(options, for_the_file)
+    layout = layout_of(options)
+    pipeline = load(options.file, said.arguments, whole=said.traceback)
+    warnings_to_standard_error()
+    redirect(pipeline, said)
+    layout.partitions(layout.topic, CONNECTING)
+    publishing = (
+        pipeline.flowable.chain()[0]
+        .map(_record_of(key_of(pipeline)))
+        .to(write_kafka(layout.topic, layout.servers, config=layout.config))
+    )
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        report = runner.run(_publish(publishing, said))
+    status = tell(report, said)
+    if said.report == "text":
+        say(f"  stored: {report.statistics['finished']:,}")
+    return status
+
+
+def _record_of(by: By[Any] | None) -> Callable[[Any], KafkaRecord[bytes]]:
+    key: Callable[[Any], Any] = (lambda _: None) if by is None else key_function(by)
+
+    # Named for messages about an event whose key cannot be read.
+    def record(value: Any) -> KafkaRecord[bytes]:
+        return KafkaRecord(encoded(value), key(value))
+
+    return record
+
+
+async def _publish(publishing: Pipeline, options: Options) -> Report:
+    running = publishing.start(drain_deadline=options.drain_deadline)
+    with drain_on_signals(running, options.drain_deadline, mention):
+        await end_of(running)
+    return running.report()

@@ -1,0 +1,108 @@
+"""`penstock run FILE --on kafka://...`: be one member of a pipeline that runs on a topic."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+from contextlib import nullcontext
+from dataclasses import replace
+
+from penstock.command.kafka.place import CONNECTING, layout_of
+from penstock.command.load import load
+from penstock.command.logs import set_up
+from penstock.command.output import counted, mention
+from penstock.command.run import (
+    Options,
+    end_of,
+    recorded,
+    redirect,
+    served,
+    tell,
+    warnings_to_standard_error,
+)
+from penstock.sources import read_kafka
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import retry, route
+from penstock.streams.io.body import json_value
+from penstock.streams.kafka.cluster.layout import Layout
+from penstock.streams.kafka.cluster.letters import KafkaLetters
+from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.overrides import Engine
+from penstock.streams.runtime.running import Report
+
+__all__ = ["ATTEMPTS", "engine_of", "work_on_topic"]
+
+ATTEMPTS = 3
+"""The default number of attempts for an event."""
+
+# Milliseconds between two signs of life, unless the lease is shorter than three of them.
+_HEARTBEAT = 3000
+
+
+def work_on_topic(options: argparse.Namespace, said: Options) -> int:
+    """Load, join the group, work until a signal; report; returns the exit status."""
+    where = options.file
+    if said.input is not None:
+        raise BuildError(
+            "--input does not go with --on, where events come from the servers: feed them with "
+            f"`penstock publish {where} --on ... --input {said.input}`"
+        )
+    attempts = ATTEMPTS if options.attempts is None else options.attempts
+    if attempts < 1:
+        raise BuildError(f"{attempts} attempts: at least 1 is needed")
+    worker = options.worker or f"{socket.gethostname()}-{os.getpid()}"
+    layout = _with(layout_of(options), worker, options.lease)
+    pipeline = load(where, said.arguments, whole=said.traceback)
+    set_up(said.log_format, said.log_level)
+    warnings_to_standard_error()
+    redirect(pipeline, said)
+    layout.prepare(CONNECTING)
+    if said.report == "text":
+        mention(
+            f"worker {worker} of '{layout.group}' on topic '{layout.topic}'; in a stage without "
+            f"on_error, an event that fails {counted(attempts, 'time')} goes to the dead letters"
+        )
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        report = runner.run(_work(pipeline, engine_of(layout, attempts), said))
+    return tell(report, said)
+
+
+def _with(layout: Layout, worker: str, lease: float | None) -> Layout:
+    """The layout with the settings of a member that has this name."""
+    config = {"client.id": worker, **layout.config}
+    if lease is not None:
+        if lease <= 0:
+            raise BuildError(f"a lease of {lease:g} s: must be positive seconds")
+        config["session.timeout.ms"] = round(lease * 1000)
+        config["heartbeat.interval.ms"] = min(_HEARTBEAT, max(1, round(lease * 1000 / 3)))
+    return replace(layout, config=config)
+
+
+def engine_of(layout: Layout, attempts: int) -> Engine:
+    """What makes a pipeline a member of the group."""
+    letters = KafkaLetters(layout)
+    source = read_kafka(
+        layout.topic,
+        layout.group,
+        layout.servers,
+        decode=json_value,
+        on_bad_record=route(letters),
+        config=layout.config,
+    )
+    return Engine(source, retry(attempts, then=route(letters)))
+
+
+async def _work(pipeline: Pipeline, engine: Engine, options: Options) -> Report:
+    running = pipeline.start(
+        drain_deadline=options.drain_deadline, limit=options.limit, engine=engine
+    )
+    await recorded(running, options)
+    page = options.page
+    async with nullcontext() if page is None else await served(running, page):
+        tell_people = mention if options.report == "text" else None
+        with drain_on_signals(running, options.drain_deadline, tell_people):
+            await end_of(running)
+    return running.report()

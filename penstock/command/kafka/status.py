@@ -1,0 +1,99 @@
+"""`penstock status --on kafka://...`: members, floors, lag, dead letters and hottest keys."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+
+from penstock.command.kafka.place import PATIENCE, layout_of
+from penstock.command.output import counted, put
+from penstock.streams.kafka.cluster.layout import Layout
+from penstock.streams.kafka.cluster.view import View, groups_of, look
+
+__all__ = ["as_text", "call"]
+
+_EVERY = 1.0
+# Characters of a key that are shown.
+_LONGEST = 40
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Print the state of one group, or of all that read the topic, once or (`--watch`) each
+    second."""
+    layout = layout_of(options)
+    try:
+        while True:
+            text = "\n".join(_texts(layout))
+            # The cursor goes home and what is below it is cleared, as watch(1) does.
+            status = put(("\x1b[H\x1b[J" if options.watch else "") + text)
+            if status or not options.watch:
+                return status
+            time.sleep(_EVERY)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _texts(layout: Layout) -> list[str]:
+    groups = [layout.group] if layout.group else groups_of(layout, PATIENCE)
+    if not groups:
+        return [f"No group has read the topic '{layout.topic}' on {layout.servers}.\n"]
+    return [as_text(look(replace(layout, group=group), PATIENCE)) for group in groups]
+
+
+def as_text(view: View) -> str:
+    """A few lines, and tables of the members and of the partitions."""
+    owners = view.owners
+    free = len(view.parts) - len(owners)
+    lines = [
+        f"{view.group}: {counted(view.unfinished, 'event')} unfinished, {view.kept:,} kept in "
+        f"'{view.topic}', {counted(view.letters, 'dead letter')}",
+        f"  {counted(len(view.parts), 'partition')}, {free} of them with no worker",
+    ]
+    if view.keys:
+        keys = ", ".join(f"{_cut(key)} {count:,}" for key, count in view.keys)
+        lines.append(f"  hottest keys of {counted(view.sampled, 'unfinished event')}: {keys}")
+    if view.members:
+        lines += _table(
+            ("worker", "host", "partitions", "behind"),
+            [
+                (
+                    member.name,
+                    member.host,
+                    f"{len(member.partitions):,}",
+                    f"{sum(view.parts[one].unfinished for one in member.partitions):,}",
+                )
+                for member in view.members
+            ],
+        )
+    else:
+        lines.append("  no worker is there")
+    lines += _table(
+        ("partition", "worker", "floor", "finished above", "end", "behind"),
+        [
+            (
+                str(number),
+                owners[number].name if number in owners else "-",
+                *(f"{n:,}" for n in (part.floor, part.above, part.end, part.unfinished)),
+            )
+            for number, part in sorted(view.parts.items())
+        ],
+    )
+    return "\n".join([*lines, ""])
+
+
+def _cut(key: str) -> str:
+    return key if len(key) <= _LONGEST else key[:_LONGEST] + "..."
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """The lines of a table whose first two columns are texts, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            text.ljust(width) if place < 2 else text.rjust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (head, *rows)
+    ]

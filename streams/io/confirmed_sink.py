@@ -1,0 +1,115 @@
+"""The base class of sinks that send events to a server, and finish each when it is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.streams.errors import RightsMissing, StreamMissing
+from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.runtime.context import Run
+
+__all__ = ["ConfirmedSink"]
+
+
+class ConfirmedSink(SinkStage[Any]):
+    """Requests `window` events at first, then `stride` as so many have ended.
+
+    `send` is called with each event, which is `under_way` until it is passed to `stored` or to
+    `failed`. The sink closes when the stream has ended and nothing is under way.
+    """
+
+    def __init__(
+        self, run: Run, closed: Closed, window: int, stride: int, on_error: OnError
+    ) -> None:
+        super().__init__(closed)
+        self.asks_first = window
+        self.under_way: dict[Event[Any], None] = {}
+        self._stride = stride
+        self._spare = 0
+        self._faults = ErrorPolicy(on_error, run, self)
+        self._ending: tuple[BaseException | None] | None = None
+
+    def send(self, event: Event[Any], /) -> None:
+        """Send the event, or keep it until it can be sent. An exception fails it."""
+        raise NotImplementedError
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for place, event in enumerate(events):
+            if self._closed is None:
+                give_back_all(events[place:])
+                return
+            self.under_way[event] = None
+            self.try_to_send(event)
+
+    def try_to_send(self, event: Event[Any]) -> None:
+        """`send`, and fail the event if that raises."""
+        try:
+            self.send(event)
+        except Exception as error:
+            self.failed(event, self.as_ours(error))
+
+    def as_ours(self, error: Exception) -> Exception:
+        """The error that `send` raised, as users get it."""
+        return error
+
+    def stored(self, event: Event[Any]) -> None:
+        """The server has the event, unless that was returned meanwhile."""
+        if event in self.under_way:
+            del self.under_way[event]
+            event.finish()
+            self._ask()
+
+    def failed(self, event: Event[Any], error: Exception) -> None:
+        """The event could not be sent or stored, unless it was returned meanwhile: apply the error
+        policy."""
+        if event not in self.under_way:
+            return
+        del self.under_way[event]
+        if isinstance(error, StreamMissing | RightsMissing):
+            # No other event would fare better.
+            event.fail(error)
+        elif self._faults.survives(event, error):
+            self._ask()
+            return
+        self.give_up(error)
+
+    def give_up(self, error: BaseException) -> None:
+        """Return what is under way, and stop the pipeline with `error`."""
+        self.give_back()
+        self.break_off(error)
+
+    def _ask(self) -> None:
+        if self._closed is None:
+            return
+        if self._ending is not None:
+            self._close_if_over()
+            return
+        self._spare += 1
+        if self._spare >= self._stride:
+            spare, self._spare = self._spare, 0
+            self.upstream.request(spare)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._ending = (None,)
+        self._close_if_over()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._ending is not None and not self.under_way:
+            self.close(*self._ending)
+
+    def give_back(self) -> None:
+        """Return what is under way to its source."""
+        give_back_all(self.under_way)
+        self.under_way.clear()
+
+    def cancel(self) -> None:
+        self.give_back()
+        self.close()

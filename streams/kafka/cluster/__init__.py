@@ -1,0 +1,1 @@
+"""A pipeline whose members share a topic: its topics, its dead letters and a view of them."""

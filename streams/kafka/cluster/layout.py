@@ -1,0 +1,186 @@
+"""The layout of a pipeline on the brokers: a topic, a group of members, a topic of dead letters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from penstock.streams.errors import BuildError, StreamMissing, describe
+from penstock.streams.kafka.client import (
+    client_settings,
+    error_of,
+    needs_client,
+    servers_of,
+    settings_refused,
+)
+from penstock.streams.keyed.key import By
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from penstock.streams.pipeline import Pipeline
+
+__all__ = ["Address", "Layout", "address_of", "is_kafka", "key_of"]
+
+T = TypeVar("T")
+
+_SCHEME = "kafka://"
+_DEAD = ".dead-letters"
+# Characters of a topic's name, which may have 249 with the ending of the dead letters.
+_LONGEST = 249 - len(_DEAD)
+_WHO = "penstock"
+# How often, and how many seconds apart, brokers are asked that are not ready.
+_ASKED, _PAUSE = 40, 0.25
+
+
+class Address(NamedTuple):
+    """What `kafka://host:port,host:port/topic` says."""
+
+    servers: str
+    topic: str
+
+
+def is_kafka(text: str) -> bool:
+    """Whether this is an address of Kafka."""
+    return text.startswith(_SCHEME)
+
+
+def address_of(text: str) -> Address:
+    """The servers and the topic in an address. Raises BuildError if it has not both."""
+    servers, _, topic = text.removeprefix(_SCHEME).partition("/")
+    example = f"give the brokers and the topic, as in {_SCHEME}localhost:9092/orders"
+    if "@" in servers:
+        raise BuildError(
+            f"--on {_SCHEME}***: credentials are not a part of the address; give them as "
+            "sasl.username and sasl.password in the file of --kafka-config"
+        )
+    if not servers or not topic:
+        raise BuildError(f"--on {text}: {example}")
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", topic) or topic in (".", ".."):
+        raise BuildError(
+            f"--on {text}: {topic!r} is not the name of a topic, which has letters, digits, ., - "
+            f"and _; {example}"
+        )
+    if len(topic) > _LONGEST:
+        raise BuildError(
+            f"--on {describe(text, 60)}: the name of the topic is too long; use at most {_LONGEST} "
+            f"characters, since the topic of the dead letters is called TOPIC{_DEAD}"
+        )
+    try:
+        return Address(servers_of(servers, _WHO), topic)
+    except BuildError:
+        raise BuildError(f"--on {text}: {example}") from None
+
+
+def key_of(pipeline: Pipeline) -> By[Any] | None:
+    """By what its events are partitioned: the key of the first `group_by`, or else that of a
+    `distinct_within` behind the source, so that equal events meet."""
+    stages = pipeline.describe()
+    keys = [stage.by for stage in stages if stage.name == "group_by"]
+    if not keys and stages[1].name == "distinct_within":
+        keys = [stages[1].by]
+    return keys[0] if keys else None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The topic and the group of one pipeline, and the client's settings for their brokers."""
+
+    servers: str
+    topic: str
+    group: str
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        needs_client("--on kafka://")
+
+    @property
+    def letters(self) -> str:
+        """The topic of the dead letters."""
+        return self.topic + _DEAD
+
+    def client(self, **own: Any) -> dict[str, Any]:
+        """The settings of a client."""
+        return client_settings(self.servers, self.config, own, _WHO)
+
+    def admin(self) -> AdminClient:
+        """A client that asks about topics and groups."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            return AdminClient(self.client())
+        except KafkaException as error:
+            raise settings_refused(error, _WHO) from None
+
+    def answered(self, ask: Callable[[], T], what: str) -> T:
+        """What the brokers answer. Their errors are ours, and begin with `what`.
+
+        Asks again for a few seconds while the brokers choose who answers.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        for _ in range(_ASKED):
+            try:
+                return ask()
+            except KafkaException as raised:
+                fault = raised.args[0]
+            except TimeoutError:
+                fault = KafkaError(KafkaError._TIMED_OUT)
+            if fault.code() not in (
+                KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                KafkaError.COORDINATOR_NOT_AVAILABLE,
+                KafkaError.NOT_COORDINATOR,
+            ):
+                break
+            sleep(_PAUSE)
+        raise error_of(fault, what, self.servers)
+
+    def partitions(self, topic: str, patience: float) -> int:
+        """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`
+        seconds."""
+        admin = self.admin()
+        what = f"topic {topic!r}"
+        found = self.answered(lambda: admin.list_topics(topic, timeout=patience), what)
+        about = found.topics[topic]
+        if about.error is not None:
+            raise error_of(about.error, what, self.servers)
+        return len(about.partitions)
+
+    def prepare(self, patience: float) -> int:
+        """Find the topic, and create that of its dead letters if there is none.
+
+        Returns how many partitions the topic has. Raises StreamMissing, RightsMissing, and
+        CannotConnect after `patience` seconds.
+        """
+        count = self.partitions(self.topic, patience)
+        try:
+            self.partitions(self.letters, patience)
+        except StreamMissing:
+            self._create_letters(patience)
+        return count
+
+    def _create_letters(self, patience: float) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.cimpl import NewTopic
+
+        # Compacted, so that letters stay until they are deleted, and what is deleted goes away.
+        topic = NewTopic(self.letters, num_partitions=1, config={"cleanup.policy": "compact"})
+        admin = self.admin()
+
+        def create() -> None:
+            try:
+                admin.create_topics([topic])[self.letters].result(patience)
+            except KafkaException as raised:
+                # Another member may have been quicker.
+                if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        self.answered(
+            create,
+            f"the topic {self.letters!r} cannot be created; create it yourself, with "
+            "cleanup.policy=compact",
+        )

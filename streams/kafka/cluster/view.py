@@ -1,0 +1,150 @@
+"""A view of a pipeline on the brokers: members, partitions, floors, lag, dead letters, keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.streams.io.body import text_of
+from penstock.streams.kafka.cluster.layout import Layout
+from penstock.streams.kafka.cluster.letters import letters_of
+from penstock.streams.kafka.cluster.records import ANSWER, marks, place_of, records
+from penstock.streams.kafka.progress import Range, finished_in
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+__all__ = ["Member", "Part", "View", "groups_of", "look"]
+
+# Unfinished records that are read, of all partitions together, to count their keys.
+_SAMPLE = 10_000
+_HOTTEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition. Below offset `floor` everything is finished, and `above` more are above it;
+    `end` is the offset of the next record, `unfinished` how many records are left."""
+
+    floor: int
+    above: int
+    end: int
+    unfinished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process of the group: the name of its client, its host, and its partitions."""
+
+    name: str
+    host: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot of one group. `kept` records are in the topic; `keys` are the most frequent keys
+    of the first `sampled` unfinished records, with how many each has."""
+
+    group: str
+    topic: str
+    kept: int
+    letters: int
+    parts: dict[int, Part]
+    members: list[Member]
+    keys: list[tuple[str, int]]
+    sampled: int
+
+    @property
+    def unfinished(self) -> int:
+        return sum(part.unfinished for part in self.parts.values())
+
+    @property
+    def owners(self) -> dict[int, Member]:
+        """The member of each partition that has one."""
+        return {number: member for member in self.members for number in member.partitions}
+
+
+def groups_of(layout: Layout, patience: float) -> list[str]:
+    """The groups that have committed an offset of the topic, by name."""
+    count = layout.partitions(layout.topic, patience)
+    admin, what = layout.admin(), "the groups"
+    listed = layout.answered(lambda: admin.list_consumer_groups().result(ANSWER), what)
+    names = sorted(one.group_id for one in listed.valid)
+    return [name for name in names if _committed(layout, name, count)]
+
+
+def look(layout: Layout, patience: float) -> View:
+    """Ask the brokers about the group, and read some of its unfinished records."""
+    count = layout.partitions(layout.topic, patience)
+    bounds = marks(layout, layout.topic, count)
+    floors = [begin for begin, _ in bounds]
+    finished: list[list[Range]] = [[] for _ in bounds]
+    for place in _committed(layout, layout.group, count):
+        # What was deleted before it was read is not unfinished.
+        floors[place.partition] = max(place.offset, floors[place.partition])
+        finished[place.partition] = finished_in(place.offset, place.metadata)
+    unread = [(floor, end) for floor, (_, end) in zip(floors, bounds, strict=True)]
+    most = -(-_SAMPLE // max(1, sum(floor < end for floor, end in unread)))
+    keys: Counter[bytes | None] = Counter()
+    read: Counter[int] = Counter()
+    left: Counter[int] = Counter()
+    for message in records(layout, layout.topic, unread, most):
+        number, offset = place_of(message)
+        read[number] += 1
+        if not any(begin <= offset < end for begin, end in finished[number]):
+            left[number] += 1
+            keys[message.key()] += 1
+    parts: dict[int, Part] = {}
+    for number, (floor, end) in enumerate(unread):
+        above = sum(last - first for first, last in finished[number])
+        # Where not all were read: not each offset has a record, some belong to transactions.
+        rest = max(0, end - floor - above) if read[number] >= most else left[number]
+        parts[number] = Part(floor, above, end, rest)
+    return View(
+        layout.group,
+        layout.topic,
+        sum(end - begin for begin, end in bounds),
+        sum(1 for _ in letters_of(layout, patience)),
+        parts,
+        _members(layout),
+        [(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
+        sum(left.values()),
+    )
+
+
+def _committed(layout: Layout, group: str, partitions: int) -> list[TopicPartition]:
+    """The offsets that a group has committed, with their metadata."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    places = [TopicPartition(layout.topic, number) for number in range(partitions)]
+    asked = ConsumerGroupTopicPartitions(group, places)
+    admin = layout.admin()
+    answer = layout.answered(
+        lambda: admin.list_consumer_group_offsets([asked])[group].result(ANSWER), f"group {group!r}"
+    )
+    return [place for place in answer.topic_partitions if place.offset >= 0]
+
+
+def _members(layout: Layout) -> list[Member]:
+    from confluent_kafka import KafkaError, KafkaException
+
+    admin = layout.admin()
+
+    # Any: the stubs have no type for a description.
+    def ask() -> Any:
+        try:
+            return admin.describe_consumer_groups([layout.group])[layout.group].result(ANSWER)
+        except KafkaException as raised:
+            if raised.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise
+
+    group = layout.answered(ask, f"group {layout.group!r}")
+    found: list[Member] = []
+    for member in () if group is None else group.members:
+        assigned = member.assignment.topic_partitions if member.assignment else []
+        numbers = tuple(sorted(p.partition for p in assigned if p.topic == layout.topic))
+        found.append(Member(member.client_id, member.host.removeprefix("/"), numbers))
+    return sorted(found, key=lambda one: (one.name, one.partitions))
