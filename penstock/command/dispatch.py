@@ -62,7 +62,8 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
     from penstock.streams.errors import BuildError, MissingExtra, PenstockError
 
     options.alone = alone
-    module = _MODULES.get(options.command, options.command.replace("-", "_"))
+    command: str = options.command
+    module = _MODULES.get(command, command.replace("-", "_"))
     try:
         if getattr(options, "on", None) is not None:
             module = _for_servers(options, module)

@@ -8,8 +8,10 @@ import os
 import socket
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from penstock.command.kafka.place import CONNECTING, layout_of
+from penstock.command.kafka.place import CONNECTING, PATIENCE, layout_of
 from penstock.command.load import load
 from penstock.command.logs import set_up
 from penstock.command.output import counted, mention
@@ -28,10 +30,11 @@ from penstock.streams.failures.policy import retry, route
 from penstock.streams.io.body import json_value
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import KafkaLetters
+from penstock.streams.kafka.cluster.view import look
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Engine
-from penstock.streams.runtime.running import Report
+from penstock.streams.runtime.running import Report, Running
 
 __all__ = ["ATTEMPTS", "engine_of", "work_on_topic"]
 
@@ -66,7 +69,7 @@ def work_on_topic(options: argparse.Namespace, said: Options) -> int:
             f"on_error, an event that fails {counted(attempts, 'time')} goes to the dead letters"
         )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report = runner.run(_work(pipeline, engine_of(layout, attempts), said))
+        report = runner.run(_work(pipeline, layout, worker, attempts, said))
     return tell(report, said)
 
 
@@ -95,14 +98,44 @@ def engine_of(layout: Layout, attempts: int) -> Engine:
     return Engine(source, retry(attempts, then=route(letters)))
 
 
-async def _work(pipeline: Pipeline, engine: Engine, options: Options) -> Report:
+async def _work(
+    pipeline: Pipeline, layout: Layout, worker: str, attempts: int, options: Options
+) -> Report:
     running = pipeline.start(
-        drain_deadline=options.drain_deadline, limit=options.limit, engine=engine
+        drain_deadline=options.drain_deadline,
+        limit=options.limit,
+        engine=engine_of(layout, attempts),
     )
     await recorded(running, options)
-    page = options.page
-    async with nullcontext() if page is None else await served(running, page):
+    page, fleet = options.page, partial(_fleet, layout, worker, running)
+    async with nullcontext() if page is None else await served(running, page, fleet):
         tell_people = mention if options.report == "text" else None
         with drain_on_signals(running, options.drain_deadline, tell_people):
             await end_of(running)
     return running.report()
+
+
+async def _fleet(layout: Layout, worker: str, running: Running) -> dict[str, Any]:
+    """All members and partitions, as a live page shows them. Others do not say what they do."""
+    view = await asyncio.to_thread(look, layout, PATIENCE)
+    here = next((member.id for member in view.members if member.name == worker), "")
+    numbers = running.statistics()
+    known = {name: numbers[name] for name in ("in_flight", "waiting", "finished", "failed")}
+    return {
+        "here": here,
+        "unfinished": view.unfinished,
+        "unit": "event",
+        "stored": view.kept,
+        "letters": view.letters,
+        "workers": {
+            member.id: {"name": member.name, **(known if member.id == here else {})}
+            for member in view.members
+        },
+        "partitions": {
+            str(number): {
+                "lag": part.unfinished,
+                "owner": view.owners[number].id if number in view.owners else None,
+            }
+            for number, part in view.parts.items()
+        },
+    }

@@ -19,8 +19,6 @@ from penstock.streams.kafka.client import (
 from penstock.streams.keyed.key import By
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
-
     from penstock.streams.pipeline import Pipeline
 
 __all__ = ["Address", "Layout", "address_of", "is_kafka", "key_of"]
@@ -106,7 +104,8 @@ class Layout:
         """The settings of a client."""
         return client_settings(self.servers, self.config, own, _WHO)
 
-    def admin(self) -> AdminClient:
+    # Any: the stubs of the client leave out what it answers.
+    def admin(self) -> Any:
         """A client that asks about topics and groups."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -123,13 +122,14 @@ class Layout:
         """
         from confluent_kafka import KafkaError, KafkaException
 
+        fault = KafkaError(KafkaError._TIMED_OUT)
         for _ in range(_ASKED):
             try:
                 return ask()
+            except TimeoutError:
+                break
             except KafkaException as raised:
                 fault = raised.args[0]
-            except TimeoutError:
-                fault = KafkaError(KafkaError._TIMED_OUT)
             if fault.code() not in (
                 KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
                 KafkaError.COORDINATOR_NOT_AVAILABLE,

@@ -16,7 +16,7 @@ from orjson import JSONDecodeError, loads
 from penstock.streams.errors import BadLine, PublishFailed, StreamMissing
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
 from penstock.streams.io.letter import Letter, id_of, stub, whole
-from penstock.streams.kafka.client import PARTITIONER, settings_refused
+from penstock.streams.kafka.client import PARTITIONER, error_of, settings_refused
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.records import marks, place_of, records
 from penstock.streams.kafka.record import KafkaRecord, headers_of
@@ -27,7 +27,7 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from confluent_kafka import KafkaError, Message
 
 __all__ = ["KafkaLetters", "Replay", "StoredLetter", "letters_of"]
 
@@ -187,7 +187,8 @@ class Replay:
         """Write the event of a letter, with its key and headers, and delete the letter.
 
         Where this is interrupted, the letter of an event that was written may still be there.
-        Raises EventOmitted for a letter that has not its whole event, and PublishFailed.
+        Raises EventOmitted for a letter that has not its whole event, PublishFailed, and what else
+        the brokers refuse.
         """
         event, letters = stored.letter.event(), self._layout.letters
         self._store(self._layout.topic, event, stored.key, headers=stored.headers)
@@ -195,11 +196,15 @@ class Replay:
         self._store(letters, None, message.key(), partition=message.partition() or 0)
 
     def _store(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None:
-        faults: list[Any] = []
-        self._producer.produce(
-            topic, value, key, on_delivery=lambda fault, _: faults.append(fault), **rest
-        )
+        faults: list[KafkaError | None] = []
+
+        def answered(fault: KafkaError | None, _: object) -> None:
+            faults.append(fault)
+
+        self._producer.produce(topic, value, key, on_delivery=answered, **rest)
         self._producer.flush(_PATIENCE)
-        if not faults or faults[0] is not None:
-            why = faults[0].str() if faults else f"no answer within {_PATIENCE:g} s"
-            raise PublishFailed(f"a record could not be written to {topic!r}: {why}")
+        if not faults:
+            raise PublishFailed(f"{topic!r} has confirmed no record for {_PATIENCE:g} s")
+        (fault,) = faults
+        if fault is not None:
+            raise error_of(fault, f"topic {topic!r}", self._layout.servers)

@@ -35,8 +35,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the group: the name of its client, its host, and its partitions."""
+    """A process of the group: its id there, the name of its client, its host, its partitions."""
 
+    id: str
     name: str
     host: str
     partitions: tuple[int, ...]
@@ -144,7 +145,9 @@ def _members(layout: Layout) -> list[Member]:
     group = layout.answered(ask, f"group {layout.group!r}")
     found: list[Member] = []
     for member in () if group is None else group.members:
-        assigned = member.assignment.topic_partitions if member.assignment else []
+        assigned: list[Any] = member.assignment.topic_partitions if member.assignment else []
         numbers = tuple(sorted(p.partition for p in assigned if p.topic == layout.topic))
-        found.append(Member(member.client_id, member.host.removeprefix("/"), numbers))
+        found.append(
+            Member(member.member_id, member.client_id, member.host.removeprefix("/"), numbers)
+        )
     return sorted(found, key=lambda one: (one.name, one.partitions))

@@ -388,7 +388,7 @@ function showFleet() {
   rows("fleet", Object.entries(fleet.workers).map(([id, worker]) => {
     const own = partitions.filter(([, one]) => one.owner === id);
     return [worker.name + (id === fleet.here ? " (this one)" : ""), count(own.length),
-      ...[own.reduce((sum, [, one]) => sum + one.lag, 0), worker.in_flight, worker.waiting, worker.finished, worker.failed].map(count)];
+      ...[own.reduce((sum, [, one]) => sum + one.lag, 0), worker.in_flight, worker.waiting, worker.finished, worker.failed].map((n) => (n === undefined ? "–" : count(n)))];
   }));
   const most = Math.max(1, ...partitions.map(([, one]) => one.lag));
   byId("partitions").replaceChildren(...partitions.map(([number, one]) => {
