@@ -57,12 +57,19 @@ def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_aga
     kafka_brokers: Brokers, tmp_path: Path
 ) -> None:
     run = command_in(tmp_path)
-    topic = kafka_brokers.topic(3)
+    topic = "commanded"
     on = ("--on", f"kafka://{kafka_brokers.servers}/{topic}")
     given = lines(*(event(n, "hot" if n % 2 else f"k{n}", n) for n in range(20)))
     given += lines(event(20, "bad", -1))
+    missing = run("publish", "pipe.py", *on, given=given)
+    assert missing.returncode == 2
+    assert "With --partitions N, publish and run create it" in missing.stderr
+    fed = run("publish", "pipe.py", *on, "--partitions", "3", given=given)
+    assert fed.returncode == 0, fed.stderr
+    other = run("publish", "pipe.py", *on, "--partitions", "4")
+    assert other.returncode == 2
+    assert "has 3 partitions, not 4" in other.stderr
     assert "No group has read the topic" in penstock("status", *on)
-    assert run("publish", "pipe.py", *on, given=given).returncode == 0
     before = penstock("status", *on, "--name", "pipe")
     assert "pipe: 21 events unfinished, 21 kept" in before
     assert "hottest keys of 21 unfinished events: hot 10, " in before

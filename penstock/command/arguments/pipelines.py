@@ -230,7 +230,7 @@ def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
         type=int,
         metavar="N",
         help="how many parts the keys are divided into; fixed when the stream is created "
-        "(default: 64)",
+        "(default: 64; without it no topic of Kafka is created)",
     )
     parser.add_argument(
         "--replicas",

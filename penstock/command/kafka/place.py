@@ -14,10 +14,8 @@ __all__ = ["CONNECTING", "PATIENCE", "layout_of"]
 CONNECTING = 10.0
 """Seconds for which `run` and `publish` look for a broker."""
 
-# What topics of Kafka have otherwise, or not at all.
+# What topics have otherwise, or not at all.
 _OF_NATS = {
-    "partitions": "a topic has its partitions from when it was created",
-    "replicas": "a topic has its replicas from when it was created",
     "room": "the topic's retention says how much it keeps",
     "batch": "the client packs records by itself (batch.size)",
     "pool": "work pools are on NATS",
@@ -32,11 +30,15 @@ def layout_of(options: argparse.Namespace) -> Layout:
     for option, why in _OF_NATS.items():
         if getattr(options, option, None) is not None:
             raise BuildError(f"--{option} does not go with --on kafka://: {why}")
+    sizes = {name: getattr(options, name, None) for name in ("partitions", "replicas")}
+    for option, number in sizes.items():
+        if number is not None and number < 1:
+            raise BuildError(f"--{option} {number}: at least 1 is needed")
     servers, topic = address_of(options.on)
     file = getattr(options, "file", None)
     group = (options.name or "") if file is None else name_of(file, options.name)
     config = {} if options.kafka_config is None else _settings_in(options.kafka_config)
-    return Layout(servers, topic, group, config)
+    return Layout(servers, topic, group, config, **sizes)
 
 
 def _settings_in(path: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     pipeline = load(options.file, said.arguments, whole=said.traceback)
     warnings_to_standard_error()
     redirect(pipeline, said)
-    layout.partitions(layout.topic, CONNECTING)
+    layout.prepare(CONNECTING)
     publishing = (
         pipeline.flowable.chain()[0]
         .map(_record_of(key_of(pipeline)))

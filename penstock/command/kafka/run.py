@@ -63,6 +63,7 @@ def work_on_topic(options: argparse.Namespace, said: Options) -> int:
     warnings_to_standard_error()
     redirect(pipeline, said)
     layout.prepare(CONNECTING)
+    layout.prepare_letters(CONNECTING)
     if said.report == "text":
         mention(
             f"worker {worker} of '{layout.group}' on topic '{layout.topic}'; in a stage without "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock.streams.errors import BuildError, StreamMissing, describe
+from penstock.streams.errors import BuildError, StreamDiffers, StreamMissing, describe
 from penstock.streams.kafka.client import (
     client_settings,
     error_of,
@@ -85,12 +86,17 @@ def key_of(pipeline: Pipeline) -> By[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The topic and the group of one pipeline, and the client's settings for their brokers."""
+    """The topic and the group of one pipeline, and the client's settings for their brokers.
+
+    `partitions` and `replicas` are those of a topic that is created; without the first, none is.
+    """
 
     servers: str
     topic: str
     group: str
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    partitions: int | None = None
+    replicas: int | None = None
 
     def __post_init__(self) -> None:
         needs_client("--on kafka://")
@@ -134,12 +140,14 @@ class Layout:
                 KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
                 KafkaError.COORDINATOR_NOT_AVAILABLE,
                 KafkaError.NOT_COORDINATOR,
+                # The client has replaced the connection, since it learned which brokers there are.
+                KafkaError._DESTROY_BROKER,
             ):
                 break
             sleep(_PAUSE)
         raise error_of(fault, what, self.servers)
 
-    def partitions(self, topic: str, patience: float) -> int:
+    def count(self, topic: str, patience: float) -> int:
         """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`
         seconds."""
         admin = self.admin()
@@ -150,37 +158,55 @@ class Layout:
             raise error_of(about.error, what, self.servers)
         return len(about.partitions)
 
-    def prepare(self, patience: float) -> int:
-        """Find the topic, and create that of its dead letters if there is none.
+    def prepare(self, patience: float) -> None:
+        """Find the topic, or create it where `partitions` are given.
 
-        Returns how many partitions the topic has. Raises StreamMissing, RightsMissing, and
-        CannotConnect after `patience` seconds.
+        Raises StreamMissing, StreamDiffers, RightsMissing, and CannotConnect after `patience`
+        seconds.
         """
-        count = self.partitions(self.topic, patience)
         try:
-            self.partitions(self.letters, patience)
-        except StreamMissing:
-            self._create_letters(patience)
-        return count
+            count = self.count(self.topic, patience)
+        except StreamMissing as error:
+            if self.partitions is None:
+                raise StreamMissing(
+                    f"{error} With --partitions N, publish and run create it."
+                ) from None
+            self._create(self.topic, self.partitions, {}, patience)
+            return
+        if self.partitions not in (None, count):
+            raise StreamDiffers(
+                f"The topic {self.topic!r} has {count} partitions, not {self.partitions}. Nothing "
+                "was changed. Leave --partitions out, or use another topic."
+            )
 
-    def _create_letters(self, patience: float) -> None:
+    def prepare_letters(self, patience: float) -> None:
+        """Create the topic of the dead letters if there is none."""
+        try:
+            self.count(self.letters, patience)
+        except StreamMissing:
+            # Letters stay until they are deleted, and what is deleted goes away.
+            self._create(self.letters, 1, {"cleanup.policy": "compact"}, patience)
+
+    def _create(self, name: str, partitions: int, config: dict[str, str], patience: float) -> None:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
-        # Compacted, so that letters stay until they are deleted, and what is deleted goes away.
-        topic = NewTopic(self.letters, num_partitions=1, config={"cleanup.policy": "compact"})
+        # -1: as the brokers have it by default.
+        topic = NewTopic(name, partitions, self.replicas or -1, config=config)
         admin = self.admin()
 
         def create() -> None:
             try:
-                admin.create_topics([topic])[self.letters].result(patience)
+                admin.create_topics([topic])[name].result(patience)
             except KafkaException as raised:
                 # Another member may have been quicker.
                 if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-        self.answered(
-            create,
-            f"the topic {self.letters!r} cannot be created; create it yourself, with "
-            "cleanup.policy=compact",
-        )
+        self.answered(create, f"the topic {name!r} cannot be created")
+        for _ in range(_ASKED):
+            # The brokers learn of it one after the other.
+            with suppress(StreamMissing):
+                self.count(name, patience)
+                return
+            sleep(_PAUSE)

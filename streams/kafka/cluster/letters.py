@@ -148,9 +148,9 @@ def letters_of(
     The topic is read twice. Memory: an offset for each letter. Raises StreamMissing where there is
     no topic of events.
     """
-    layout.partitions(layout.topic, patience)
+    layout.count(layout.topic, patience)
     try:
-        count = layout.partitions(layout.letters, patience)
+        count = layout.count(layout.letters, patience)
     except StreamMissing:
         return
     bounds = marks(layout, layout.letters, count)

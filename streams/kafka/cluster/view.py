@@ -69,7 +69,7 @@ class View:
 
 def groups_of(layout: Layout, patience: float) -> list[str]:
     """The groups that have committed an offset of the topic, by name."""
-    count = layout.partitions(layout.topic, patience)
+    count = layout.count(layout.topic, patience)
     admin, what = layout.admin(), "the groups"
     listed = layout.answered(lambda: admin.list_consumer_groups().result(ANSWER), what)
     names = sorted(one.group_id for one in listed.valid)
@@ -78,7 +78,7 @@ def groups_of(layout: Layout, patience: float) -> list[str]:
 
 def look(layout: Layout, patience: float) -> View:
     """Ask the brokers about the group, and read some of its unfinished records."""
-    count = layout.partitions(layout.topic, patience)
+    count = layout.count(layout.topic, patience)
     bounds = marks(layout, layout.topic, count)
     floors = [begin for begin, _ in bounds]
     finished: list[list[Range]] = [[] for _ in bounds]
