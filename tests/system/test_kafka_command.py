@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from penstock.streams.kafka.cluster.layout import Layout
+from penstock.streams.kafka.cluster.view import Part, groups_of, look
+from penstock.streams.kafka.progress import metadata_of
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.readers import Readers
 from tests.helpers.servers.command import Worker, command_in, event, eventually, lines
@@ -91,3 +95,47 @@ def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_aga
     assert status == 3, errors
     config = kafka_brokers.config(f"{topic}.dead-letters")
     assert config["cleanup.policy"] == "compact"
+
+
+def commit(kafka: Brokers, topic: str, group: str, offset: int, metadata: str) -> None:
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False)
+    consumer.close()
+
+
+def test_what_is_finished_above_the_floor_is_not_unfinished(
+    kafka_brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = kafka_brokers.topic()
+    kafka_brokers.write(topic, [b"{}"] * 8, key=b"early")
+    kafka_brokers.write(topic, [b"{}"] * 12, key=b"late")
+    commit(kafka_brokers, topic, "half", 3, metadata_of(3, [(4, 10)]))
+    layout = Layout(kafka_brokers.servers, topic, "half")
+    view = look(layout, 10)
+    assert view.parts == {0: Part(floor=3, above=6, end=20, unfinished=11)}
+    assert (view.keys, view.sampled, view.kept) == ([("late", 10), ("early", 1)], 11, 20)
+    assert groups_of(layout, 10) == ["half"]
+    # Where there is too much to read, the offsets say how much is left.
+    monkeypatch.setattr("penstock.streams.kafka.cluster.view._SAMPLE", 2)
+    view = look(layout, 10)
+    assert view.parts == {0: Part(floor=3, above=6, end=20, unfinished=11)}
+    assert (view.keys, view.sampled) == ([("early", 1)], 1)
+
+
+def test_an_offset_without_a_record_is_not_an_unfinished_event(kafka_brokers: Brokers) -> None:
+    topic = kafka_brokers.topic()
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka_brokers.servers,
+            "transactional.id": topic,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}")
+    producer.commit_transaction(30)
+    commit(kafka_brokers, topic, "done", 1, "")
+    view = look(Layout(kafka_brokers.servers, topic, "done"), 10)
+    # The commit of the transaction is behind the record.
+    assert view.parts == {0: Part(floor=1, above=0, end=2, unfinished=0)}
