@@ -187,6 +187,16 @@ class Brokers(Cluster):
         found = admin.describe_configs([resource])[resource].result(30)
         return {name: entry.value for name, entry in found.items()}
 
+    def assigned(self, group: str) -> dict[str, int]:
+        """How many partitions each member of a group has, by the name of its client."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        try:
+            members = admin.describe_consumer_groups([group])[group].result(30).members
+        except KafkaException:
+            # No member has come yet, or the group is being loaded.
+            return {}
+        return {one.client_id: len(one.assignment.topic_partitions) for one in members}
+
     def topic(self, partitions: int = 1, **config: str) -> str:
         """The name of a new topic."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
