@@ -182,6 +182,14 @@ def temporal() -> None:
     figure()
 
 
+def live_pages() -> None:
+    """10. ten open live pages at 5,000 events/s: less than 1 % of a core"""
+    from benchmarks.page import report
+
+    print(live_pages.__doc__)
+    report()
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -200,6 +208,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "table": queue_table,
     "temporal": temporal,
     "matrix": matrix,
+    "page": live_pages,
 }
 
 
