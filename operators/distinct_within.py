@@ -34,6 +34,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.execution.handler import is_users
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
@@ -90,7 +91,15 @@ def distinct_within(
     note = "remembers keys of the window" + ("" if max_keys is None else f", at most {max_keys:,}")
 
     routed = routed_by(on_error)
-    info = StageInfo("distinct_within", detail, hold, note, by=by, seconds=seconds, routed=routed)
+    own_time = None if time is None or not is_users(time) else key_name(time)
+    calls = key_name(by) if is_users(by) else own_time or ""
+    info = StageInfo(
+        *("distinct_within", detail, hold, note),
+        by=by,
+        seconds=seconds,
+        routed=routed,
+        calls=calls,
+    )
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import is_users
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
@@ -122,6 +123,7 @@ def group_by(
         keeps=each is not None,
         policy=on_error,
         inside=None if each is None else partial(_inside, each),
+        calls=key_name(by) if is_users(by) else "",
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:

@@ -38,8 +38,8 @@ from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.context import Run
+from penstock.streams.protocol.stage import StageInfo, Subscription
+from penstock.streams.runtime.context import CallObserver, Run
 
 __all__ = ["for_each"]
 
@@ -95,17 +95,25 @@ class _Calling(SinkStage[Any]):
         self._worker: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._in_flight = 0
+        self._traced: CallObserver | None = None
         # Types of results whose calls are over when they return.
         self._over: set[type] = set()
         self._ending = False
         self._error: BaseException | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if self._run.tracing is not None:
+            name = handler_name(self._function)
+            self._traced = self._run.tracing.calls(self.info, name, None)
+        super().on_subscribe(subscription)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         rest = deque(events)
         done: list[Event[Any]] = []
         survived = 0
         lessors = self._run.lessors
-        if not self._waiting and not self._in_flight and not self._async:
+        at_once = not self._async and self._traced is None
+        if at_once and not self._waiting and not self._in_flight:
             while rest and self._closed is not None:
                 try:
                     if lessors and not may_begin(rest[0], lessors):
@@ -209,15 +217,21 @@ class _Calling(SinkStage[Any]):
                 lessors = self._run.lessors
                 if lessors and not may_begin(event, lessors):
                     raise Withdrawn
+                if self._traced is not None:
+                    self._traced.begin(event, self._run.now())
                 begun = self._to_await(self._function(event.value))
             if begun is not None and (result := await begun) is not None:
                 self._check(result)
         except BaseException as error:
             self._in_flight = 0
+            if self._traced is not None:
+                self._traced.error(event, error)
             if not self._survives(event, error):
                 return
         else:
             self._in_flight = 0
+            if self._traced is not None:
+                self._traced.end(event)
             event.finish()
         self._ask(1)
 

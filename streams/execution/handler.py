@@ -34,6 +34,7 @@ __all__ = [
     "is_being_cancelled",
     "is_coroutine_function",
     "is_own",
+    "is_users",
     "not_awaited",
     "opened_pool",
     "pool_size",
@@ -84,6 +85,11 @@ def is_own(handler: Callable[..., Any]) -> bool:
     """Whether a handler is one of the library's own functions, or a method of such."""
     inner = getattr(handler, "func", handler)
     return is_ours(getattr(inner, "__module__", None) or type(inner).__module__)
+
+
+def is_users(value: object) -> bool:
+    """Whether a value given to an operator is a function of the user's."""
+    return callable(value) and not isinstance(value, type) and not is_own(value)
 
 
 def is_coroutine_function(handler: Callable[..., Any]) -> bool:

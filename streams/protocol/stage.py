@@ -162,7 +162,8 @@ class StageInfo:
     only adds at the end of its file; `once`: why a source cannot begin again, if it cannot;
     `inputs`: the stages of each stream that the stage reads besides the one above it, source first;
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
-    stage with a limit is under another one.
+    stage with a limit is under another one; `calls`: the name of the user's function that the stage
+    calls with each event as soon as that comes, if it does so.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `policy`, what it does with an event that fails; `work`,
@@ -198,6 +199,7 @@ class StageInfo:
     policy: Any = field(default=None, compare=False, repr=False)
     work: Work | None = field(default=None, compare=False, repr=False)
     inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)
+    calls: str = field(default="", compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

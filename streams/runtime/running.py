@@ -402,7 +402,7 @@ class Running:
         field: str | None = "traceparent",
         show_values: bool = False,
     ) -> None:
-        """Trace events by OpenTelemetry: a span for each, with a child for each call of a handler.
+        """Trace events by OpenTelemetry: a span for each, with a child for each call of a function.
 
         `provider` is that of an SDK (None: the global one). Of events that bring no context,
         the share `sample` is traced, as far as the sampler of the SDK agrees. The context is read
@@ -423,7 +423,8 @@ class Running:
         from penstock.streams.telemetry.traces import Tracing
 
         last = self._flowable.info.number
-        Tracing(self._run, last, provider, sample, field, show_values=show_values)
+        stages = [stream.info for stream in self._flowable.chain()]
+        Tracing(self._run, stages, last, provider, sample, field, show_values=show_values)
 
     def serve(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 from reactivex import Observable
 
 from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import handler_name, is_users
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -38,6 +39,9 @@ _READS_WINDOWS = (
     *("flat_map", "flat_map_indexed", "flat_map_latest", "merge", "merge_all", "concat_all"),
     *("switch_latest", "exclusive"),
 )
+
+# Arguments that are functions, which are not called with each value.
+_NOT_WITH_EACH = frozenset(("action", "on_error", "on_completed", "handler", "factory"))
 
 # Operators that may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
@@ -155,12 +159,22 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             gathers=gathers,
             until_more=until_more,
             keeps=not all(part.name in STATELESS for part in parts),
+            calls=_called_by(parts),
         ),
         mappings=source.mappings and name == "filter",
     )
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
         flowable.whole = _WHOLE.get(name)
     return flowable
+
+
+def _called_by(parts: Sequence[Part]) -> str:
+    """The name of the first function of the user's that these operators call with each value."""
+    for part in parts:
+        for name, value in part.arguments.items():
+            if name not in _NOT_WITH_EACH and is_users(value):
+                return handler_name(value)
+    return ""
 
 
 def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:

@@ -8,16 +8,18 @@ through the propagators of OpenTelemetry.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams import clock
+from penstock.streams.boundary.user_stage import UserStage
 from penstock.streams.errors import BuildError, message_of
 from penstock.streams.extras import missing_extra
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
-from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
+from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import CallLimits, Run
 from penstock.streams.validation import is_at_least
@@ -32,14 +34,16 @@ _OUTCOMES = ("dropped", "finished", "failed", "returned", "failed")
 
 
 class _Trace:
-    """The trace of one event: its span, and since when it waits for its next call."""
+    """The trace of one event: its span, since when it waits for its next call, and the span of a
+    call that ends before anything else goes on."""
 
-    __slots__ = ("context", "since", "span")
+    __slots__ = ("call", "context", "since", "span")
 
     def __init__(self, span: Span, context: Context, since: float) -> None:
         self.span = span
         self.context = context
         self.since = since
+        self.call: Span | None = None
 
 
 class Tracing(AckHook):
@@ -50,13 +54,14 @@ class Tracing(AckHook):
     """
 
     __slots__ = (
-        *("_credit", "_field", "_last", "_run", "_sample", "_show_values", "_start", "_start_ns"),
-        *("_tracer", "_w3c"),
+        *("_calls", "_credit", "_field", "_last", "_run", "_sample", "_show_values"),
+        *("_start", "_start_ns", "_stages", "_tracer", "_w3c"),
     )
 
     def __init__(
         self,
         run: Run,
+        stages: Iterable[StageInfo],
         last: int,
         provider: TracerProvider | None,
         sample: float,
@@ -81,6 +86,9 @@ class Tracing(AckHook):
         self._credit = 1.0 - sample
         self._show_values = show_values
         self._start, self._start_ns = run.now(), int(clock.wall() * 1e9)
+        # The stages that call a function with each event that comes, and what traces these calls.
+        self._stages = {info.number: info for info in stages if info.calls}
+        self._calls: dict[int, _Calls] = {}
         run.observers.append(self)
         run.tracing = self
 
@@ -90,9 +98,18 @@ class Tracing(AckHook):
     # Events.
 
     def arrow(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
-        """What begins traces below the source, and has results carry theirs above the sinks."""
-        if info.within is None and info.number == self._last:
+        """What begins traces below the source, has results carry theirs above the sinks, and traces
+        the calls of a stage below."""
+        if info.within is not None:
+            return below
+        if info.number == self._last:
             below = _Arrow(below, self._carry)
+        if (stage := self._stages.get(info.number + 1)) is not None:
+            below = self._calls[stage.number] = _Calls(below, stage, self._run, self)
+        # A group_by and its spread are one stage when they run.
+        for number in (info.number, *([info.number - 1] if info.name == "spread" else [])):
+            if number in self._stages:
+                below = _Arrow(below, partial(self._returned, number))
         if info.number == 1:
             below = _Arrow(below, lambda events: self._begin(events, info))
         return below
@@ -118,6 +135,12 @@ class Tracing(AckHook):
             trace = _Trace(span, set_span_in_context(span, parent), event.created)
             event.outer = (event.origin, event.outer, trace)
             event.origin = self
+
+    def _returned(self, number: int, _: list[Event[Any]]) -> None:
+        """A stage sends on what it has called its function with."""
+        calls = self._calls.get(number)
+        if calls is not None:
+            calls.end()
 
     def _parent_of(self, event: Event[Any]) -> Context | None:
         """The context that came with an event."""
@@ -192,10 +215,13 @@ class Tracing(AckHook):
     ) -> None:
         now = self._ns(self._run.now())
         for event in events:
-            span: Span = event.outer[2].span
+            trace: _Trace = event.outer[2]
+            span = trace.span
             span.set_attribute("penstock.outcome", _OUTCOMES[ending])
             if ending in (FORGIVEN, FAILED) and error is not None:
                 self._failed(span, error, now)
+                if trace.call is not None:
+                    self._failed(trace.call, error, now)
             span.end(now)
 
     def _failed(self, span: Span, error: BaseException, now: int) -> None:
@@ -344,6 +370,53 @@ class TracedCalls:
             for trace, span in spans:
                 span.set_attribute("penstock.batch_size", len(events))
                 self._tracing.stop(trace, span, failure)
+
+
+class _Calls(UserStage):
+    """Gives events one by one to a stage that calls a function with each, and traces the calls.
+
+    A call has ended when its event goes on, or when the stage has returned.
+    """
+
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Tracing) -> None:
+        super().__init__(stage, info, run)
+        self._now = run.now
+        self._tracing = tracing
+        # The calls under way, one inside the other, and what makes their spans current.
+        self._open: list[tuple[_Trace, Span, Any]] = []
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        traces = list(map(self._tracing.of, events))
+        if not any(traces):
+            self._stage.on_events(events)
+            return
+        for place, (event, trace) in enumerate(zip(events, traces, strict=True)):
+            if self._ended:
+                give_back_all(events[place:])
+                return
+            if trace is None:
+                self._stage.on_events([event])
+                continue
+            depth = len(self._open)
+            self._begin(trace)
+            try:
+                self._stage.on_events([event])
+            finally:
+                while len(self._open) > depth:
+                    self.end()
+
+    def _begin(self, trace: _Trace) -> None:
+        span = self._tracing.start(trace, self._info, self._info.calls, self._now())
+        trace.call = span
+        self._open.append((trace, span, _attached(span, trace.context)))
+
+    def end(self) -> None:
+        """The innermost call has ended, if one is under way."""
+        if self._open:
+            trace, span, token = self._open.pop()
+            trace.call = None
+            _detach(token)
+            self._tracing.stop(trace, span, None)
 
 
 class _Arrow:

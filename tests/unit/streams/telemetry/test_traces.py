@@ -21,6 +21,7 @@ from penstock import (
     batch,
     collect,
     distinct_within,
+    for_each,
     from_iterable,
     group_by,
     ops,
@@ -329,3 +330,98 @@ def test_traces_begin_with_the_first_event_or_not_at_all(run: Run, spans: Spans)
             pass
 
     run(wrong())
+
+
+def client_of(value: dict[str, Any]) -> str:
+    return f"client {value['n'] % 2}"
+
+
+def doubled(value: dict[str, Any]) -> dict[str, Any]:
+    return {"n": 2 * value["n"]}
+
+
+def is_small(value: dict[str, Any]) -> bool:
+    return bool(value["n"] < 4)
+
+
+def test_each_stage_that_calls_a_function_has_a_span_below_that_of_the_event(
+    run: Run, spans: Spans
+) -> None:
+    stream = from_iterable(values(3)).pipe(
+        ops.map(doubled),
+        ops.filter(is_small),
+        ops.scan(lambda _, value: value, {}),
+        group_by(client_of),
+        spread(),
+        adaptive_flat_map(in_a_tenth, Fixed(1)),
+    )
+    traced(run, spans, stream.to(for_each(print)))
+    names = ["map doubled", "filter is_small", "scan <lambda>", "group_by client_of"]
+    names += ["adaptive_flat_map in_a_tenth", "for_each print"]
+    events = spans.named("event of from_iterable")
+    below: dict[str, list[list[str]]] = {"finished": [], "dropped": []}
+    for event in events:
+        children = [one for one in spans.named("") if parent(one) == identity(event)]
+        outcome = attributes(event)["penstock.outcome"]
+        below[outcome].append(sorted(child.name for child in children))
+    assert below == {
+        "finished": [sorted(names), sorted(names)],
+        "dropped": [["filter is_small", "map doubled"]],
+    }
+
+
+def test_the_span_of_a_call_ends_before_the_event_goes_on(run: Run, spans: Spans) -> None:
+    seen: dict[str, str] = {}
+
+    def looked(name: str) -> Callable[[Any], Any]:
+        def look(value: Any) -> Any:
+            context = trace.get_current_span().get_span_context()
+            seen[name] = f"{context.span_id:016x}"
+            return value
+
+        return look
+
+    stream = from_iterable(values(1)).pipe(ops.map(looked("first")), ops.map(looked("second")))
+    traced(run, spans, stream.to(for_each(looked("third"))))
+    calls = [*spans.named("map"), *spans.named("for_each")]
+    assert [identity(span) for span in calls] == [seen["first"], seen["second"], seen["third"]]
+    (event,) = spans.named("event of")
+    assert {parent(span) for span in calls} == {identity(event)}
+
+
+def test_a_function_that_fails_is_the_error_of_its_call_and_of_the_event(
+    run: Run, spans: Spans
+) -> None:
+    def fail(value: Any) -> Any:
+        raise ValueError("the secret")
+
+    stream = from_iterable(values(1)).pipe(group_by(fail, on_error="skip"), spread())
+    traced(run, spans, stream.to(for_each(print)))
+    for name in ("group_by fail", "event of"):
+        (span,) = spans.named(name)
+        assert not span.status.is_ok
+        assert span.status.description == "ValueError"
+
+
+def test_an_async_function_of_a_sink_is_the_current_span_until_it_has_ended(
+    run: Run, spans: Spans
+) -> None:
+    async def send(value: Any) -> None:
+        await asyncio.sleep(0.1)
+        if value["n"] == 1:
+            raise ConnectionError("no answer")
+
+    stream = from_iterable(values(2))
+    traced(run, spans, stream.to(for_each(send, on_error="skip")))
+    calls = spans.named("for_each send")
+    assert [seconds(span) for span in calls] == [0.1, 0.1]
+    assert [span.status.description for span in calls] == [None, "ConnectionError"]
+    assert [attributes(span)["penstock.queue_time"] for span in calls] == [0.0, 0.0]
+
+
+def test_events_that_are_not_traced_pass_between_those_that_are(run: Run, spans: Spans) -> None:
+    results: list[Any] = []
+    stream = from_iterable(values(6)).pipe(ops.map(doubled), ops.take_while(is_small))
+    traced(run, spans, stream.to(collect(results)), sample=0.5, field=None)
+    assert results == [{"n": 0}, {"n": 2}]
+    assert len(spans.named("map doubled")) == len(spans.named("event of"))
