@@ -79,12 +79,26 @@ class CallObserver(CallLimits, Protocol):
 class Tracer(Protocol):
     """Sees the calls of all stages."""
 
+    @property
+    def options(self) -> tuple[int, str | None, bool]:
+        """For a tracer of the same running in another process: the last stage, the field of the
+        context in a value, and whether texts of errors are shown."""
+        ...
+
     def calls(self, info: StageInfo, name: str, limits: CallLimits | None, /) -> CallObserver:
         """What sees the calls of the handler `name` in a stage, in place of its `limits`."""
         ...
 
     def headers_of(self, event: Event[Any], /) -> dict[str, str]:
         """What a message made from an event is to carry in its header."""
+        ...
+
+    def join(self, events: list[Event[Any]], contexts: list[dict[str, str]], /) -> None:
+        """Continue the traces of events that another process has sent, with these headers."""
+        ...
+
+    def flush(self) -> None:
+        """Have the spans that have ended exported, because the process ends soon."""
         ...
 
 

@@ -40,8 +40,8 @@ class Overrides:
     encoded: tuple[Sink[Any], ...] = ()
     """The sinks to which values come encoded, by `Sink.encode`."""
 
-    is_divided = False
-    """Whether a part of the pipeline runs in worker processes."""
+    elsewhere: frozenset[int] = frozenset()
+    """The numbers of the stages that run in worker processes."""
 
     parallel: int = 0
     """How many calls a batch stage may have at once, where that is lent; 0: its own number."""

@@ -408,22 +408,26 @@ class Running:
         the share `sample` is traced, as far as the sampler of the SDK agrees. The context is read
         from the `field` of a value, or from the header of a message, and put into that of each
         result that is a dict, and into the header (None: no field). `show_values`: spans have the
-        texts of errors. To be called right after `start`, in a running without `workers`. Raises
-        BuildError if it is called later or the share is wrong, and MissingExtra.
+        texts of errors. With `workers` the calls in them are traced by the global provider of each
+        process. To be called right after `start`. Raises BuildError if it is called later, the
+        share is wrong, or a provider is given with `workers`, and MissingExtra.
         """
         if self._beginning is None:
             raise BuildError(
                 "events are traced from the first one on: call trace() right after start(), before "
                 "anything is awaited"
             )
-        if self._run.overrides.is_divided:
+        elsewhere = self._run.overrides.elsewhere
+        if elsewhere and provider is not None:
             raise BuildError(
-                "trace(): handlers in worker processes are not traced: leave workers out"
+                "trace(): worker processes cannot have this provider: set the global one in the "
+                "module of the pipeline, which they import, and give none here"
             )
         from penstock.streams.telemetry.traces import Tracing
 
         last = self._flowable.info.number
-        stages = [stream.info for stream in self._flowable.chain()]
+        chain = (stream.info for stream in self._flowable.chain())
+        stages = [info for info in chain if info.number not in elsewhere]
         Tracing(self._run, stages, last, provider, sample, field, show_values=show_values)
 
     def serve(

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracing"]
 
+# Milliseconds for which a process that ends waits for its spans to be exported.
+_FLUSH = 5_000
+
 _OUTCOMES = ("dropped", "finished", "failed", "returned", "failed")
 
 
@@ -54,8 +57,8 @@ class Tracing(AckHook):
     """
 
     __slots__ = (
-        *("_calls", "_credit", "_field", "_last", "_run", "_sample", "_show_values"),
-        *("_start", "_start_ns", "_stages", "_tracer", "_w3c"),
+        *("_begins", "_calls", "_credit", "_field", "_last", "_run", "_sample", "_show_values"),
+        *("_provider", "_start", "_start_ns", "_stages", "_tracer", "_w3c"),
     )
 
     def __init__(
@@ -68,7 +71,11 @@ class Tracing(AckHook):
         field: str | None,
         *,
         show_values: bool,
+        begins: bool = True,
     ) -> None:
+        """`stages` are those whose calls are traced here, `last` is the number of the one above
+        the sinks; `begins`: the spans of events are begun here, and not in another process.
+        """
         if not is_at_least(sample, 0) or sample > 1:
             raise BuildError(f"trace(sample={sample!r}): give a share from 0 to 1")
         try:
@@ -76,6 +83,8 @@ class Tracing(AckHook):
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
             raise missing_extra("Traces need opentelemetry-api", "otel") from error
+        self._provider = provider or trace.get_tracer_provider()
+        self._begins = begins
         self._tracer = trace.get_tracer("penstock", tracer_provider=provider)
         self._w3c = TraceContextTextMapPropagator()
         self._run = run
@@ -110,7 +119,7 @@ class Tracing(AckHook):
         for number in (info.number, *([info.number - 1] if info.name == "spread" else [])):
             if number in self._stages:
                 below = _Arrow(below, partial(self._returned, number))
-        if info.number == 1:
+        if info.number == 1 and self._begins:
             below = _Arrow(below, lambda events: self._begin(events, info))
         return below
 
@@ -195,6 +204,29 @@ class Tracing(AckHook):
         if (trace := self.of(event)) is not None:
             self._w3c.inject(carrier, trace.context)
         return carrier
+
+    @property
+    def options(self) -> tuple[int, str | None, bool]:
+        """What a tracer of the same running in another process needs."""
+        return self._last, self._field, self._show_values
+
+    def join(self, events: list[Event[Any]], contexts: list[dict[str, str]], /) -> None:
+        """Continue the traces of events that another process has sent, with these headers."""
+        from opentelemetry.trace import get_current_span
+
+        for event, headers in zip(events, contexts, strict=True):
+            if headers:
+                context = self._w3c.extract(headers)
+                # It ends where it was begun: here it only has the context.
+                trace = _Trace(get_current_span(context), context, event.created)
+                event.outer = (event.origin, event.outer, trace)
+                event.origin = self
+
+    def flush(self) -> None:
+        """Have the spans that have ended exported, for at most a few seconds."""
+        flush = getattr(self._provider, "force_flush", None)
+        if flush is not None:
+            flush(_FLUSH)
 
     def of(self, event: Event[Any]) -> _Trace | None:
         """The trace of an event, or of the one that it was made from."""

@@ -41,6 +41,7 @@ from penstock.streams.workers.messages import (
     Room,
     Stop,
     Stopping,
+    Traced,
     Warn,
     Withdraw,
     Withdrawn,
@@ -104,6 +105,8 @@ class _Inlet(SourceStage[Any]):
         ):
             event.created = created
             event.number = number
+        if message.contexts is not None and self.run.tracing is not None:
+            self.run.tracing.join(events, message.contexts)
         if self.done:
             self._settled(events, RETURNED, None)
         else:
@@ -297,6 +300,7 @@ class Child:
         self._confirms = False
         self._inlet: _Inlet | None = None
         self._run: Run | None = None
+        self._traced: Traced | None = None
 
     def _begin(self) -> Run:
         section = self.section
@@ -310,6 +314,15 @@ class Child:
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
         run.blocks = _Blocks(run.loop, self._blocked)
+        if self._traced is not None:
+            from penstock.streams.telemetry.traces import Tracing
+
+            last, field, show_values = self._traced
+            Tracing(
+                *(run, section.infos, last, None, 0.0, field),
+                show_values=show_values,
+                begins=False,
+            )
         self._outlet = _Outlet(
             self._room, run, self.send, self._unsendable, self._closed, section.encode
         )
@@ -338,6 +351,8 @@ class Child:
                     self._outlet.upstream.request(message.n)
             case Grant():
                 self._granted(message)
+            case Traced():
+                self._traced = message
             case Withdraw():
                 if self._inlet is not None and self._run is not None:
                     self._inlet.withdraw()
@@ -468,6 +483,8 @@ class Child:
 
     async def _close(self, run: Run) -> None:
         await run.close()
+        if run.tracing is not None:
+            run.tracing.flush()
         self._send_failed()
         self.send(Numbers(self._numbers()))
         self.send(Completed())

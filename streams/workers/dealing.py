@@ -55,6 +55,7 @@ from penstock.streams.workers.messages import (
     Room,
     Stop,
     Stopping,
+    Traced,
     Warn,
     Withdraw,
     Withdrawn,
@@ -320,6 +321,9 @@ class Dealing(DemandStage):
             peer.link = self._crew.open(peer.number, self._section, self._window, received, lost)
         except OSError as error:
             self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
+        else:
+            if self.run.tracing is not None:
+                self._send(peer, Traced(*self.run.tracing.options))
 
     def request(self, n: int, /) -> None:
         if self.state >= CLOSED:
@@ -427,11 +431,13 @@ class Dealing(DemandStage):
         peer.count += len(dealt)
         peer.out.update(zip(range(first, peer.count), dealt, strict=True))
         events = [event for event, _ in dealt]
+        tracing = self.run.tracing
         message = Events(
             first,
             [event.value for event in events],
             [event.created for event in events],
             [event.token for event in events],
+            None if tracing is None else list(map(tracing.headers_of, events)),
         )
         try:
             self._send(peer, message)

@@ -31,6 +31,7 @@ __all__ = [
     "Room",
     "Stop",
     "Stopping",
+    "Traced",
     "Warn",
     "Withdraw",
     "Withdrawn",
@@ -42,13 +43,25 @@ __all__ = [
 # From the parent to a worker.
 
 
+class Traced(NamedTuple):
+    """The first message, if events are traced; the rest is as for `Tracing`."""
+
+    last: int
+    field: str | None
+    show_values: bool
+
+
 class Events(NamedTuple):
-    """Events that are numbered from `first` on, with what their source knows of each."""
+    """Events that are numbered from `first` on, with what their source knows of each.
+
+    `contexts` are those of their traces, empty for an event without; None if none is traced.
+    """
 
     first: int
     values: list[Any]
     created: list[float]
     tokens: list[Any]
+    contexts: list[dict[str, str]] | None = None
 
 
 class Grant(NamedTuple):

@@ -19,10 +19,11 @@ __all__ = ["in_workers"]
 class _Overrides(Overrides):
     """One stream in place of another."""
 
-    is_divided = True
-
-    def __init__(self, stream: Flowable[Any], other: Flowable[Any]) -> None:
+    def __init__(
+        self, stream: Flowable[Any], other: Flowable[Any], elsewhere: frozenset[int]
+    ) -> None:
         super().__init__()
+        self.elsewhere = elsewhere
         self._stream = stream
         self._other = other
 
@@ -42,6 +43,7 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
         section.above.attach(Dealing(downstream, run, dealing.info, section, crew), run)
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
-    overrides = _Overrides(section.last, dealing)
+    elsewhere = frozenset(stage.number for stage in section.infos)
+    overrides = _Overrides(section.last, dealing, elsewhere)
     overrides.encoded = section.encoding
     return overrides

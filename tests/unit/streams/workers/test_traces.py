@@ -1,0 +1,121 @@
+"""Traces of a pipeline with workers, on virtual time: one trace over both processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    group_by,
+    ops,
+    spread,
+    write_jsonl,
+)
+from penstock.streams.errors import BuildError
+from penstock.streams.testing.loop import run_virtual
+from tests.helpers.local_workers import LocalCrew, random_delay
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """Where the spans of the global provider go."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    return exporter
+
+
+async def work(value: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(0.1)
+    if value["n"] == 3:
+        raise ValueError("the secret")
+    return {"n": value["n"]}
+
+
+def doubled(value: dict[str, Any]) -> dict[str, Any]:
+    return {"n": 2 * value["n"]}
+
+
+def stream_of(count: int) -> Flowable[Any]:
+    return from_iterable([{"n": n} for n in range(count)]).pipe(
+        ops.map(dict),
+        group_by("n"),
+        spread(),
+        adaptive_flat_map(work, Fixed(4), on_error="skip"),
+        ops.map(doubled),
+    )
+
+
+def named(exporter: InMemorySpanExporter, start: str) -> list[ReadableSpan]:
+    return [span for span in exporter.get_finished_spans() if span.name.startswith(start)]
+
+
+def traced(stream: Flowable[Any], into: Any, **options: Any) -> None:
+    async def main() -> None:
+        crew = LocalCrew(2, random_delay(1, 0.02))
+        running = stream.to(into).start(workers=crew)
+        running.trace(**options)
+        async with running:
+            pass
+
+    run_virtual(main())
+
+
+def test_calls_in_workers_are_below_the_spans_of_their_events(
+    exporter: InMemorySpanExporter,
+) -> None:
+    results: list[Any] = []
+    traced(stream_of(6), collect(results))
+    events = {span.context.span_id: span for span in named(exporter, "event of") if span.context}
+    assert len(events) == 6
+    outcomes = sorted(str((span.attributes or {})["penstock.outcome"]) for span in events.values())
+    assert outcomes == ["failed", *["finished"] * 5]
+    for name, count in (("adaptive_flat_map work", 6), ("map doubled", 5)):
+        calls = named(exporter, name)
+        assert len(calls) == count
+        assert len({span.parent.span_id for span in calls if span.parent}) == count
+        assert all(span.parent and span.parent.span_id in events for span in calls)
+    (failed,) = [span for span in named(exporter, "adaptive") if not span.status.is_ok and span]
+    assert failed.status.description == "ValueError"
+    assert sorted(value["n"] for value in results) == [0, 2, 4, 8, 10]
+    sent = {int(value["traceparent"].split("-")[2], 16) for value in results}
+    assert sent < set(events)
+
+
+def test_only_the_events_that_the_parent_has_chosen_are_traced_in_workers(
+    exporter: InMemorySpanExporter,
+) -> None:
+    traced(stream_of(6), collect([]), sample=0.5)
+    assert len(named(exporter, "event of")) == len(named(exporter, "adaptive")) == 3
+
+
+def test_lines_that_are_encoded_in_workers_carry_the_context(
+    exporter: InMemorySpanExporter, tmp_path: Any
+) -> None:
+    target = tmp_path / "out.jsonl"
+    traced(stream_of(2), write_jsonl(target))
+    lines = target.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2
+    assert all('"traceparent"' in line for line in lines)
+
+
+def test_a_provider_of_this_process_cannot_trace_workers() -> None:
+    async def main() -> None:
+        crew = LocalCrew(1, random_delay(1, 0.02))
+        async with stream_of(1).to(collect([])).start(workers=crew) as running:
+            with pytest.raises(BuildError, match="set the global one"):
+                running.trace(TracerProvider(shutdown_on_exit=False))
+
+    run_virtual(main())
