@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.streams.kafka.progress import METADATA, Progress, Range, metadata_of
-from penstock.streams.kafka.record import Place
+from penstock.streams.kafka.record import Place, headers_of, texts_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -106,6 +106,11 @@ class Token:
     def place(self) -> tuple[str, int, int]:
         """By which records that are emitted again are in order."""
         return self.partition.topic, self.partition.number, self.offset
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are text, of which one may be the context of a trace."""
+        return texts_of(headers_of(self.message))
 
     def __str__(self) -> str:
         return str(Place(*self.place))

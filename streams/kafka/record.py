@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -11,7 +12,7 @@ from penstock.streams.io import body
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["TOMBSTONE", "KafkaRecord", "Place", "headers_of", "value_of"]
+__all__ = ["TOMBSTONE", "KafkaRecord", "Place", "headers_of", "texts_of", "value_of"]
 
 T = TypeVar("T")
 
@@ -61,3 +62,12 @@ def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(
         (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
     )
+
+
+def texts_of(headers: tuple[tuple[str, bytes | None], ...]) -> dict[str, str]:
+    """The headers that are text, by their names; of several with one name, the last."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        with suppress(UnicodeDecodeError):
+            found[name] = (value or b"").decode()
+    return found

@@ -12,6 +12,7 @@ from penstock.streams.errors import BadLine, PenstockError
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.message import fields_of
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.streams.consumers import Since, consumer_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from nats.js.api import ConsumerInfo
 
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.nats.client.message import Message, fields_of
+    from penstock.streams.nats.client.message import Message
 
 __all__ = ["OnBadMessage", "Reading", "ReadingSettings"]
 

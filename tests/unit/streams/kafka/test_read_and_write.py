@@ -23,6 +23,7 @@ from penstock.streams.errors import (
     StreamMissing,
 )
 from tests.helpers.kafka.mock import Cluster
+from tests.helpers.spans import Spans, identity, parent
 
 # This cluster waits for members that have left, too.
 GROUP = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 200}
@@ -105,6 +106,20 @@ async def test_a_record_that_was_read_is_written_with_its_key_and_headers(kafka:
     first, second = kafka.read(into)
     assert (first.key(), first.value(), first.headers()) == (b"k", b'{"n":1}', [("trace", b"1")])
     assert (second.key(), second.value()) == (b"k", None)
+
+
+async def test_the_context_of_a_trace_goes_with_a_record_to_who_reads_it(kafka: Cluster) -> None:
+    topic, spans, seen = kafka.topic(), Spans(), list[Any]()
+    written = from_iterable([{"n": 1}, {"n": 2}]).to(write_kafka(topic, kafka.servers)).start()
+    written.trace(spans.provider)
+    await written.wait()
+    again = read(kafka, topic, seen).start()
+    again.trace(spans.provider, sample=0)
+    await again.wait()
+    assert len(seen) == 2
+    sent, came = spans.named("event of from_iterable"), spans.named("event of read_kafka")
+    assert {parent(span) for span in came} == {identity(span) for span in sent}
+    assert [parent(span) for span in sent] == [None, None]
 
 
 async def test_bytes_are_written_as_they_are_to_a_topic_by_the_value(kafka: Cluster) -> None:

@@ -11,7 +11,6 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from penstock import (
@@ -31,21 +30,9 @@ from penstock import (
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.running import Running
 from penstock.streams.testing.plugin import Run
+from tests.helpers.spans import Spans, attributes, identity, parent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-class Spans:
-    """The provider of an SDK, and the spans that have ended."""
-
-    def __init__(self) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-
-    def named(self, start: str) -> list[ReadableSpan]:
-        found = [span for span in self.exporter.get_finished_spans() if span.name.startswith(start)]
-        return sorted(found, key=lambda span: span.start_time or 0)
 
 
 @pytest.fixture
@@ -64,20 +51,6 @@ def seconds(span: ReadableSpan) -> float:
     assert span.end_time is not None
     assert span.start_time is not None
     return round((span.end_time - span.start_time) / 1e9, 6)
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
-def parent(span: ReadableSpan) -> str | None:
-    return None if span.parent is None else f"{span.parent.span_id:016x}"
-
-
-def identity(span: ReadableSpan) -> str:
-    context = span.get_span_context()
-    assert context is not None
-    return f"{context.span_id:016x}"
 
 
 def traced(

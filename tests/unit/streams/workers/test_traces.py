@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 
 from penstock import (
     Fixed,
@@ -25,16 +23,15 @@ from penstock import (
 from penstock.streams.errors import BuildError
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay
+from tests.helpers.spans import Spans, attributes, identity, parent
 
 
 @pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """Where the spans of the global provider go."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    return exporter
+def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
+    """Those of the global provider."""
+    spans = Spans()
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: spans.provider)
+    return spans
 
 
 async def work(value: dict[str, Any]) -> dict[str, Any]:
@@ -58,10 +55,6 @@ def stream_of(count: int) -> Flowable[Any]:
     )
 
 
-def named(exporter: InMemorySpanExporter, start: str) -> list[ReadableSpan]:
-    return [span for span in exporter.get_finished_spans() if span.name.startswith(start)]
-
-
 def traced(stream: Flowable[Any], into: Any, **options: Any) -> None:
     async def main() -> None:
         crew = LocalCrew(2, random_delay(1, 0.02))
@@ -74,36 +67,34 @@ def traced(stream: Flowable[Any], into: Any, **options: Any) -> None:
 
 
 def test_calls_in_workers_are_below_the_spans_of_their_events(
-    exporter: InMemorySpanExporter,
+    spans: Spans,
 ) -> None:
     results: list[Any] = []
     traced(stream_of(6), collect(results))
-    events = {span.context.span_id: span for span in named(exporter, "event of") if span.context}
+    events = {identity(span): span for span in spans.named("event of")}
     assert len(events) == 6
-    outcomes = sorted(str((span.attributes or {})["penstock.outcome"]) for span in events.values())
+    outcomes = sorted(attributes(span)["penstock.outcome"] for span in events.values())
     assert outcomes == ["failed", *["finished"] * 5]
     for name, count in (("adaptive_flat_map work", 6), ("map doubled", 5)):
-        calls = named(exporter, name)
+        calls = spans.named(name)
         assert len(calls) == count
-        assert len({span.parent.span_id for span in calls if span.parent}) == count
-        assert all(span.parent and span.parent.span_id in events for span in calls)
-    (failed,) = [span for span in named(exporter, "adaptive") if not span.status.is_ok and span]
+        above = {parent(span) for span in calls}
+        assert len(above) == count
+        assert above <= set(events)
+    (failed,) = [span for span in spans.named("adaptive") if not span.status.is_ok]
     assert failed.status.description == "ValueError"
     assert sorted(value["n"] for value in results) == [0, 2, 4, 8, 10]
-    sent = {int(value["traceparent"].split("-")[2], 16) for value in results}
-    assert sent < set(events)
+    assert {value["traceparent"].split("-")[2] for value in results} < set(events)
 
 
 def test_only_the_events_that_the_parent_has_chosen_are_traced_in_workers(
-    exporter: InMemorySpanExporter,
+    spans: Spans,
 ) -> None:
     traced(stream_of(6), collect([]), sample=0.5)
-    assert len(named(exporter, "event of")) == len(named(exporter, "adaptive")) == 3
+    assert len(spans.named("event of")) == len(spans.named("adaptive")) == 3
 
 
-def test_lines_that_are_encoded_in_workers_carry_the_context(
-    exporter: InMemorySpanExporter, tmp_path: Any
-) -> None:
+def test_lines_that_are_encoded_in_workers_carry_the_context(spans: Spans, tmp_path: Any) -> None:
     target = tmp_path / "out.jsonl"
     traced(stream_of(2), write_jsonl(target))
     lines = target.read_text(encoding="utf-8").splitlines()

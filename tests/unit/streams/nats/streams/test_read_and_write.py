@@ -38,6 +38,7 @@ from penstock.streams.errors import (
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
+from tests.helpers.spans import Spans, identity, parent
 
 
 class Stream:
@@ -99,6 +100,25 @@ def test_a_stream_is_read_in_order_and_acknowledged_after_the_sinks(server: Serv
             assert [value["n"] for value in seen] == list(range(1_000))
             assert report.statistics["finished"] == 1_000
             assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_the_context_of_a_trace_goes_with_a_message_to_who_reads_it(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "traced") as it:
+            spans, seen = Spans(), list[Any]()
+            values = from_iterable([{"n": 1}, {"n": 2}])
+            written = values.to(write_jetstream("traced.all", it.urls)).start()
+            written.trace(spans.provider)
+            await written.wait()
+            again = read(it, seen, follow=False).start()
+            again.trace(spans.provider, sample=0)
+            await again.wait()
+            assert len(seen) == 2
+            sent, came = spans.named("event of from_iterable"), spans.named("event of read_")
+            assert {parent(span) for span in came} == {identity(span) for span in sent}
+            assert [parent(span) for span in sent] == [None, None]
 
     asyncio.run(story())
 
