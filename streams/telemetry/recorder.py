@@ -258,6 +258,9 @@ class Recorder:
             return self._run.latencies()
         self._count()
         merged: dict[str, LatencyHistogram] = {}
+        if not self._measured:
+            # As after each sample: nothing is to be added.
+            return self._whole
         for name, segment in self._segment.items():
             merged[name] = LatencyHistogram()
             merged[name].add(self._whole[name])
