@@ -35,8 +35,8 @@ ORDER = [
     "rx",
     "temporal",
     "sql_queue",
-    "telemetry",
     "workers",
+    "telemetry",
     "pipeline",
     "nats",
     "kafka",
@@ -60,6 +60,7 @@ EXCEPTIONS = {
     ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
     ("runtime", "boundary"): "a running puts a user's stage behind its guard",
     ("runtime", "telemetry"): "a running serves its own page, lazily",
+    ("workers", "telemetry"): "a worker traces the calls in it, lazily",
     ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
 }
 

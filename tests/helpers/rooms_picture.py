@@ -31,7 +31,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     (None, "keyed", None),
     ("io", "execution", "testing"),
     ("sql_queue", "rx", "workers"),
-    ("telemetry", None, "pipeline"),
+    (None, "telemetry", "pipeline"),
     ("nats", "temporal", "streams"),
     ("work_pulling", "kafka", None),
     ("sources", "operators", "sinks"),
