@@ -281,7 +281,8 @@ class RandomStreams:
         self.is_disturbed = "timeout" in self.met
         assert self.running is not None
         self.running.pause()
-        self._is_paused = True
+        # Not if it ends already.
+        self._is_paused = self.running.state == "paused"
 
     def _resume(self) -> None:
         self._is_paused = False
