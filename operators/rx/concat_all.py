@@ -2,9 +2,10 @@
 
 Items:   the events of the first stream, then those of the second, and so on.
 Time:    as soon as they come, or as they are requested.
-Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
-         1,024 besides.
-Demand:  one event at a time from the open stream; one of the source when none is open.
+Memory:  one event of the open stream, one of the source, and two that wait. A plain Observable has
+         a buffer of 1,024 besides.
+Demand:  one event at a time from the open stream; one of the source when none is open. While the
+         open one has no event, two more of the source, so that an error behind them is not late.
 Ends:    when the source and its last stream have ended. An event of the source is finished when its
          stream has ended and all its events are; without any it is dropped as "concat_all". An
          event of a stream ends as it comes out, towards both. Cancel returns both.

@@ -50,4 +50,4 @@ def flat_map(
         # The stock one, which may also follow a window.
         operator: Callable[[Flowable[T]], Flowable[Any]] = _stock(mapper)
         return operator
-    return lambda source: flattened("flat_map", source, mapper, max_concurrent)
+    return lambda source: flattened("flat_map", source, mapper, max_concurrent, ahead=0)

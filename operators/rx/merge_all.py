@@ -3,9 +3,10 @@
 Items:   the events of the streams; those of one stream stay in order.
 Time:    as soon as they come, or as they are requested. The next stream is opened when none of the
          open ones has an event, so streams that need not wait are read one after another.
-Memory:  one event of each open stream, and up to `max_concurrent` of the source. A plain Observable
-         has a buffer of 1,024 besides.
-Demand:  one event at a time from each open stream; one of the source while fewer are open.
+Memory:  one event of each open stream, up to `max_concurrent` of the source, and two that wait. A
+         plain Observable has a buffer of 1,024 besides.
+Demand:  one event at a time from each open stream; one of the source while fewer are open. While
+         all are open and none has an event, two more, so that an error behind them is not late.
 Ends:    when the source and all streams have ended. An event of the source is finished when its
          stream has ended and all its events are; without any it is dropped as "merge_all". An event
          of a stream ends as it comes out, towards both. Cancel cancels all, and returns both.

@@ -14,7 +14,7 @@ from penstock.streams.errors import PenstockError, describe
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
@@ -210,7 +210,8 @@ class FlatMap(Expanding):
 
     Up to `max_concurrent` streams are open at a time. What has items goes first: the next event is
     requested when those that are open wait for theirs. So streams that need not wait are read one
-    after another, as iterables are.
+    after another, as iterables are. While as many are open as may be, and all wait, up to `ahead`
+    events more are requested, so that an error behind them is not late.
     """
 
     def __init__(
@@ -220,10 +221,46 @@ class FlatMap(Expanding):
         info: StageInfo,
         function: Callable[..., Any],
         max_concurrent: int = MOST_OPEN,
+        ahead: int = 0,
     ) -> None:
         super().__init__(downstream, run, info, max_concurrent)
         self._function = function
+        self._most_ahead = ahead
+        self._ahead: deque[Event[Any]] = deque()
         self._index = 0
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        if self._ahead or self.opened >= self._feeders:
+            self._ahead += events
+        else:
+            super().take(events)
+
+    def step(self) -> bool:
+        if self._ahead:
+            if not self.demand:
+                return False
+            if self._has_room() and not self._is_new:
+                super().take([self._ahead.popleft()])
+                return True
+        if self._may_ask_ahead():
+            self.ask(1)
+            return True
+        return super().step()
+
+    def _may_ask_ahead(self) -> bool:
+        is_full = self.opened >= self._feeders and not self._open
+        may_ask = self.demand and not (self.asked or self.state)
+        return bool(is_full and may_ask) and len(self._ahead) < self._most_ahead
+
+    def release(self) -> None:
+        super().release()
+        ahead = list(self._ahead)
+        self._ahead.clear()
+        give_back_all(ahead)
+
+    def statistics(self) -> dict[str, Any]:
+        """The events whose answers have not been taken to their end, or begun."""
+        return {"waiting": self.opened + len(self._ahead)}
 
     def _has_room(self) -> bool:
         return not self._open and self.opened < self._feeders

@@ -11,11 +11,19 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.flat_map import FlatMap
 from penstock.streams.validation import require_count
 
-__all__ = ["flattened"]
+__all__ = ["AHEAD", "flattened"]
+
+
+AHEAD = 2
+"""How many events wait, at most, until one of the streams that are open has ended."""
 
 
 def flattened(
-    name: str, source: Flowable[Any], function: Callable[[Any], Any] | None, max_concurrent: int
+    name: str,
+    source: Flowable[Any],
+    function: Callable[[Any], Any] | None,
+    max_concurrent: int,
+    ahead: int = AHEAD,
 ) -> Flowable[Any]:
     """`source` with the items of `function(value)`, or of each value, in place of its own."""
     require_count(name, max_concurrent=max_concurrent)
@@ -23,5 +31,5 @@ def flattened(
     def items(value: Any, _: int) -> Any:
         return value if function is None else function(value)
 
-    make = partial(FlatMap, function=items, max_concurrent=max_concurrent)
-    return source.then(make, StageInfo(name, f"{max_concurrent:,} at once", max_concurrent))
+    make = partial(FlatMap, function=items, max_concurrent=max_concurrent, ahead=ahead)
+    return source.then(make, StageInfo(name, f"{max_concurrent:,} at once", max_concurrent + ahead))

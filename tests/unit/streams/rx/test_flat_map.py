@@ -159,8 +159,9 @@ def test_a_stream_that_is_not_read_to_its_end_gives_back_what_it_has(run: Run) -
             assert sink.waiting == [("t", 0)]
             running.cancel()
         assert closed == ["t"]
-        assert (inner.returned, inner.unsettled) == ([0], [])
-        assert (outer.returned, outer.unsettled) == (["a"], [])
+        # Two more wait until a stream has ended.
+        assert (inner.returned, inner.unsettled) == ([0, 1, 2], [])
+        assert (outer.returned, outer.unsettled) == (["a", "b"], [])
 
     run(story())
 
@@ -211,14 +212,15 @@ def test_a_drain_waits_for_a_stream_to_end(run: Run) -> None:
     async def story() -> None:
         sink = MemorySink()
         async with (
-            from_iterable("abc")
-            .pipe(concat_map(lambda v: ticking(v, 3)))
+            from_iterable("abcdef")
+            .pipe(concat_map(lambda v: ticking(v, 1)))
             .to(sink)
             .start() as running
         ):
             await asyncio.sleep(1.5)
             await running.drain()
-        assert sink.values == [("a", 0), ("a", 1), ("a", 2)]
+        # One was open, and two more had been taken in.
+        assert sink.values == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
 
     run(story())
 
