@@ -521,7 +521,7 @@ class RandomStreams:
         return Expected([values], expected.fails)
 
     def _one_at_a_time(self, node: str, outer: Expected, *, is_exclusive: bool) -> Expected:
-        if outer.sequence is None:
+        if outer.sequence is None or len(set(outer.sequence)) < len(outer.sequence):
             return UNKNOWN
         inner = [self._inner_of(node, value) for value in outer.sequence]
         sequences = [each.sequence or [] for each in inner]
