@@ -128,6 +128,18 @@ def test_other_aggregates_are_emitted_in_the_same_way(aggregate: Any, values: li
     assert shown(periods) == list(zip([0, 2, 4], [2, 4, 9], values, strict=True))
 
 
+@pytest.mark.parametrize("end", [0.7, None])
+@pytest.mark.parametrize(("aggregate", "middle"), [("sum", 3), ("avg", 1.5), ("max", 2)])
+def test_points_that_are_floats_are_returned_as_they_came(
+    aggregate: Any, middle: float, end: float | None
+) -> None:
+    table = [(0.2, end, 2), (0.1, 0.3, 1)]
+    periods = count(table, aggregate=aggregate, of=2)
+    assert periods[0] == (0.1, 0.2, 1)
+    middles = [(0.2, 0.3, middle), (0.3, end, 2)]
+    assert periods[1:] == ([(0.2, end, 2)] if aggregate == "max" else middles)
+
+
 def test_a_sum_that_stays_the_same_is_one_period_whichever_rows_contribute() -> None:
     table = [(0, 3, 5), (3, 6, 2), (3, 6, 3)]
     assert shown(sequenced(table, "sum", begin=0, end=1, of=2)) == [(0, 6, 5)]
