@@ -3,15 +3,22 @@
 Items:   a record for each value: an object as JSON, bytes as they are, a `KafkaRecord` with its key
          and headers. Records of one key go to one partition, in order.
 Time:    at once; the client joins records that come within a few milliseconds (`linger.ms`). An
-         event is accepted when all in-sync replicas have its record.
-Memory:  `window` events under way, and their records in the client.
+         event is accepted when all in-sync replicas have its record. With `transactional` it is
+         accepted at once, and its record is written in the next transaction: after `commit_every`
+         seconds, or when half of `window` records wait.
+Memory:  `window` events under way, and their records in the client. With `transactional` also the
+         results of records that are not finished.
 Demand:  `window` at first, then a quarter of it at a time as records are stored.
 Ends:    when everything under way is stored. Cancel returns those events; they may or may not be
-         stored.
+         stored. With `transactional` a record that was read, all its results and its offset are one
+         transaction: whatever crashes, readers of what is committed (`isolation.level`) see all of
+         them once.
 Errors:  CannotConnect, and StreamMissing when the topic does not exist, end the pipeline. A record
          that is not confirmed within `patience` seconds is PublishFailed; that, PayloadTooLarge,
          and a value that is not valid JSON fail the event, and `on_error` applies. The producer is
-         idempotent: its own repetitions store nothing twice.
+         idempotent: its own repetitions store nothing twice. ProducerFenced: another producer has
+         this `transactional_id`. Transactions that fail for any other reason are made again for
+         `patience` seconds; those of a reader that has lost its partitions are aborted.
 
     source        --a--b-----|
     brokers       ---a---b--
@@ -20,8 +27,10 @@ Errors:  CannotConnect, and StreamMissing when the topic does not exist, end the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -33,7 +42,10 @@ from penstock.streams.kafka.client import (
     servers_of,
     settings_refused,
 )
-from penstock.streams.kafka.writing import Writing, WritingSettings
+from penstock.streams.kafka.producer import TransactionalProducer, in_thread
+from penstock.streams.kafka.transactional import TransactionalWriting
+from penstock.streams.kafka.transactions import Transactions, TransactionSettings
+from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
 from penstock.streams.keyed.key import By, key_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
@@ -41,12 +53,20 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["write_kafka"]
 
+_COMMIT_EVERY = 0.1
+# Milliseconds after which brokers abort the transaction of a producer that is silent. Chosen: as
+# Kafka Streams does.
+_TRANSACTION = 10_000
+
 
 def write_kafka(
     topic: str | Callable[[Any], str],
     servers: Servers = "localhost:9092",
     key: By[Any] | None = None,
     *,
+    transactional: bool = False,
+    transactional_id: str | None = None,
+    commit_every: float = _COMMIT_EVERY,
     window: int = 1024,
     patience: float = 60.0,
     on_error: OnError = "stop",
@@ -55,7 +75,12 @@ def write_kafka(
     """Write to `topic`, which may be a function of the value.
 
     `key` is the field or function by which records are assigned to partitions; without one they are
-    spread. Texts are written in UTF-8, bytes as they are, other keys as JSON. `config` has other
+    spread. Texts are written in UTF-8, bytes as they are, other keys as JSON. `transactional` makes
+    reading, results and offsets one transaction; the only source is then one `read_kafka` of the
+    same cluster, and all sinks are in the transaction. `transactional_id` is the name by which the
+    brokers end the transactions of a process that has crashed as soon as it starts again: each
+    process needs its own, and the same after a restart. Without it, they do so after 10 seconds
+    (`transaction.timeout.ms`), for which its partitions wait. `config` has other
     settings of the client by their names in librdkafka, such as `compression.type` or `sasl.*`.
     Raises BuildError for invalid options and settings, MissingExtra without confluent-kafka.
     """
@@ -64,30 +89,41 @@ def write_kafka(
         raise BuildError(f"write_kafka({topic!r}): give the name of a topic")
     if window < 1 or not patience > 0:
         raise BuildError(f"write_kafka(window={window!r}, patience={patience!r}): must be positive")
+    if not transactional and (transactional_id is not None or commit_every != _COMMIT_EVERY):
+        raise BuildError("write_kafka(transactional_id=, commit_every=) need transactional=True")
+    if transactional_id == "" or not commit_every >= 0:
+        raise BuildError(
+            f"write_kafka(transactional_id={transactional_id!r}, commit_every={commit_every!r}): "
+            "a name that is not empty, and at least 0 seconds"
+        )
     needs_client("write_kafka")
-    client = client_settings(
-        servers,
-        config,
-        {"enable.idempotence": True, "message.timeout.ms": max(1, round(patience * 1000))},
-        "write_kafka",
-    )
+    own: dict[str, Any] = {"enable.idempotence": True}
+    if transactional:
+        id = transactional_id or f"penstock-{uuid4().hex}"
+        timeout = (config or {}).get("transaction.timeout.ms", _TRANSACTION)
+        own |= {"transactional.id": id, "message.timeout.ms": timeout}
+        config = {**(config or {}), "transaction.timeout.ms": timeout}
+    else:
+        own["message.timeout.ms"] = max(1, round(patience * 1000))
+    client = client_settings(servers, config, own, "write_kafka")
     client.setdefault("queue.buffering.max.messages", max(100_000, 2 * window))
     client.setdefault("partitioner", PARTITIONER)
-    return _Kafka(
-        WritingSettings(
-            topic,
-            servers_of(servers, "write_kafka"),
-            client,
-            key,
-            window,
-            patience,
-            on_error,
-            _producer,
-        )
+    settings = WritingSettings(
+        topic,
+        servers_of(servers, "write_kafka"),
+        client,
+        key,
+        window,
+        patience,
+        on_error,
+        _producer,
     )
+    return _Transactional(settings, commit_every) if transactional else _Kafka(settings)
 
 
 class _Kafka(Sink[Any]):
+    _until = "until it is stored"
+
     def __init__(self, settings: WritingSettings) -> None:
         detail = settings.topic if isinstance(settings.topic, str) else "by the value"
         if settings.key is not None:
@@ -96,13 +132,49 @@ class _Kafka(Sink[Any]):
             "write_kafka",
             detail,
             settings.window,
-            "until it is stored",
+            self._until,
             routed=routed_by(settings.on_error),
         )
         self._settings = settings
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
         return Writing(run, closed, self._settings)
+
+
+class _Transactional(_Kafka):
+    _until = "until its transaction is committed"
+
+    def __init__(self, settings: WritingSettings, commit_every: float) -> None:
+        super().__init__(settings)
+        self._commit_every = commit_every
+
+    def check_beside(self, others: Sequence[Sink[Any]]) -> None:
+        for other in others:
+            if not other.observes and not isinstance(other, _Transactional):
+                raise BuildError(
+                    f"write_kafka(transactional=True): what {other.info.name} writes cannot be in "
+                    "the transaction. Leave transactional out, or let another pipeline do that "
+                    "from the topic that is written here."
+                )
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        settings = self._settings
+        transactions = Transactions(
+            run,
+            TransactionSettings(
+                settings.client["transactional.id"],
+                self._commit_every,
+                max(1, settings.window // 2),
+                settings.patience,
+                lambda: _transactional_producer(dict(settings.client)),
+                partial(writing_error, settings=settings),
+            ),
+        )
+        return TransactionalWriting(run, closed, settings, transactions)
+
+
+def _transactional_producer(settings: dict[str, Any]) -> TransactionalProducer:
+    return in_thread(_producer(settings))
 
 
 def _producer(settings: dict[str, Any]) -> Any:

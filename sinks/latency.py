@@ -75,6 +75,7 @@ class latency_histogram(Sink[Any]):
     """
 
     reads_values = False
+    observes = True
 
     def __init__(
         self,

@@ -218,6 +218,10 @@ class PublishFailed(PenstockError):
     """No server confirmed that it stored an event."""
 
 
+class ProducerFenced(PublishFailed):
+    """Another producer has taken over the transactions of this one."""
+
+
 class EventOmitted(PenstockError):
     """The event of a dead letter was too large to be stored with it."""
 

@@ -61,6 +61,8 @@ class Pipeline:
                     f"{name}(path) takes failed events, not results: give it to the stage that may "
                     f"fail, as on_error=route({name}(path)), and end in a sink for results"
                 )
+        for sink in self.sinks:
+            sink.check_beside([other for other in self.sinks if other is not sink])
         if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
 

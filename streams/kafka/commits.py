@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.errors import PenstockError
@@ -47,8 +48,25 @@ class Commits(Protocol):
         """Commit what has changed; what the brokers do not take now is committed later."""
         ...
 
+    async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        """`commit` what has changed in these partitions, before they go to others."""
+        ...
+
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         """Whether the brokers accept commits for these partitions."""
+        ...
+
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        """`commit` what has changed, at the end, if that can still be done."""
+        ...
+
+    def stop(self, error: PenstockError, /) -> None:
+        """`commit` is not called any more, because of an error."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing above the floor may begin, since it could not be remembered."""
         ...
 
 
@@ -67,6 +85,12 @@ class OffsetCommits:
         token.partition.finish(token.offset)
 
     def take_back(self, token: Token, /) -> None: ...
+
+    def stop(self, error: PenstockError, /) -> None: ...
+
+    @property
+    def is_full(self) -> bool:
+        return False
 
     def due_in(self) -> float:
         return self._committed_at + _EVERY - self._now()
@@ -97,6 +121,15 @@ class OffsetCommits:
                 partition.remember_less()
             elif not passes(result.error):
                 raise self._error(result.error, partition.topic)
+
+    async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        await self.commit(consumer, partitions)
+
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        from confluent_kafka import KafkaException
+
+        with suppress(PenstockError, KafkaException):
+            await self.commit(consumer, partitions)
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         from confluent_kafka import KafkaException

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
-from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits
+from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.progress import finished_in
 from penstock.streams.runtime.context import Run
@@ -83,7 +83,7 @@ class Reader(Protocol):
         ...
 
     def renew(self, renewed: Mapping[Partition, Partition], /) -> None:
-        """All partitions are held anew: what has not been emitted belongs to the new ones."""
+        """Partitions are held anew: what has not been emitted belongs to the new ones."""
         ...
 
     def wake_soon(self) -> None:
@@ -167,9 +167,13 @@ class Membership:
             while True:
                 await self._step(consumer)
         except KafkaException as raised:
-            self._reader.error(self._error(raised.args[0]))
+            self._fails(self._error(raised.args[0]))
         except PenstockError as error:
-            self._reader.error(error)
+            self._fails(error)
+
+    def _fails(self, error: PenstockError) -> None:
+        self.commits.stop(error)
+        self._reader.error(error)
 
     async def _find(self, consumer: Consumer, topic: str) -> None:
         found = (await consumer.list_topics(topic, timeout=_ANSWER)).topics.get(topic)
@@ -186,11 +190,12 @@ class Membership:
         if not room and not self._paused:
             self._wanted.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), _PATIENCE)
+                patience = max(0.0, min(_PATIENCE, self.commits.due_in()))
+                await asyncio.wait_for(self._wanted.wait(), patience)
             room = self._reader.room
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
-        message = await consumer.poll(timeout=_POLL)
+        message = await consumer.poll(timeout=max(0.0, min(_POLL, self.commits.due_in())))
         if self.in_doubt:
             await self._confirm(consumer)
         elif self._run.now() > self._sure_until:
@@ -249,8 +254,10 @@ class Membership:
         What has not begun goes out again when the brokers have confirmed that it is still ours.
         """
         self.in_doubt, self._sure_until = True, inf
-        renewed = {partition: partition.renewed() for partition in self.partitions.values()}
-        self.partitions = {(one.topic, one.number): one for one in renewed.values()}
+        # One that is being handed over stays as it is: nothing of it begins again.
+        held = [partition for partition in self.partitions.values() if partition.held]
+        renewed = {partition: partition.renewed() for partition in held}
+        self.partitions |= {(one.topic, one.number): one for one in renewed.values()}
         self._reader.renew(renewed)
 
     async def _confirm(self, consumer: Consumer) -> None:
@@ -264,7 +271,7 @@ class Membership:
 
     async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions have come: begin where the group has finished."""
-        committed = await consumer.committed(places, timeout=_ANSWER) if places else []
+        committed = await self._committed(consumer, places) if places else []
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
@@ -278,6 +285,26 @@ class Membership:
             await consumer.incremental_assign(committed)
             if self._paused:
                 await consumer.pause(committed)
+
+    async def _committed(
+        self, consumer: Consumer, places: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        """What the group has committed. Waits while a transaction with offsets of these partitions
+        is open, as a reader that was killed leaves it, until the brokers end it."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        until = self._run.now() + self._settings.handover * 0.8
+        while True:
+            try:
+                found = await consumer.committed(places, timeout=_ANSWER)
+            except KafkaException as raised:
+                if not passes(raised.args[0]) or self._run.now() >= until:
+                    raise
+            else:
+                open_ = KafkaError.UNSTABLE_OFFSET_COMMIT
+                if not any(one.error and one.error.code() == open_ for one in found):
+                    return found
+            await asyncio.sleep(_POLL)
 
     async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> None:
         """Count what was deleted before it was read, which the client passes over in silence."""
@@ -293,7 +320,7 @@ class Membership:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
         leaving = self._let_go(places)
         await self._until_left(leaving)
-        await self.commits.commit(consumer, leaving)
+        await self.commits.hand_over(consumer, leaving)
         self._forget(leaving)
         if places:
             await consumer.incremental_unassign(places)
@@ -339,6 +366,7 @@ class Membership:
 
     def _forget(self, leaving: Iterable[Partition]) -> None:
         for partition in leaving:
+            partition.is_ours = False
             key = partition.topic, partition.number
             if self.partitions.get(key) is partition:
                 del self.partitions[key]
@@ -346,12 +374,9 @@ class Membership:
     # The end.
 
     async def _close(self) -> None:
-        from confluent_kafka import KafkaException
-
         consumer = self._consumer
         assert consumer is not None
         try:
-            with suppress(PenstockError, KafkaException):
-                await self.commits.commit(consumer, self.partitions.values())
+            await self.commits.close(consumer, self.partitions.values())
         finally:
             await consumer.close()

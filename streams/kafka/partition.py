@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-from penstock.streams.kafka.progress import METADATA, Progress, Range, metadata_of
+from penstock.streams.kafka.progress import (
+    METADATA,
+    Progress,
+    Range,
+    metadata_of,
+    whole_metadata_of,
+)
 from penstock.streams.kafka.record import Place, headers_of, texts_of
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ class Partition:
         self.number = number
         self.progress = Progress(known)
         self.held = True
+        self.is_ours = True
+        """Whether it was not given up or lost, so that its offsets may be committed here."""
         self.at_end = False
         """Whether the last answer of the brokers was that there is nothing more."""
         self.end: int | None = None
@@ -70,6 +78,17 @@ class Partition:
         if floor is None:
             floor = self._first
         return None if floor is None else (floor, metadata_of(floor, self.progress.finished()))
+
+    def mark_after(self, done: Set[int]) -> Mark | None:
+        """What to commit when these records are finished as well; None if that does not fit, or is
+        unknown."""
+        floor = self.progress.floor_after(done)
+        if floor is None:
+            floor = self._first
+        if floor is None:
+            return None
+        text = whole_metadata_of(floor, self.progress.finished(done), self._most)
+        return None if text is None else (floor, text)
 
     def remember_less(self) -> None:
         """The brokers accept less metadata than by default."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
-__all__ = ["METADATA", "Progress", "Range", "finished_in", "metadata_of"]
+__all__ = ["METADATA", "Progress", "Range", "finished_in", "metadata_of", "whole_metadata_of"]
 
 METADATA = 4096
 """Bytes of metadata that a broker accepts by default (`offset.metadata.max.bytes`)."""
@@ -24,6 +23,8 @@ Range = tuple[int, int]
 # What a text begins with: the version of the format, and one of two encodings. Texts of others,
 # and of versions that are not known, hold nothing.
 _RUNS, _BITS = "penstock1r:", "penstock1b:"
+
+_NONE: Set[int] = frozenset()
 
 
 class Progress:
@@ -39,9 +40,8 @@ class Progress:
         """Events in the pipeline."""
         self.position: int | None = None
         """The offset behind the last record that was read; None if none was."""
-        self._unfinished: set[int] = set()
-        # The same in order, and those that are finished since they were the first.
-        self._order: deque[int] = deque()
+        # In order, each with the position before it was read.
+        self._unfinished: dict[int, int | None] = {}
         self._known = list(known)
         self._begins = [begin for begin, _ in known]
 
@@ -51,26 +51,29 @@ class Progress:
 
     def read(self, offset: int) -> bool:
         """Note a record that was read. Returns False if it is finished already."""
-        self.position = offset + 1
+        before, self.position = self.position, offset + 1
         if self._known:
             place = bisect_right(self._begins, offset) - 1
             if place >= 0 and offset < self._known[place][1]:
                 return False
-        self._unfinished.add(offset)
-        self._order.append(offset)
+        self._unfinished[offset] = before
         return True
 
     def finish(self, offset: int) -> None:
         """A record is finished."""
-        self._unfinished.discard(offset)
+        self._unfinished.pop(offset, None)
 
     @property
     def floor(self) -> int | None:
         """The offset to commit: everything below it is finished. None if nothing was read."""
-        order = self._order
-        while order and order[0] not in self._unfinished:
-            order.popleft()
-        return order[0] if order else self._done_to(self.position)
+        return self.floor_after(_NONE)
+
+    def floor_after(self, done: Set[int]) -> int | None:
+        """The floor when these records will be finished as well."""
+        for offset in self._unfinished:
+            if offset not in done:
+                return offset
+        return self._done_to(self.position)
 
     def _done_to(self, position: int | None) -> int | None:
         """The same position, or the end of the known range that it is in."""
@@ -80,18 +83,21 @@ class Progress:
                 return max(position, self._known[place][1])
         return position
 
-    def finished(self) -> Iterator[Range]:
-        """The ranges that are finished above the floor, in order.
+    def finished(self, done: Set[int] = _NONE) -> Iterator[Range]:
+        """The ranges that are finished above the floor, in order, or will be with those in `done`.
 
-        An offset that has no record, such as one that was compacted away, counts as finished once a
-        record behind it was read.
+        Offsets that have no record, such as those that were compacted away, count as finished
+        beside a record that is. Between two that are not they are left out, as they need not be
+        remembered.
         """
         if self.position is None:
             yield from self._known
             return
         begin: int | None = None
-        for offset in sorted(self._unfinished):
-            if begin is not None and begin < offset:
+        for offset, before in self._unfinished.items():
+            if offset in done:
+                continue
+            if begin is not None and before is not None and begin < before:
                 yield begin, offset
             begin = offset + 1
         if begin is not None and begin < self.position:
@@ -121,6 +127,13 @@ def metadata_of(floor: int, finished: Iterable[Range], most: int = METADATA) -> 
     if of_bits > of_runs:
         return _BITS + b64encode(bits).decode()
     return _RUNS + b64encode(runs).decode() if runs else ""
+
+
+def whole_metadata_of(floor: int, finished: Iterable[Range], most: int = METADATA) -> str | None:
+    """The text for all these ranges; None if they do not fit."""
+    ranges = list(_joined(finished))
+    text = metadata_of(floor, ranges, most)
+    return text if finished_in(floor, text) == ranges else None
 
 
 def finished_in(floor: int, metadata: str | None) -> list[Range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -10,9 +11,11 @@ from penstock.streams import clock
 from penstock.streams.errors import BadLine
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
+from penstock.streams.kafka.commits import Commits
 from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
+from penstock.streams.kafka.transactions import Transactions
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -58,6 +61,8 @@ class Reading(SourceStage[Any]):
         self._membership = Membership(run, self, settings.group)
         self._arrived: deque[Token] = deque()
         self._again: list[Token] = []
+        # Timers of those that have failed.
+        self._later: deque[TimerHandle] = deque()
         # From wall time, which stamps records, to the loop's clock.
         self._offset = run.now() - clock.wall()
         run.lessors.append(self)
@@ -73,14 +78,16 @@ class Reading(SourceStage[Any]):
             return
         while self.demand and (self._again or self._arrived) and self._failure is None:
             events: list[Event[Any]] = []
-            while (self._again or self._arrived) and len(events) < min(self.demand, CHUNK):
-                token = self._again.pop(0) if self._again else self._arrived.popleft()
+            while len(events) < min(self.demand, CHUNK) and (token := self._next()) is not None:
                 event = self._event(token)
                 if self._failure is not None:
                     break
                 if event is not None:
                     token.partition.progress.inside += 1
                     events.append(event)
+            if not events and self._failure is None and self._membership.commits.is_full:
+                self._membership.wake()
+                return
             self.send(events)
             if self._slice.is_over(self.run.now()):
                 return
@@ -90,6 +97,20 @@ class Reading(SourceStage[Any]):
             self.complete()
         else:
             self._membership.wake()
+
+    def _next(self) -> Token | None:
+        """The next record to emit; only the first of all that are unfinished, if the others could
+        not be remembered when they are finished."""
+        if self._membership.commits.is_full:
+            for tokens in (self._again, self._arrived):
+                for place, token in enumerate(tokens):
+                    if token.offset == token.partition.progress.floor:
+                        del tokens[place]
+                        return token
+            return None
+        if self._again:
+            return self._again.pop(0)
+        return self._arrived.popleft() if self._arrived else None
 
     @property
     def _is_caught_up(self) -> bool:
@@ -105,7 +126,7 @@ class Reading(SourceStage[Any]):
     @property
     def room(self) -> int:
         """How many records may be read now."""
-        if self.done or self._failure is not None:
+        if self.done or self._failure is not None or self._membership.commits.is_full:
             return 0
         return max(0, self.demand - len(self._arrived) - len(self._again))
 
@@ -137,7 +158,7 @@ class Reading(SourceStage[Any]):
         elif message.value() is None:
             self.received += 1
             self.drops[TOMBSTONE] = self.drops.get(TOMBSTONE, 0) + 1
-            token.partition.finish(token.offset)
+            self._membership.commits.finish(token)
             return None
         return Event(value, created, self, token)
 
@@ -151,7 +172,7 @@ class Reading(SourceStage[Any]):
         elif self._settings.on_bad_record == "stop":
             self._failure = bad
         else:
-            token.partition.finish(token.offset)
+            self._membership.commits.finish(token)
 
     # Outcomes.
 
@@ -166,14 +187,41 @@ class Reading(SourceStage[Any]):
             if not self.done:
                 again.append(event.token)
         if again and error is not None:
-            self.run.call_later(self._settings.retry_after, self.info, self._emit_again, again)
+            self._later.append(
+                self.run.call_later(self._settings.retry_after, self.info, self._emit_later, again)
+            )
         elif again:
             self._emit_again(again)
+
+    def _emit_later(self, tokens: list[Token]) -> None:
+        # Timers of one delay run in the order in which they were set.
+        self._later.popleft()
+        self._emit_again(tokens)
 
     def _emit_again(self, tokens: list[Token]) -> None:
         current = [Token(token.partition.current, token.message) for token in tokens]
         self._again += [token for token in current if token.partition.held]
         self._again.sort(key=_place)
+        self.wake_soon()
+
+    def commit_by(self, transactions: Transactions) -> None:
+        """Commit what is finished in these transactions, and in no other way. To be called before
+        the first request."""
+        self._membership.commits = transactions
+        transactions.serve(self._look, self._emit_again)
+
+    @property
+    def commits(self) -> Commits:
+        """Where it is recorded what is finished."""
+        return self._membership.commits
+
+    @property
+    def servers(self) -> str:
+        """The addresses of the brokers."""
+        return self._settings.group.servers
+
+    def _look(self) -> None:
+        self._membership.wake()
         self.wake_soon()
 
     # Partitions go.
@@ -191,7 +239,7 @@ class Reading(SourceStage[Any]):
         self.wake_soon()
 
     def renew(self, renewed: Mapping[Partition, Partition], /) -> None:
-        """All partitions are held anew: what waits here belongs to the new ones."""
+        """Partitions are held anew: what waits here belongs to the new ones."""
         tokens = [*self._again, *self._arrived]
         self._arrived.clear()
         self._again = [Token(renewed[token.partition], token.message) for token in tokens]
@@ -202,6 +250,8 @@ class Reading(SourceStage[Any]):
     def release(self) -> None:
         self._arrived.clear()
         self._again.clear()
+        for timer in self._later:
+            timer.cancel()
 
     def statistics(self) -> dict[str, Any]:
         """The statistics of every source, and those of the group.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.streams.protocol.blame import blame
@@ -47,6 +47,12 @@ class Sink(ABC, Generic[T_contra]):
 
     reads_values = True
     """Whether it does anything with the values of events."""
+
+    observes = False
+    """Whether it only measures events, and writes nothing."""
+
+    def check_beside(self, others: Sequence[Sink[Any]]) -> None:
+        """Raise BuildError if a pipeline cannot have these sinks beside this one."""
 
     @abstractmethod
     def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:

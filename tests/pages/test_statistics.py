@@ -78,6 +78,7 @@ STAGES = {
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
     "streams/kafka/writing.py:statistics": ("Sinks", "`write_kafka`"),
+    "streams/kafka/transactional.py:statistics": ("Sinks", "`write_kafka` with `transactional`"),
     "sinks/for_each.py:statistics": ("Sinks", "`for_each`"),
     "sinks/latency.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),

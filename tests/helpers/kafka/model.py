@@ -8,13 +8,17 @@ the partition go to another member, in the next `poll` of that one.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-__all__ = ["Broker", "Member", "Record"]
+__all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record"]
+
+TRANSACTION = 10.0
+"""Seconds after which brokers abort a transaction that other readers wait for."""
 
 # ruff: noqa: ASYNC109 (these are the arguments of the client)
 
@@ -76,9 +80,21 @@ class Broker:
         self.commits = 0
         self.most_metadata = 4096
         self.members: list[Member] = []
+        self.clients: list[Member] = []
+        """All that were ever made, in order."""
         self.owner: dict[Key, Member] = {}
         self.refuse: Callable[[], KafkaError | None] = lambda: None
         """An error with which the next request is answered."""
+        self.generation = 0
+        # Transactions.
+        self.results: list[tuple[str, bytes | None]] = []
+        """What readers of what is committed see: topics and values, in order."""
+        self.producers: list[ModelProducer] = []
+        self.latency: Callable[[], float] = lambda: 0.0
+        """Seconds for a request of a producer."""
+        self.refuse_record: Callable[[bytes | None], KafkaError | None] = lambda value: None
+        self.refuse_producer: Callable[[str], KafkaError | None] = lambda method: None
+        """An error for a call of a producer, by its name."""
 
     def write(self, *values: bytes | None, partition: int = 0, **rest: Any) -> None:
         log = self.logs[self.topic, partition]
@@ -94,7 +110,32 @@ class Broker:
 
     def consumer(self, settings: dict[str, Any]) -> Any:
         """A client for `ReadingSettings.consumer`."""
-        return Member(self, settings)
+        self.clients.append(Member(self, settings))
+        return self.clients[-1]
+
+    def producer(self, settings: dict[str, Any]) -> ModelProducer:
+        """A client for `TransactionSettings.producer`, which fences others of the same id."""
+        new = ModelProducer(self, settings["transactional.id"])
+        for other in self.producers:
+            if other.id == new.id:
+                other.end(fenced=True)
+        self.producers.append(new)
+        return new
+
+    async def stable(self, keys: Iterable[Key], patience: float) -> None:
+        """Wait until no transaction has offsets of these partitions."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while True:
+            pending = [one for one in self.producers if any(key in one.offsets for key in keys)]
+            for producer in pending:
+                if loop.time() >= producer.began + TRANSACTION:
+                    producer.end(fenced=True)
+            if not any(one.offsets for one in pending):
+                return
+            if loop.time() >= until:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            await asyncio.sleep(0.1)
 
     def targets(self) -> dict[Key, Member]:
         """Who should have each partition: as even as can be, and as it is now where possible."""
@@ -116,6 +157,7 @@ class Broker:
     def expire(self, member: Member) -> None:
         """The member was silent for too long: its partitions go to others at once."""
         self.members.remove(member)
+        self.generation += 1
         member.is_lost = True
         for key in [key for key, owner in self.owner.items() if owner is member]:
             del self.owner[key]
@@ -134,6 +176,7 @@ class Member:
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.taken = 0
+        self.generation = broker.generation
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
 
@@ -144,7 +187,11 @@ class Member:
 
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self._callbacks = callbacks
+        self._join()
+
+    def _join(self) -> None:
         self.broker.members.append(self)
+        self.broker.generation += 1
 
     async def poll(self, timeout: float) -> Record | None:
         await self.thawed.wait()
@@ -167,12 +214,11 @@ class Member:
         for key, position in self.positions.items():
             if key in self.paused:
                 continue
-            for record in self.broker.logs[key]:
-                if len(found) == most:
-                    break
-                if record.offset() >= position:
-                    found.append(record)
-                    self.positions[key] = record.offset() + 1
+            log = self.broker.logs[key]
+            first = bisect_left(log, position, key=Record.offset)
+            for record in log[first : first + most - len(found)]:
+                found.append(record)
+                self.positions[key] = record.offset() + 1
             at_end = self.positions[key] >= self.broker.end(key) and key not in self._told
             if self.settings["enable.partition.eof"] and at_end and len(found) < most:
                 self._told.add(key)
@@ -188,7 +234,8 @@ class Member:
             await self._callbacks["on_lost"](self, _places(gone))
             self.is_lost = False
             self.positions.clear()
-            broker.members.append(self)
+            self._join()
+        self.generation = broker.generation
         target = broker.targets()
         gone = [key for key, owner in broker.owner.items() if owner is self and target[key] != self]
         if gone:
@@ -196,6 +243,9 @@ class Member:
             for key in gone:
                 if broker.owner.get(key) is self:
                     del broker.owner[key]
+        if self.is_lost:
+            # Given up meanwhile, of which the next call learns.
+            return
         mine = [key for key, one in target.items() if one is self and key not in broker.owner]
         if mine:
             for key in mine:
@@ -209,6 +259,7 @@ class Member:
         self, partitions: list[TopicPartition], timeout: float
     ) -> list[TopicPartition]:
         self._may_refuse()
+        await self.broker.stable([_key(place) for place in partitions], timeout)
         found: list[TopicPartition] = []
         for place in partitions:
             offset, text = self.broker.committed.get(_key(place), (-1001, ""))
@@ -269,6 +320,15 @@ class Member:
             del broker.owner[key]
         if self in broker.members:
             broker.members.remove(self)
+            broker.generation += 1
+
+    async def consumer_group_metadata(self) -> bytes:
+        # A client that knows that it was given up has neither a generation nor a member id.
+        knows = self.is_lost or self not in self.broker.members
+        generation, member = (-1, b"") if knows else (self.generation, b"m%d" % id(self))
+        return (
+            b"CGMDv2:" + generation.to_bytes(4, "little", signed=True) + b"g\0" + member + b"\0\1"
+        )
 
     def kill(self) -> None:
         """As `kill -9`: nothing more is committed, and the group notices."""
@@ -279,6 +339,108 @@ class Member:
         error = self.broker.refuse()
         if error is not None:
             raise KafkaException(error)
+
+
+class ModelProducer:
+    """What `TransactionalProducer` is to a sink."""
+
+    def __init__(self, broker: Broker, id: str) -> None:
+        self.broker = broker
+        self.id = id
+        self.offsets: dict[Key, tuple[int, str]] = {}
+        self.began = 0.0
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self.calls: list[str] = []
+        self._fenced = False
+        self._is_open = False
+        self._records: list[tuple[str, bytes | None]] = []
+        self._unanswered: list[tuple[Callable[..., None], KafkaError | None]] = []
+        self._broken = False
+
+    def end(self, *, fenced: bool) -> None:
+        """The brokers abort the transaction."""
+        self._fenced |= fenced
+        self._is_open, self._broken = False, False
+        self.offsets.clear()
+        self._records.clear()
+
+    async def _call(self, method: str) -> None:
+        self.calls.append(method)
+        await asyncio.sleep(self.broker.latency())
+        await self.thawed.wait()
+        if self._fenced:
+            raise KafkaException(KafkaError(KafkaError._FENCED, "fenced", True))
+        error = self.broker.refuse_producer(method)
+        if error is not None:
+            raise KafkaException(error)
+
+    async def topic_error(self, topic: str, /) -> Any:
+        return None
+
+    async def init_transactions(self) -> None:
+        await self._call("init")
+
+    async def begin_transaction(self) -> None:
+        await self._call("begin")
+        assert not self._is_open, "two transactions at once"
+        self._is_open = True
+        self.began = asyncio.get_running_loop().time()
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None:
+        assert self._is_open or self._fenced
+        error = self.broker.refuse_record(value)
+        self._unanswered.append((rest["on_delivery"], error))
+        self._broken |= error is not None
+        self._records.append((topic, value))
+
+    async def make_room(self) -> None:
+        raise AssertionError("there is always room")
+
+    def _answer(self, error: KafkaError | None = None) -> None:
+        for answer, own in self._unanswered:
+            answer(own or error, None)
+        self._unanswered.clear()
+
+    async def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: bytes, /
+    ) -> None:
+        await self._call("offsets")
+        generation = int.from_bytes(group_metadata[7:11], "little", signed=True)
+        member = group_metadata[11:].split(b"\0")[1]
+        members = [b"m%d" % id(one) for one in self.broker.members]
+        # As brokers do, who accept everything of one that says that it is no member.
+        if generation >= 0 and (member not in members or generation != self.broker.generation):
+            raise KafkaException(_abort(KafkaError.ILLEGAL_GENERATION))
+        if any(len(place.metadata) > self.broker.most_metadata for place in positions):
+            raise KafkaException(_abort(KafkaError.OFFSET_METADATA_TOO_LARGE))
+        self.offsets = {_key(place): (place.offset, place.metadata) for place in positions}
+
+    async def commit_transaction(self) -> None:
+        await self._call("commit")
+        if self._broken:
+            self._answer()
+            raise KafkaException(_abort(KafkaError.INVALID_RECORD))
+        self._answer()
+        assert self._is_open, "no transaction is open"
+        self._is_open = False
+        self.broker.results += self._records
+        self.broker.committed.update(self.offsets)
+        self.broker.commits += 1
+        self._records.clear()
+        self.offsets = {}
+
+    async def abort_transaction(self) -> None:
+        await self._call("abort")
+        assert self._is_open, "no transaction is open"
+        self._answer(KafkaError(KafkaError._PURGE_QUEUE))
+        self.end(fenced=False)
+
+    async def close(self) -> None: ...
+
+
+def _abort(code: int) -> KafkaError:
+    return KafkaError(code, "abort", False, False, True)
 
 
 def _key(place: TopicPartition) -> Key:

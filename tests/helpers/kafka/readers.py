@@ -18,7 +18,7 @@ from tests.helpers.kafka.broker import Brokers
 from tests.helpers.system.checker import Verdict, check
 from tests.helpers.system.log import Entry, Log, entries_of
 
-__all__ = ["Readers"]
+__all__ = ["TRANSACTIONAL", "Readers"]
 
 PATIENCE = 90.0
 """Seconds after which something will not happen any more, even on a slow machine."""
@@ -50,6 +50,45 @@ pipeline = (
 )
 """
 
+# Transactions follow each other without a pause, so that one is open whenever a process is killed.
+TRANSACTIONAL = """
+import asyncio
+import sys
+
+from penstock import adaptive_flat_map, group_by, ops, read_kafka, spread, write_kafka
+from tests.helpers.system.log import Log
+
+servers, topic, results = sys.argv[3:6]
+log = Log(sys.argv[1], sys.argv[2])
+log.note("there")
+
+
+async def handler(event):
+    with log.working(event["client"], event["seq"]):
+        await asyncio.sleep(0.003)
+    return event
+
+
+# None for every fifth, two for every seventh.
+def results_of(event):
+    seq = event["seq"]
+    return [{**event, "part": part} for part in range(0 if seq % 5 == 0 else 1 + (seq % 7 == 0))]
+
+
+SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+TIMEOUT = {"transaction.timeout.ms": 3000}
+
+pipeline = (
+    read_kafka(topic, "readers", servers, handover=20, config=SOON)
+    .pipe(group_by("client"), spread(), adaptive_flat_map(handler), ops.flat_map(results_of))
+    .to(
+        write_kafka(
+            results, servers, key="client", transactional=True, commit_every=0, config=TIMEOUT
+        )
+    )
+)
+"""
+
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
@@ -61,16 +100,23 @@ class Readers:
     """
 
     def __init__(
-        self, brokers: Brokers, folder: Path, partitions: int = 6, *, on: bool = False
+        self,
+        brokers: Brokers,
+        folder: Path,
+        partitions: int = 6,
+        *,
+        on: bool = False,
+        pipeline: str = _PIPELINE,
     ) -> None:
         self.brokers = brokers
         self.topic = brokers.topic(partitions)
+        self.results = brokers.topic(2) if pipeline == TRANSACTIONAL else ""
         self.log = folder / "log"
         self.log.touch()
         self.sent: Counter[str] = Counter()
         self._folder = folder
         self._file = folder / "reader.py"
-        self._file.write_text(_PIPELINE, encoding="utf-8")
+        self._file.write_text(pipeline, encoding="utf-8")
         self.address = f"kafka://{brokers.servers}/{self.topic}"
         self._words = ["--on", self.address, "--name", "readers", "--lease", "3"] if on else []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -107,7 +153,8 @@ class Readers:
                         *(sys.executable, "-m", "penstock", "run", str(self._file)),
                         *self._words,
                         *(("--worker", name) if self._words else ()),
-                        *("--", str(self.log), name, self.brokers.servers, self.topic),
+                        *("--", str(self.log), name, self.brokers.servers),
+                        *(self.topic, self.results),
                     ],
                     stderr=errors,
                     env=_ENVIRONMENT,

@@ -396,6 +396,37 @@ def test_a_partition_is_given_up_when_its_events_take_longer_than_the_brokers_wa
     run(story())
 
 
+def test_who_was_in_doubt_while_it_handed_a_partition_over_commits_nothing_of_it(
+    two: Broker, run: Run
+) -> None:
+    two.write(*numbers(100, 150), partition=1)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def work(value: dict[str, int]) -> None:
+            await asyncio.sleep(30 if value["n"] == 100 and loop.time() < 10 else 1)
+
+        def pipeline() -> Pipeline:
+            # The hand-over takes longer than the session, in which the reader is sure.
+            config = {"session.timeout.ms": 1000}
+            flow = source(handover=5, config=config).pipe(group_by("n"), spread())
+            return flow.pipe(adaptive_flat_map(work, limit=Fixed(4))).to(collect([]))
+
+        first = pipeline().start()
+        await asyncio.sleep(0.5)
+        two.write(*numbers(0, 50), partition=0)
+        await asyncio.sleep(3.5)
+        second = pipeline().start()
+        await asyncio.sleep(100)
+        # The model refuses commits for a partition of another.
+        assert two.committed == {("t", 0): (50, ""), ("t", 1): (50, "")}
+        for running in (first, second):
+            await running.drain(5)
+
+    run(story())
+
+
 def test_what_was_begun_in_a_lost_partition_is_not_committed(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 10))
 

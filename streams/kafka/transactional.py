@@ -1,0 +1,211 @@
+"""The sink stage that writes records in the transactions of the reader that they come from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.failures.dead_letters import DeadLetterChannel
+from penstock.streams.failures.policy import ErrorPolicy
+from penstock.streams.kafka.partition import Token
+from penstock.streams.kafka.reading import Reading
+from penstock.streams.kafka.transactions import Transactions
+from penstock.streams.kafka.units import Result
+from penstock.streams.kafka.writing import Encoding, WritingSettings, writing_error
+from penstock.streams.protocol.acknowledgement import roots
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.stage import Subscription, is_second
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["TransactionalWriting"]
+
+
+class TransactionalWriting(SinkStage[Any]):
+    """One run of `penstock.write_kafka` with `transactional=True`.
+
+    An event is accepted at once; its result waits, with the record that it was made from, for the
+    transaction. `_open` results take room, up to the window: not those of records of which more
+    results are to come, because these must not wait for room.
+    """
+
+    def __init__(
+        self, run: Run, closed: Closed, settings: WritingSettings, transactions: Transactions
+    ) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._settings = settings
+        self._encode = Encoding(run, settings)
+        self._faults = ErrorPolicy(settings.on_error, run, self)
+        self._transactions = transactions
+        self._reading: Reading | None = None
+        self._open = self._stored = self._spare = 0
+        self._stride = max(1, settings.window // 4)
+        self._ending: tuple[BaseException | None] | None = None
+
+    # The start.
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
+        try:
+            self._reading = self._reader(subscription)
+        except BuildError as error:
+            self.break_off(error)
+            return
+        self._run.spawn(self._look_for_topic(), "write_kafka")
+        subscription.request(self._settings.window)
+
+    def _reader(self, subscription: Subscription) -> Reading:
+        """The source, whose commits are from now on made in the transactions of this sink."""
+        sources = self._run.sources
+        if isinstance(subscription, DeadLetterChannel):
+            raise BuildError(
+                "write_kafka(transactional=True) takes results, not dead letters: write these "
+                "without it"
+            )
+        if len(sources) != 1 or not isinstance(sources[0], Reading):
+            firsts = [info.name for info, _ in self._run.stages if info.number == 1]
+            names = ", ".join(firsts) or "nothing"
+            raise BuildError(
+                f"write_kafka(transactional=True): one read_kafka must be the only source, and "
+                f"this pipeline reads {names}. Leave transactional out, or read one set of topics."
+            )
+        reading = sources[0]
+        if reading.servers != self._settings.servers:
+            raise BuildError(
+                f"write_kafka(transactional=True) writes to {self._settings.servers}, and "
+                f"read_kafka reads from {reading.servers}: a transaction is within one cluster"
+            )
+        if isinstance(reading.commits, Transactions):
+            # Another sink was first: one transaction serves both.
+            self._transactions = reading.commits
+        else:
+            reading.commit_by(self._transactions)
+            self._run.on_close(self._transactions.disconnect)
+        self._transactions.on_idle.append(self._close_if_over)
+        return reading
+
+    async def _look_for_topic(self) -> None:
+        """End the pipeline at once where there are no brokers, or is no such topic."""
+        from confluent_kafka import KafkaException
+
+        topic = self._settings.topic
+        try:
+            if isinstance(topic, str):
+                fault = await self._transactions.producer.topic_error(topic)
+                if fault is not None:
+                    raise KafkaException(fault)
+        except KafkaException as raised:
+            self.break_off(writing_error(raised.args[0], self._settings))
+        except PenstockError as error:
+            self.break_off(error)
+
+    # Events.
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        accepted: list[Event[Any]] = []
+        results: list[tuple[Result, Token]] = []
+        for place, event in enumerate(events):
+            if self._closed is None:
+                give_back_all(events[place:])
+                break
+            try:
+                result = Result(self, event, self._encode(event))
+                tokens = self._tokens(event)
+                self._transactions.add(tokens, result)
+            except Exception as error:
+                self._fails(event, error)
+                continue
+            self._open += 1
+            accepted.append(event)
+            results.append((result, tokens[0]))
+        finish_all(accepted)
+        for result, token in results:
+            if self._transactions.is_open(token):
+                self.release(result)
+
+    def _tokens(self, event: Event[Any]) -> list[Token]:
+        """The records that the event was made from."""
+        if event.origin is self._reading:
+            return [event.token]
+        found = list(roots(event))
+        if not found or any(origin is not self._reading for origin, _ in found):
+            raise BuildError(
+                "write_kafka(transactional=True): the event was not made from records of "
+                "read_kafka alone, so no transaction can have both. Leave transactional out, or "
+                "what adds events, such as start_with, or buffers that may be empty."
+            )
+        return [token for _, token in found]
+
+    def _fails(self, event: Event[Any], error: Exception) -> None:
+        if isinstance(error, BuildError) or not self._faults.survives(event, error):
+            if event.pending > 0:
+                event.fail(error)
+            self.break_off(error)
+        else:
+            self._ask(1)
+
+    # Results.
+
+    def release(self, result: Result, /) -> None:
+        if not result.is_released:
+            result.is_released = True
+            self._open -= 1
+            self._ask(1)
+
+    def written(self, result: Result, /) -> None:
+        self._stored += 1
+        self.release(result)
+
+    def refused(self, result: Result, fault: KafkaError, /) -> bool:
+        error = writing_error(fault, self._settings)
+        if self._closed is None:
+            return False
+        # The event has ended already; only the policy remains to be applied.
+        if self._faults.survives(result.event, error) and self._faults.gives_up:
+            self.release(result)
+            return True
+        self.break_off(error)
+        return False
+
+    def _ask(self, count: int) -> None:
+        if self._closed is None or self._ending is not None:
+            return
+        self._spare += count
+        if self._spare >= self._stride:
+            spare, self._spare = self._spare, 0
+            self._run.call_soon(self.info, self._request, spare)
+
+    def _request(self, count: int) -> None:
+        if self._closed is not None and self._ending is None:
+            self.upstream.request(count)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._ending = (None,)
+        self._close_if_over()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._ending is not None and self._transactions.is_idle:
+            (error,) = self._ending
+            self.close(error or self._transactions.failure)
+
+    def statistics(self) -> dict[str, Any]:
+        """Records `stored`, results that wait for their transaction (`uncommitted`), `transactions`
+        that were committed, and those that were `aborted`."""
+        return {
+            "stored": self._stored,
+            "uncommitted": self._open,
+            "transactions": self._transactions.committed,
+            "aborted": self._transactions.aborted,
+        }

@@ -1,0 +1,469 @@
+"""Transactions: results, and the offsets of the records that they were made from, as one.
+
+A transaction is begun when its records and their results are known, and committed at once, so it is
+never open while a handler works. The brokers check the generation of the group (KIP-447): a reader
+that they have given up cannot commit, and what it did is processed by its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.streams.errors import PenstockError, ProducerFenced, PublishFailed
+from penstock.streams.kafka.commits import Committing, passes
+from penstock.streams.kafka.partition import Mark, Partition, Token
+from penstock.streams.kafka.producer import TransactionalProducer, is_member
+from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitting
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["TransactionSettings", "Transactions"]
+
+# Seconds between two attempts while brokers do not answer, or a rebalance goes on.
+_PAUSE = 0.1
+# Seconds that are left for transactions when partitions are handed over.
+_HANDOVER = 10.0
+_MANY = 1_000_000
+
+
+class TransactionSettings(NamedTuple):
+    """How often transactions are made, and by which producer.
+
+    `every` is the seconds for which the first record waits, `most` the number of records or of
+    results that do not wait longer; after `patience` seconds without success it is an error.
+    `error` makes an error of the client ours.
+    """
+
+    id: str
+    every: float
+    most: int
+    patience: float
+    producer: Callable[[], TransactionalProducer]
+    error: Callable[[KafkaError], PenstockError]
+
+
+class _Phase(Enum):
+    """The transaction in progress."""
+
+    NONE = "there is none"
+    OPEN = "it will be aborted, unless it is committed"
+    COMMITTING = "the brokers may have committed it"
+
+
+class _Later(Exception):
+    """The transaction cannot be made now."""
+
+
+class Transactions:
+    """The commits of a reader whose results are written in transactions.
+
+    `_ready` units are finished, and go into the next transaction; `_waiting` ones go into a later
+    one, because not all that is finished fits into the metadata of a commit. Memory: the results of
+    both, and of records that are not finished.
+    """
+
+    def __init__(self, run: Run, settings: TransactionSettings) -> None:
+        self.committed = self.aborted = 0
+        self.failure: PenstockError | None = None
+        """Why there will be no more transactions."""
+        self.settings = settings
+        self.on_idle: list[Callable[[], None]] = []
+        """Called when all that is finished is committed, or cannot be."""
+        self._run = run
+        self._units = Units()
+        self._ready: deque[Unit] = deque()
+        # Records and results in these.
+        self._size = 0
+        self._waiting: list[Unit] = []
+        self._due_at = inf
+        self._wake: Callable[[], None] = lambda: None
+        self._again: Callable[[list[Token]], None] = lambda tokens: None
+        # Whether a reader calls `commit`.
+        self._is_driven = False
+        self._producer: TransactionalProducer | None = None
+        self._is_initialised = False
+        self._running: asyncio.Future[None] | None = None
+        self._phase = _Phase.NONE
+        # In the transaction in progress: what it commits, and why it has failed.
+        self._inside: list[Unit] = []
+        self._marks: dict[Partition, tuple[Mark, set[int]]] = {}
+        self._refused: list[tuple[Result, KafkaError]] = []
+        self._fault: KafkaError | None = None
+        # Units in a transaction; fewer while it is to be found out which result is refused.
+        self._most = _MANY
+        self._fails_since: float | None = None
+
+    def serve(self, wake: Callable[[], None], again: Callable[[list[Token]], None]) -> None:
+        """Make the transactions of a reader, which calls `commit` when it is due. `wake` is called
+        when it is due earlier, `again` with records that have to be emitted again."""
+        self._is_driven = True
+        self._wake, self._again = wake, again
+
+    def stop(self, error: PenstockError, /) -> None:
+        self._is_driven = False
+        if self.failure is None:
+            self.failure = error
+        self._notify()
+
+    def _notify(self) -> None:
+        if self.is_idle:
+            for call in self.on_idle:
+                call()
+
+    @property
+    def producer(self) -> TransactionalProducer:
+        """The producer, which is made when it is first needed."""
+        if self._producer is None:
+            self._producer = self.settings.producer()
+        return self._producer
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that is finished will still be committed before the end."""
+        return not self._is_driven or not (self._ready or self._waiting or self._inside)
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._waiting)
+
+    # What is finished.
+
+    def add(self, tokens: Iterable[Token], result: Result) -> None:
+        """A result that was made from these records, to be written when they are finished."""
+        self._units.joined(tokens).results.append(result)
+
+    def is_open(self, token: Token) -> bool:
+        """Whether a record, or one that shares a result with it, is not finished yet."""
+        return self._units.of(token).open > 0
+
+    def finish(self, token: Token, /) -> None:
+        unit = self._units.of(token)
+        unit.open -= 1
+        if unit.open:
+            return
+        if unit.is_dropped:
+            self._drop(unit)
+            return
+        if not self._ready:
+            self._due_at = min(self._due_at, self._run.now() + self.settings.every)
+            self._wake()
+        self._ready.append(unit)
+        self._size += 1 + len(unit.results)
+        if self._size >= self.settings.most > self._size - 1 - len(unit.results):
+            self._due_at = self._run.now()
+            self._wake()
+
+    def take_back(self, token: Token, /) -> None:
+        unit = self._units.leave(token)
+        unit.is_dropped = True
+        unit.open -= 1
+        if not unit.open:
+            self._drop(unit)
+
+    def _drop(self, unit: Unit) -> None:
+        """Commit nothing of a unit; what is still ours of it is emitted again."""
+        self._units.forget(unit)
+        unit.release()
+        self._again([token for token in unit.tokens if token.partition.current.is_ours])
+
+    def due_in(self) -> float:
+        return self._due_at - self._run.now()
+
+    # What the reader calls. A transaction in progress is not interrupted.
+
+    async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        await self._undisturbed(self._commit(consumer))
+
+    async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        leaving = set(partitions)
+        until = self._run.now() + _HANDOVER
+        while self._has_units_of(leaving) and self._run.now() < until:
+            before = self.committed
+            await self._undisturbed(self._commit(consumer))
+            if self.committed == before:
+                await asyncio.sleep(_PAUSE)
+
+    async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
+        before = self.committed
+        await self._undisturbed(self._commit_marks(consumer, partitions))
+        return self.committed > before
+
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+        """Commit what is left; what cannot be is processed again by the next reader."""
+        from confluent_kafka import KafkaException
+
+        if self._running is not None:
+            with suppress(PenstockError, KafkaException):
+                await self._running
+        if self.failure is None:
+            with suppress(PenstockError, KafkaException):
+                await self._commit(consumer)
+        left = sum(len(unit.tokens) for unit in [*self._inside, *self._waiting, *self._ready])
+        if left:
+            self._run.errors.warn(
+                f"the transaction of {left} records was not committed: they are processed again, "
+                "and their results are not visible to readers of what is committed"
+            )
+
+    async def disconnect(self) -> None:
+        """Close the producer."""
+        if self._producer is not None:
+            await self._producer.close()
+
+    def _has_units_of(self, leaving: set[Partition]) -> bool:
+        units = [*self._inside, *self._waiting, *self._ready]
+        return any(token.partition.current in leaving for unit in units for token in unit.tokens)
+
+    async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> None:
+        self._running = asyncio.ensure_future(work)
+        await asyncio.shield(self._running)
+
+    # One transaction.
+
+    async def _commit(self, consumer: Committing) -> None:
+        """Make a transaction of what is finished, or do so later."""
+        try:
+            await self._settle()
+            units = self._take()
+            if units:
+                marks: dict[Partition, tuple[Mark, set[int]]] = {}
+                for partition, offsets in by_partition(units).items():
+                    mark = partition.mark_after(offsets)
+                    assert mark is not None, "only what fits was taken"
+                    marks[partition] = mark, offsets
+                await self._transact(consumer, units, marks)
+        except _Later:
+            self._due_at = self._run.now() + _PAUSE
+        self._wake()
+        self._notify()
+
+    async def _commit_marks(self, consumer: Committing, partitions: Iterable[Partition]) -> None:
+        """Commit once more what is committed."""
+        none = set[int]()
+        with suppress(_Later):
+            # First the transaction in progress: what it commits must not be undone.
+            await self._settle()
+            marks = {
+                one: (mark, none)
+                for one in partitions
+                if (mark := one.mark_after(none)) is not None
+            }
+            await self._transact(consumer, [], marks)
+
+    def _take(self) -> list[Unit]:
+        """The units of the next transaction."""
+        units = [*self._waiting, *self._ready]
+        self._waiting.clear()
+        self._ready.clear()
+        for unit in [unit for unit in units if not unit.is_ours]:
+            units.remove(unit)
+            self._drop(unit)
+        units, rest = units[: self._most], units[self._most :]
+        units, self._waiting = fitting(units)
+        for unit in self._waiting:
+            # Those on which they wait must not wait for room.
+            unit.release()
+        self._ready.extend(rest)
+        self._size, self._due_at = 0, self._run.now() if rest else inf
+        return units
+
+    async def _transact(
+        self,
+        consumer: Committing,
+        units: list[Unit],
+        marks: dict[Partition, tuple[Mark, set[int]]],
+    ) -> None:
+        from confluent_kafka import KafkaException
+
+        self._inside, self._marks, self._refused, self._fault = units, marks, [], None
+        try:
+            producer = await self._begin()
+            self._phase = _Phase.OPEN
+            for unit in units:
+                for result in unit.results:
+                    await self._produce(producer, result)
+            metadata = await consumer.consumer_group_metadata()
+            # Without, the brokers would accept offsets of partitions that are not ours any more.
+            if is_member(metadata):
+                places = [partition.place(*mark) for partition, (mark, _) in marks.items()]
+                await producer.send_offsets_to_transaction(places, metadata)
+                self._phase = _Phase.COMMITTING
+        except KafkaException as raised:
+            self._failed(raised.args[0])
+        await self._settle()
+
+    async def _begin(self) -> TransactionalProducer:
+        producer = self.producer
+        if not self._is_initialised:
+            await producer.init_transactions()
+            self._is_initialised = True
+        await producer.begin_transaction()
+        return producer
+
+    async def _produce(self, producer: TransactionalProducer, result: Result) -> None:
+        topic, body, key, headers = result.parts
+        refused = self._refused
+
+        def answer(fault: KafkaError | None, _: Any) -> None:
+            # Called in a thread.
+            if fault is not None:
+                refused.append((result, fault))
+
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                producer.produce(topic, body, key, headers=headers, on_delivery=answer)
+            except BufferError:
+                await producer.make_room()
+            except KafkaException as raised:
+                refused.append((result, raised.args[0]))
+                raise
+            else:
+                return
+
+    async def _settle(self) -> None:
+        """Bring the transaction in progress to its end. Raises _Later unless it is committed."""
+        from confluent_kafka import KafkaException
+
+        if self.failure is not None:
+            raise self.failure
+        if self._phase is _Phase.COMMITTING:
+            try:
+                await self.producer.commit_transaction()
+            except KafkaException as raised:
+                self._failed(raised.args[0])
+                if not raised.args[0].txn_requires_abort():
+                    # The answer did not come in time.
+                    raise _Later from None
+                self._phase = _Phase.OPEN
+            else:
+                self._is_committed()
+        if self._phase is _Phase.OPEN:
+            try:
+                await self.producer.abort_transaction()
+            except KafkaException as raised:
+                self._failed(raised.args[0])
+                raise _Later from None
+            self._phase = _Phase.NONE
+            self.aborted += 1
+        if self._inside or self._fault is not None:
+            self._put_back()
+            raise _Later
+
+    def _is_committed(self) -> None:
+        self._phase, self._fault, self._fails_since = _Phase.NONE, None, None
+        self.committed += 1
+        self._most = min(_MANY, 2 * self._most)
+        for partition, (mark, offsets) in self._marks.items():
+            partition.committed = mark
+            for offset in offsets:
+                partition.finish(offset)
+        units, self._inside, self._marks = self._inside, [], {}
+        for unit in units:
+            self._units.forget(unit)
+            for result in unit.results:
+                result.owner.written(result)
+
+    def _put_back(self) -> None:
+        """Nothing of the transaction is committed: what was in it goes into the next one."""
+        from confluent_kafka import KafkaError
+
+        fault, self._fault = self._fault, None
+        units, self._inside = self._inside, []
+        refused = [(result, why) for result, why in self._refused if not _is_of_all(why)]
+        if refused and len(units) == 1:
+            (unit,) = units
+            result, why = refused[0]
+            unit.results.remove(result)
+            if not result.owner.refused(result, why):
+                self._units.forget(unit)
+                units = []
+            self._most = _MANY
+        elif refused:
+            self._most = max(1, len(units) // 2)
+        elif fault is not None and fault.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            for partition in self._marks:
+                partition.remember_less()
+        self._ready.extendleft(reversed(units))
+
+    def _failed(self, fault: KafkaError) -> None:
+        """Raise an error that ends the pipeline, if the producer is of no use any more."""
+        from confluent_kafka import KafkaError as Code
+
+        self._fault = fault
+        now = self._run.now()
+        if self._fails_since is None or fault.code() in _rebalancing():
+            # A rebalance goes on for as long as any member needs.
+            self._fails_since = now
+        if fault.fatal() or fault.code() in (Code.PRODUCER_FENCED, Code._FENCED):
+            self.failure = self._fatal(fault)
+        elif now >= self._fails_since + self.settings.patience:
+            self.failure = PublishFailed(
+                f"write_kafka: no transaction was committed for {self.settings.patience:g} s "
+                f"({fault.str()}); what is in it is processed again"
+            )
+        elif not (
+            fault.retriable()
+            or fault.txn_requires_abort()
+            or self._phase is _Phase.OPEN
+            or passes(fault)
+        ):
+            self.failure = self.settings.error(fault)
+        if self.failure is not None:
+            raise self.failure
+
+    def _fatal(self, fault: KafkaError) -> PenstockError:
+        from confluent_kafka import KafkaError as Code
+
+        fenced = (
+            Code._FENCED,
+            Code.PRODUCER_FENCED,
+            Code.INVALID_PRODUCER_EPOCH,
+            Code.INVALID_PRODUCER_ID_MAPPING,
+        )
+        if fault.code() not in fenced:
+            return self.settings.error(fault)
+        return ProducerFenced(
+            f"write_kafka: another producer has the transactional id {self.settings.id!r} now, or "
+            f"a transaction was open for longer than transaction.timeout.ms ({fault.str()}). Give "
+            "each process a transactional_id= of its own, and start this one again."
+        )
+
+
+def _rebalancing() -> tuple[int, ...]:
+    """The codes of those whom the group waits for, or has given up: they have to join first."""
+    from confluent_kafka import KafkaError as Code
+
+    return (
+        Code.ILLEGAL_GENERATION,
+        Code.UNKNOWN_MEMBER_ID,
+        Code.REBALANCE_IN_PROGRESS,
+        Code.STALE_MEMBER_EPOCH,
+    )
+
+
+def _is_of_all(fault: KafkaError) -> bool:
+    """Whether a record was not written for a reason that is not its own."""
+    from confluent_kafka import KafkaError as Code
+
+    return fault.retriable() or fault.code() in (
+        Code._PURGE_QUEUE,
+        Code._PURGE_INFLIGHT,
+        Code._MSG_TIMED_OUT,
+        Code._TIMED_OUT,
+        Code._TRANSPORT,
+        Code._FENCED,
+        Code._STATE,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.INVALID_TXN_STATE,
+        Code.TRANSACTION_ABORTABLE,
+    )

@@ -1,0 +1,168 @@
+"""Records that end together, with the results that were made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.protocol.event import Event
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+    from penstock.streams.kafka.writing import Parts
+
+__all__ = ["Result", "ResultOwner", "Unit", "Units", "by_partition", "fitting"]
+
+
+class ResultOwner(Protocol):
+    """The sink that wants a result written."""
+
+    def release(self, result: Result, /) -> None:
+        """The result does not take the room of others any more; nothing the second time."""
+        ...
+
+    def written(self, result: Result, /) -> None:
+        """The result is committed."""
+        ...
+
+    def refused(self, result: Result, fault: KafkaError, /) -> bool:
+        """The brokers do not accept the result: whether its records are finished without it.
+        Otherwise the pipeline ends."""
+        ...
+
+
+class Result:
+    """A record to write, the event that it is made of, and the sink that takes it."""
+
+    __slots__ = ("event", "is_released", "owner", "parts")
+
+    def __init__(self, owner: ResultOwner, event: Event[Any], parts: Parts) -> None:
+        self.owner = owner
+        self.event = event
+        self.parts = parts
+        self.is_released = False
+
+
+class Unit:
+    """Records, of which `open` are not finished, and `results`, each made from some of them.
+
+    A result that was made of several records must not be written without any of them being
+    finished, so these are one unit.
+    """
+
+    __slots__ = ("is_dropped", "open", "results", "tokens")
+
+    def __init__(self, token: Token) -> None:
+        self.tokens = [token]
+        self.open = 1
+        self.results: list[Result] = []
+        self.is_dropped = False
+        """Whether one of them was returned, so that none is finished."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether no partition of it has gone to another reader."""
+        return all(token.partition.current.is_ours for token in self.tokens)
+
+    def release(self) -> None:
+        """Its results do not take the room of others any more."""
+        for result in self.results:
+            result.owner.release(result)
+
+
+class Units:
+    """The units of records that are not committed yet."""
+
+    def __init__(self) -> None:
+        self._of: dict[Token, Unit] = {}
+
+    def of(self, token: Token) -> Unit:
+        """The unit of a record."""
+        unit = self._of.get(token)
+        if unit is None:
+            unit = self._of[token] = Unit(token)
+        return unit
+
+    def joined(self, tokens: Iterable[Token]) -> Unit:
+        """The unit of several records, which are in one from now on."""
+        first, *others = {self.of(token): None for token in tokens}
+        for other in others:
+            first.tokens += other.tokens
+            first.open += other.open
+            first.results += other.results
+            first.is_dropped |= other.is_dropped
+            for token in other.tokens:
+                self._of[token] = first
+        return first
+
+    def leave(self, token: Token) -> Unit:
+        """The record is not in its unit any more, which is returned."""
+        unit = self.of(token)
+        unit.tokens.remove(token)
+        del self._of[token]
+        return unit
+
+    def forget(self, unit: Unit) -> None:
+        """The unit is committed, or is not ours any more."""
+        for token in unit.tokens:
+            self._of.pop(token, None)
+
+
+def fitting(units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
+    """Those of `units` whose records can be committed as finished, and those that must wait.
+
+    All that is finished must fit into the metadata of the commit, or a restart would repeat it.
+    """
+    chosen = units
+    for _ in range(3):
+        full = _too_full(chosen)
+        if not full:
+            break
+        for partition in full:
+            chosen = _most_that_fit(chosen, partition)
+    else:
+        # Units of several partitions, of which each leaves too little room in another.
+        while full := _too_full(chosen):
+            chosen = [unit for unit in chosen if full.isdisjoint(_partitions(unit))]
+    if len(chosen) == len(units):
+        return units, []
+    taken = set(chosen)
+    return chosen, [unit for unit in units if unit not in taken]
+
+
+def _too_full(units: list[Unit]) -> set[Partition]:
+    """The partitions for which these do not fit."""
+    found = by_partition(units).items()
+    return {partition for partition, offsets in found if partition.mark_after(offsets) is None}
+
+
+def by_partition(units: Iterable[Unit]) -> dict[Partition, set[int]]:
+    """The offsets of their records."""
+    found: dict[Partition, set[int]] = {}
+    for unit in units:
+        for token in unit.tokens:
+            found.setdefault(token.partition.current, set()).add(token.offset)
+    return found
+
+
+def _partitions(unit: Unit) -> Iterable[Partition]:
+    return (token.partition.current for token in unit.tokens)
+
+
+def _most_that_fit(units: list[Unit], partition: Partition) -> list[Unit]:
+    """The units that are not of this partition, and as many of its own, the first, as fit."""
+    own = [unit for unit in units if partition in _partitions(unit)]
+    own.sort(
+        key=lambda unit: min(t.offset for t in unit.tokens if t.partition.current is partition)
+    )
+    low, high = 0, len(own)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if partition.mark_after(by_partition(own[:middle])[partition]) is not None:
+            low = middle
+        else:
+            high = middle - 1
+    left_out = set(own[low:])
+    return [unit for unit in units if unit not in left_out]

@@ -1,0 +1,605 @@
+"""What a transactional writer promises, on virtual time and a model of the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import KafkaError
+from orjson import loads
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    Running,
+    adaptive_flat_map,
+    batch,
+    collect,
+    from_iterable,
+    group_by,
+    latency_histogram,
+    ops,
+    read_kafka,
+    route,
+    spread,
+    write_kafka,
+)
+from penstock.streams.errors import (
+    BuildError,
+    PenstockError,
+    ProducerFenced,
+    PublishFailed,
+    RightsMissing,
+)
+from penstock.streams.kafka.producer import is_member
+from penstock.streams.kafka.progress import finished_in
+from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.model import Broker, Member, ModelProducer
+
+
+@contextmanager
+def model_of(broker: Broker) -> Iterator[Broker]:
+    with (
+        patch("penstock.sources.kafka._consumer", broker.consumer),
+        patch("penstock.sinks.kafka._transactional_producer", broker.producer),
+    ):
+        yield broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with model_of(Broker()) as made:
+        yield made
+
+
+@pytest.fixture
+def two() -> Iterator[Broker]:
+    with model_of(Broker(partitions=2)) as made:
+        yield made
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b'{"n": %d}' % n for n in range(first, end)]
+
+
+def source(**options: Any) -> Any:
+    return read_kafka("t", "g", **options)
+
+
+def sink(**options: Any) -> Any:
+    return write_kafka("out", transactional=True, **options)
+
+
+def results(broker: Broker) -> list[int]:
+    return [loads(value or b"null")["n"] for _, value in broker.results]
+
+
+async def settled(seconds: float = 3) -> None:
+    """Until the members have joined, read what there is, and committed."""
+    await asyncio.sleep(seconds)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while True:
+        if true():
+            return
+        await asyncio.sleep(0.01)
+
+
+# What is refused.
+
+
+def test_options_that_cannot_be_meant_are_refused() -> None:
+    for wrong in (
+        lambda: write_kafka("t", transactional_id="a"),
+        lambda: write_kafka("t", commit_every=1),
+        lambda: sink(transactional_id=""),
+        lambda: sink(commit_every=-1),
+        lambda: sink(config={"transactional.id": "a"}),
+    ):
+        with pytest.raises(BuildError):
+            wrong()
+
+
+def test_a_sink_that_cannot_be_in_the_transaction_is_named() -> None:
+    with pytest.raises(BuildError, match="what collect writes cannot be in the transaction"):
+        source().to(sink(), collect([]))
+    with pytest.raises(BuildError, match="what write_kafka writes cannot be in the transaction"):
+        source().to(sink(), write_kafka("other"))
+    source().to(sink(), sink(), latency_histogram())
+
+
+def test_a_source_that_cannot_be_in_the_transaction_is_named(broker: Broker, run: Run) -> None:
+    with pytest.raises(BuildError, match="this pipeline reads from_iterable"):
+        run(from_iterable([1]).to(sink()).run())
+    with pytest.raises(BuildError, match="a transaction is within one cluster"):
+        run(source(servers="a:1").to(sink(servers="b:1")).run())
+
+
+def test_dead_letters_are_not_part_of_a_transaction(broker: Broker, run: Run) -> None:
+    with pytest.raises(BuildError, match="takes results, not dead letters"):
+        run(source(on_bad_record=route(sink()), follow=False).to(collect([])).run())
+
+
+def test_an_event_that_does_not_come_from_the_topics_is_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 3))
+    with pytest.raises(BuildError, match="was not made from records of read_kafka alone"):
+        run(source(follow=False).pipe(ops.start_with({"n": 9})).to(sink()).run())
+    assert broker.results == []
+
+
+# One transaction.
+
+
+def test_results_and_offsets_are_committed_together_and_in_no_other_way(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 100))
+
+    async def story() -> None:
+        running = source().to(sink()).start()
+        await settled()
+        (producer,) = broker.producers
+        assert producer.calls == ["init", "begin", "offsets", "commit"]
+        assert results(broker) == list(range(100))
+        assert (broker.committed["t", 0], broker.commits) == ((100, ""), 1)
+        await running.drain(5)
+        assert broker.commits == 1
+
+    run(story())
+
+
+def test_the_stream_ends_when_its_last_transaction_is_committed(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+    broker.latency = lambda: 2.0
+    report = run(source(follow=False).to(sink()).run())
+    assert results(broker) == list(range(100))
+    assert report.statistics["stages"][-1]["stored"] == 100
+
+
+def test_a_transaction_waits_for_others_for_a_while_or_until_there_are_many(
+    broker: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        at: list[float] = []
+        running = source().to(sink(commit_every=5.0, window=100)).start()
+        await settled()
+        began = loop.time()
+        broker.write(*numbers(0, 10))
+        await until(lambda: len(broker.results) == 10)
+        at.append(loop.time() - began)
+        began = loop.time()
+        broker.write(*numbers(10, 60))
+        await until(lambda: len(broker.results) == 60)
+        at.append(loop.time() - began)
+        assert 5 <= at[0] < 5.2
+        assert at[1] < 0.2
+        await running.drain(5)
+
+    run(story())
+
+
+def test_an_event_without_a_result_is_committed_too(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+    even = ops.filter(lambda value: value["n"] % 2 == 0)
+    run(source(follow=False).pipe(even).to(sink()).run())
+    assert results(broker) == list(range(0, 100, 2))
+    assert broker.committed["t", 0] == (100, "")
+
+
+def test_all_results_of_an_event_are_in_one_transaction(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 3))
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+
+        async def work(value: dict[str, int]) -> dict[str, int]:
+            if value["n"] == 12:
+                await stuck.wait()
+            return value
+
+        many = ops.flat_map(lambda value: [{"n": 10 * value["n"] + i} for i in range(5)])
+        pipeline = source().pipe(many, adaptive_flat_map(work, limit=Fixed(20))).to(sink(window=2))
+        running = pipeline.start()
+        await settled()
+        assert sorted(results(broker)) == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
+        floor, text = broker.committed["t", 0]
+        assert (floor, finished_in(floor, text)) == (1, [(2, 3)])
+        stuck.set()
+        await settled()
+        assert sorted(results(broker)) == [10 * n + i for n in range(3) for i in range(5)]
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_result_of_several_records_is_written_when_all_of_them_are_finished(
+    two: Broker, run: Run
+) -> None:
+    two.write(*numbers(0, 4))
+    two.write(*numbers(4, 6), partition=1)
+    sums = ops.map(lambda values: {"n": sum(value["n"] for value in values)})
+    run(source(follow=False).pipe(ops.buffer_with_count(3), sums).to(sink()).run())
+    assert sum(results(two)) == 15
+    assert len(two.results) == 2
+    assert {key: mark[0] for key, mark in two.committed.items()} == {("t", 0): 4, ("t", 1): 2}
+
+
+def test_two_sinks_are_in_one_transaction(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+    other = write_kafka("other", transactional=True)
+    run(source(follow=False).to(sink(), other).run())
+    assert Counter(topic for topic, _ in broker.results) == {"out": 10, "other": 10}
+    assert broker.commits == 1
+
+
+def test_a_handler_that_stops_the_pipeline_leaves_nothing_half_done(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    def work(value: dict[str, int]) -> list[dict[str, int]]:
+        if value["n"] == 5:
+            raise ValueError("no")
+        return [value]
+
+    with pytest.raises(ValueError, match="no"):
+        run(source().pipe(adaptive_flat_map(work), ops.flat_map(lambda v: v)).to(sink()).run())
+    assert results(broker) == list(range(5))
+    assert broker.committed["t", 0] == (5, "")
+
+
+# Transactions that fail.
+
+
+@pytest.mark.parametrize("method", ["init", "begin", "offsets", "commit", "abort"])
+def test_a_transaction_that_fails_for_now_is_made_again(
+    broker: Broker, run: Run, method: str
+) -> None:
+    broker.write(*numbers(0, 100))
+    left = [3]
+
+    def refuse(called: str) -> KafkaError | None:
+        if called == "offsets" and method == "abort" and left[0]:
+            return KafkaError(KafkaError.ILLEGAL_GENERATION, "abort", False, False, True)
+        if called == method and left[0]:
+            left[0] -= 1
+            return KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
+        return None
+
+    broker.refuse_producer = refuse
+    run(source(follow=False).to(sink()).run())
+    assert left == [0]
+    assert results(broker) == list(range(100))
+    assert broker.committed["t", 0] == (100, "")
+
+
+def test_brokers_that_do_not_answer_for_long_are_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+    broker.refuse_producer = lambda method: (
+        KafkaError(KafkaError._TIMED_OUT, "slow", False, True) if method == "commit" else None
+    )
+    with pytest.raises(PublishFailed, match="no transaction was committed for 7 s"):
+        run(source(follow=False).to(sink(patience=7)).run())
+    assert broker.results == []
+    assert broker.committed == {}
+
+
+def test_who_is_fenced_by_another_producer_of_its_name_ends(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        first = source().to(sink(transactional_id="one")).start()
+        await settled()
+        broker.producer({"transactional.id": "one"})
+        broker.write(*numbers(10, 20))
+        with pytest.raises(ProducerFenced, match="'one'"):
+            await first.wait()
+        assert results(broker) == list(range(10))
+        assert broker.committed["t", 0] == (10, "")
+
+    run(story())
+
+
+def test_a_right_that_is_missing_is_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+    denied = KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    broker.refuse_producer = lambda method: KafkaError(denied) if method == "init" else None
+    with pytest.raises(RightsMissing, match="Give the user this right"):
+        run(source().to(sink()).run())
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_result_that_the_brokers_refuse_is_found_among_the_others(
+    broker: Broker, run: Run, policy: Any
+) -> None:
+    broker.write(*numbers(0, 100))
+    broker.refuse_record = lambda value: (
+        KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if loads(value or b"")["n"] == 37 else None
+    )
+    pipeline = source(follow=False).to(sink(on_error=policy))
+    if policy == "stop":
+        with pytest.raises(PenstockError, match="larger than the brokers"):
+            run(pipeline.run())
+        assert 37 not in results(broker)
+        floor, text = broker.committed.get(("t", 0), (0, ""))
+        assert floor <= 37
+        assert not any(begin <= 37 < end for begin, end in finished_in(floor, text))
+    else:
+        run(pipeline.run())
+        assert results(broker) == [n for n in range(100) if n != 37]
+        assert broker.committed["t", 0] == (100, "")
+
+
+# Metadata.
+
+
+def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_others(
+    broker: Broker, run: Run
+) -> None:
+    # Every other record of the stuck key leaves a hole, and few holes fit.
+    broker.most_metadata = 40
+    count = 100_000
+    stuck_ones = set(range(0, 200, 10))
+    broker.write(*(b'{"k": %d, "n": %d}' % (n not in stuck_ones, n) for n in range(count)))
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+        repeated: list[int] = []
+
+        async def work(value: dict[str, int]) -> dict[str, int]:
+            if value["k"] == 0:
+                await stuck.wait()
+            repeated.append(value["n"])
+            return value
+
+        def pipeline() -> Pipeline:
+            by = group_by(lambda value: value["n"] if value["k"] else -1, buffer=1024)
+            return source().pipe(by, spread(), adaptive_flat_map(work, limit=Fixed(64))).to(sink())
+
+        first = pipeline().start()
+        await asyncio.sleep(60)
+        floor, text = broker.committed["t", 0]
+        assert floor == 0
+        assert len(text) <= broker.most_metadata
+        known = {n for begin, end in finished_in(floor, text) for n in range(begin, end)}
+        # What is committed is what is written, of every record.
+        assert known == set(results(broker))
+        assert len(results(broker)) < 2000, "records were begun that could not be remembered"
+        first.cancel()
+        await first.wait()
+        # What is finished by now is not repeated.
+        before = Counter(results(broker))
+        repeated.clear()
+        stuck.set()
+        second = pipeline().start()
+        await asyncio.sleep(600)
+        assert not set(before) & set(repeated)
+        assert Counter(results(broker)) == Counter(range(count))
+        assert broker.committed["t", 0] == (count, "")
+        await second.drain(5)
+
+    run(story())
+
+
+def test_a_stuck_key_does_not_stop_others_whose_end_can_be_remembered(
+    broker: Broker, run: Run
+) -> None:
+    count = 20_000
+    broker.write(*numbers(0, count))
+
+    async def story() -> None:
+        async def work(value: dict[str, int]) -> dict[str, int]:
+            if value["n"] == 7:
+                await asyncio.Event().wait()
+            return value
+
+        flow = source().pipe(group_by("n"), spread(), adaptive_flat_map(work, limit=Fixed(64)))
+        running = flow.to(sink()).start()
+        await asyncio.sleep(120)
+        assert len(results(broker)) == count - 1
+        floor, text = broker.committed["t", 0]
+        assert (floor, finished_in(floor, text)) == (7, [(8, count)])
+        running.cancel()
+        await running.wait()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "member"),
+    [
+        (b"CGMDv2:\xff\xff\xff\xffgroup\0\0\1", False),
+        (b"CGMDv2:\x07\0\0\0group\0\0\1", False),
+        (b"CGMDv2:\xff\xff\xff\xffgroup\0penstock-1\0\1", False),
+        (b"CGMDv2:\x07\0\0\0group\0penstock-1\0\1", True),
+        (b"CGMDv2:\0\0\0\0group\0penstock-1\0\1", True),
+        (b"another format", True),
+    ],
+)
+def test_metadata_of_a_member_has_a_generation_and_a_name(metadata: bytes, member: bool) -> None:
+    assert is_member(metadata) is member
+
+
+# The law.
+
+
+class _Walk:
+    """Members that come, go, freeze and are killed, over partitions that fill; drawn by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.drawn = drawn = random.Random(seed)
+        self.partitions = drawn.randint(1, 5)
+        self.broker = Broker(self.partitions)
+        self.keys = drawn.choice([2, 10, 50])
+        self.shape = drawn.choice(["one", "one", "filter", "several", "joined"])
+        self.written: dict[int, list[int]] = defaultdict(list)
+        self.count = 0
+        self.running: dict[Running, tuple[Member, ModelProducer]] = {}
+        slow = drawn.choice([0.0, 0.01, 1.0])
+        self.broker.latency = lambda: drawn.random() * slow
+        faults = drawn.choice([0.0, 0.0, 0.1])
+        self.broker.refuse_producer = lambda method: self.fault(method, faults)
+        if drawn.random() < 0.3:
+            self.broker.most_metadata = drawn.choice([30, 100])
+
+    def fault(self, method: str, share: float) -> KafkaError | None:
+        if self.drawn.random() >= share:
+            return None
+        if method == "offsets" and self.drawn.random() < 0.5:
+            return KafkaError(KafkaError.REBALANCE_IN_PROGRESS, "abort", False, False, True)
+        return KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            key = self.drawn.randrange(self.keys)
+            self.written[key].append(self.count)
+            self.broker.write(
+                b'{"k": %d, "n": %d}' % (key, self.count), partition=key % self.partitions
+            )
+            self.count += 1
+
+    def expected(self) -> Counter[tuple[int, int]]:
+        """How often each result, of a number and its part, must be there."""
+        ns = [n for one in self.written.values() for n in one]
+        if self.shape == "filter":
+            return Counter((n, 0) for n in ns if n % 3)
+        if self.shape == "several":
+            return Counter((n, part) for n in ns for part in range(n % 3))
+        return Counter((n, 0) for n in ns)
+
+    async def start(self) -> None:
+        drawn = self.drawn
+        longest = drawn.choice([0.0, 0.05, 1.0])
+
+        async def work(value: dict[str, int]) -> dict[str, int]:
+            await asyncio.sleep(drawn.random() * longest)
+            return value
+
+        async def many(values: list[dict[str, int]]) -> list[dict[str, int]]:
+            await asyncio.sleep(drawn.random() * longest)
+            return values
+
+        flow = source(
+            handover=drawn.choice([5, 60]),
+            config={"session.timeout.ms": drawn.choice([1000, 5000])},
+        ).pipe(group_by("k", buffer=drawn.choice([4, 1024])), spread())
+        match self.shape:
+            case "filter":
+                flow = flow.pipe(
+                    adaptive_flat_map(work, limit=Fixed(drawn.choice([1, 3, 30]))),
+                    ops.filter(lambda value: value["n"] % 3 != 0),
+                )
+            case "several":
+                parts = ops.flat_map(
+                    lambda value: [{**value, "part": i} for i in range(value["n"] % 3)]
+                )
+                flow = flow.pipe(
+                    adaptive_flat_map(work, limit=Fixed(drawn.choice([1, 3, 30]))), parts
+                )
+            case "joined":
+                flow = flow.pipe(
+                    batch(many, max_size=drawn.choice([2, 7]), parallel=3),
+                    ops.buffer_with_time_or_count(0.2, drawn.choice([2, 5])),
+                    ops.filter(bool),
+                    ops.map(lambda values: {"all": values}),
+                )
+            case _:
+                flow = flow.pipe(adaptive_flat_map(work, limit=Fixed(drawn.choice([1, 3, 30]))))
+        members, producers = len(self.broker.clients), len(self.broker.producers)
+        running = flow.to(
+            sink(window=drawn.choice([2, 20, 1024]), commit_every=drawn.choice([0, 0.1, 1]))
+        ).start()
+        # One at a time, so that the walk knows whose member it is.
+        await asyncio.sleep(0.01)
+        self.running[running] = self.broker.clients[members], self.broker.producers[producers]
+
+    async def step(self) -> None:
+        drawn = self.drawn
+        what = drawn.choice(["write", "write", "start", "drain", "kill", "freeze", "wait"])
+        if what == "write":
+            self.write(drawn.randint(1, 60))
+        elif what == "start" and len(self.running) < 4:
+            await self.start()
+        elif what == "drain" and self.running:
+            running = drawn.choice(list(self.running))
+            del self.running[running]
+            await self.ended(running)
+        elif what in ("kill", "freeze") and self.running:
+            running = drawn.choice(list(self.running))
+            member, producer = self.running[running]
+            if member not in self.broker.members:
+                return
+            member.thawed.clear()
+            producer.thawed.clear()
+            if what == "kill":
+                del self.running[running]
+                # Nothing that it would still do at its end reaches a broker.
+                producer.end(fenced=True) if drawn.random() < 0.5 else None
+                self.broker.expire(member)
+                running.cancel()
+                await asyncio.sleep(0)
+                producer.end(fenced=True)
+                producer.thawed.set()
+                member.thawed.set()
+                await running.wait()
+            else:
+                if drawn.random() < 0.7:
+                    self.broker.expire(member)
+                await asyncio.sleep(drawn.choice([0.1, 3, 15]))
+                member.thawed.set()
+                producer.thawed.set()
+        await asyncio.sleep(drawn.choice([0, 0.1, 1, 3]))
+
+    async def ended(self, running: Running) -> None:
+        """Drain a running; one that was fenced has ended with that."""
+        with suppress(ProducerFenced):
+            await running.drain(3600)
+
+    async def run(self) -> None:
+        with model_of(self.broker):
+            self.write(self.drawn.randint(0, 100))
+            for _ in range(self.drawn.randint(5, 15)):
+                await self.step()
+            self.broker.refuse_producer = lambda method: None
+            await self.start()
+            for _ in range(2000):
+                ends = {key: self.broker.end(key) for key in self.broker.logs}
+                floors = {key: self.broker.committed.get(key, (0, ""))[0] for key in ends}
+                if all(floors[key] == end for key, end in ends.items()):
+                    break
+                await asyncio.sleep(1)
+            else:
+                raise AssertionError(f"not done: {floors} of {ends}")
+            for running in self.running:
+                await self.ended(running)
+        found: Counter[tuple[int, int]] = Counter()
+        order: dict[int, list[int]] = defaultdict(list)
+        for _, value in self.broker.results:
+            result = loads(value or b"null")
+            for one in result.get("all", [result]):
+                found[one["n"], one.get("part", 0)] += 1
+                order[one["k"]].append(one["n"])
+        assert found == self.expected(), f"{found - self.expected()}, {self.expected() - found}"
+        if self.shape != "joined":
+            assert all(ns == sorted(ns) for ns in order.values()), f"order of a key in {self.shape}"
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_every_result_is_there_exactly_once_whoever_comes_and_goes(
+    part: int, request: pytest.FixtureRequest, run: Run
+) -> None:
+    first = request.config.option.seed * 1000 + part * 10
+    for seed in range(first, first + 10):
+        walk = _Walk(seed)
+        try:
+            run(walk.run())
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
