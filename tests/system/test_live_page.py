@@ -318,6 +318,26 @@ def test_every_width_shows_all_without_scrolling_sideways(
     keep(page, f"{theme}-{width}")
 
 
+_OVERHANGING = """
+[...document.querySelectorAll(".stage")].flatMap((stage) =>
+  [...stage.querySelectorAll(".name, .detail, .level, .facts, .why")].filter((text) =>
+    text.getBoundingClientRect().right > stage.getBoundingClientRect().right + 0.5
+    || text.scrollWidth > text.clientWidth + 1 && text.clientWidth > 0
+  ).map((text) => `${text.className}: ${text.textContent}`)
+)
+"""
+
+
+def test_the_charts_show_the_first_seconds_at_once(serve: Serve, look: Look) -> None:
+    page = look(serve(0.01).url)
+    curve = page.locator("#throughput .finished")
+    expect(curve).to_have_attribute("d", re.compile(r"^M\d.*L600"))
+    expect(page.locator("#throughput-from")).to_have_text("10 s ago")
+    expect(page.locator("#throughput-top")).to_have_text(re.compile(r"highest [1-9]\d+/s"))
+    # One second is a tenth of the width, and not a dot.
+    assert curve.evaluate("curve => curve.getBBox().width") >= 60
+
+
 def test_forty_stages_two_sinks_and_long_names_fit_in_a_narrow_page(
     serve: Serve, look: Look
 ) -> None:
@@ -325,10 +345,14 @@ def test_forty_stages_two_sinks_and_long_names_fit_in_a_narrow_page(
     source = PIPELINE.replace("    .to(for_each", f"    .pipe({stages})\n    .to(for_each").replace(
         "pipeline = (", "def " + "n" * 200 + "(event):\n    return event\n\npipeline = ("
     )
+    source = re.sub(r"\bwork\b", "w" * 200, source)
     page = look(serve(0.01, source=source).url, 360)
     expect(page.locator(".stage")).to_have_count(44)
     expect(page.locator(".arrow b").nth(41)).to_have_text(re.compile(r"\d+/s"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    expect(box(page, 4)).to_contain_text("w" * 200)
+    # Nothing is cut off: every text is within its box.
+    assert page.evaluate(_OVERHANGING) == []
     keep(page, "forty-stages-light-360")
 
 

@@ -205,6 +205,9 @@ function perSecond(events) {
   return seconds > 0 ? events / seconds : 0;
 }
 
+// The seconds that a chart over time spans at least.
+const LEAST = 10;
+
 function spark(parts, number) {
   const points = samples.filter((one) => one.calls[number]).slice(-300);
   if (!parts.spark) {
@@ -213,7 +216,7 @@ function spark(parts, number) {
     parts.box.insertBefore(parts.spark, parts.why);
   }
   const top = Math.max(1, ...points.map((one) => Math.max(one.calls[number][0], one.calls[number][1])));
-  const step = 300 / Math.max(60, points.length);
+  const step = 300 / Math.max(LEAST, points.length);
   const x = (at) => (300 - (points.length - 1 - at) * step).toFixed(1);
   const y = (value) => (32 - (30 * value) / top).toFixed(1);
   const used = points.map((one, at) => `L${x(at)} ${y(one.calls[number][0])}`).join("");
@@ -251,13 +254,17 @@ function showTotals() {
 }
 
 function showThroughput() {
-  const shown = samples.slice(1);
-  const speeds = shown.map((one, at) => {
-    const seconds = Math.max(1e-3, one.at - samples[at].at);
+  // Before the first sample is the start, unless older ones are forgotten.
+  const first = samples.length && samples[0].at < 1.5 ? 0 : 1;
+  const speeds = samples.slice(first).map((one, at) => {
+    const seconds = Math.max(1e-3, one.at - (samples[at + first - 1]?.at ?? 0));
     return [one.arrived / seconds, one.finished / seconds];
   });
+  // Each is the speed from the one before on.
+  if (speeds.length) speeds.unshift(speeds[0]);
+  const span = Math.max(LEAST, speeds.length - 1);
   const top = Math.max(1, ...speeds.flat());
-  const step = 600 / Math.max(60, speeds.length);
+  const step = 600 / span;
   const x = (at) => (600 - (speeds.length - 1 - at) * step).toFixed(1);
   const y = (value) => (126 - (120 * value) / top).toFixed(1);
   const curve = (which) => speeds.map((pair, at) => `${at ? "L" : "M"}${x(at)} ${y(pair[which])}`).join("");
@@ -270,7 +277,6 @@ function showThroughput() {
   area.setAttribute("d", speeds.length ? `M${x(0)} 126${curve(1).replace(/^M/, "L")}L600 126Z` : "");
   arrived.setAttribute("d", curve(0));
   finished.setAttribute("d", curve(1));
-  const span = Math.max(60, speeds.length);
   put(byId("throughput-from"), `${duration(span)} ago`);
   put(byId("throughput-top"), `highest ${rate(top)}/s`);
   put(byId("span"), `the last ${duration(span)}`);
@@ -288,10 +294,10 @@ function showHeat() {
   const used = samples.flatMap((one) => Object.keys(one.heat).map(Number));
   const lowest = used.length ? Math.max(0, Math.min(...used) - 1) : 6;
   const highest = used.length ? Math.min(fixed.latencies.length - 1, Math.max(...used) + 1) : 15;
-  const columns = Math.max(60, Math.min(samples.length, 300));
+  const columns = Math.max(LEAST, Math.min(samples.length, 300));
   // Several seconds a column, where there are more than fit.
   const each = Math.max(1, Math.ceil(samples.length / columns));
-  const width = Math.ceil(Math.max(samples.length, 60) / each);
+  const width = Math.ceil(Math.max(samples.length, LEAST) / each);
   const height = highest - lowest + 1;
   canvas.width = width;
   canvas.height = height;
@@ -312,7 +318,7 @@ function showHeat() {
   canvas.getContext("2d").putImageData(image, 0, 0);
   const scale = [highest, Math.round((highest + lowest) / 2), lowest].map((row) => duration(fixed.latencies[row]));
   byId("heat-scale").replaceChildren(...scale.map((text) => element("span", "", text)));
-  put(byId("heat-from"), `${duration(Math.max(60, samples.length))} ago`);
+  put(byId("heat-from"), `${duration(Math.max(LEAST, samples.length))} ago`);
   const last = samples[samples.length - 1]?.latency;
   canvas.setAttribute("aria-label", last ? `Latency; in the last second the median was ${duration(last[0])}` : "Latency of the last minutes");
 }
