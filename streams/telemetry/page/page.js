@@ -278,7 +278,7 @@ function showThroughput() {
   arrived.setAttribute("d", curve(0));
   finished.setAttribute("d", curve(1));
   put(byId("throughput-from"), `${duration(span)} ago`);
-  put(byId("throughput-top"), `highest ${rate(top)}/s`);
+  put(byId("throughput-top"), speeds.length ? `highest ${rate(top)}/s` : "");
   put(byId("span"), `the last ${duration(span)}`);
 }
 
