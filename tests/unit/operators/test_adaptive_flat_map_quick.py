@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, group_by, spread
+from penstock.streams.limits import Outcome
 from penstock.streams.testing import CountedSource, MemorySource, run_virtual
 
 # Ten calls of a slot in a millisecond.
@@ -140,16 +141,56 @@ def test_after_an_error_no_event_that_was_requested_ahead_begins() -> None:
 
 def test_a_call_that_asks_to_hold_back_lets_no_event_begin_that_was_requested_ahead() -> None:
     began: dict[int, float] = {}
+    failed = 0.0
 
     async def handler(n: int) -> int:
-        began[n] = asyncio.get_running_loop().time()
-        await asyncio.sleep(QUICK)
-        if n == 50:
+        nonlocal failed
+        loop = asyncio.get_running_loop()
+        began[n] = loop.time()
+        await asyncio.sleep(QUICK * (1 + n % 3))
+        if n == 100:
+            failed = loop.time()
             raise ValueError(n)
         return n
 
-    flow = from_iterable(range(100)).pipe(
-        adaptive_flat_map(handler, Fixed(1), on_error="skip", overload=lambda _: 5.0)
+    flow = from_iterable(range(200)).pipe(
+        adaptive_flat_map(handler, Fixed(3), on_error="skip", overload=lambda _: 5.0)
     )
     run_virtual(flow.to(for_each(lambda _: None)).run())
-    assert began[51] - began[50] >= 5.0
+    assert [n for n, at in began.items() if failed < at < failed + 5.0] == []
+    assert len(began) == 200
+
+
+class Falling:
+    """A limit of 5 that falls to 1 after 100 calls."""
+
+    limit = 5
+    reason = "as written"
+    ended = 0
+
+    def on_complete(self, now: float, started: float, in_flight: int, outcome: Outcome) -> None:
+        self.ended += 1
+        if self.ended >= 100:
+            self.limit = 1
+
+
+def test_a_limit_that_falls_holds_for_events_that_were_requested_ahead() -> None:
+    limiter, open_at_start = Falling(), []
+    calls = Called(lambda n: QUICK * (1 + n % 3))
+    changed: list[float] = []
+
+    async def handler(n: int) -> Any:
+        if changed:
+            open_at_start.append(calls.open)
+        return await calls(n)
+
+    flow = from_iterable(range(400)).pipe(
+        adaptive_flat_map(
+            handler,
+            limiter,
+            on_limit_change=lambda *_: changed.append(asyncio.get_running_loop().time()),
+        )
+    )
+    run_virtual(flow.to(for_each(lambda _: None)).run())
+    assert len(open_at_start) > 200
+    assert set(open_at_start) == {0}
