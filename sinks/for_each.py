@@ -218,7 +218,7 @@ class _Calling(SinkStage[Any]):
                 if lessors and not may_begin(event, lessors):
                     raise Withdrawn
                 if self._traced is not None:
-                    self._traced.begin(event, self._run.now())
+                    self._traced.begin(event, self._run.now(), asyncio.current_task())
                 begun = self._to_await(self._function(event.value))
             if begun is not None and (result := await begun) is not None:
                 self._check(result)

@@ -305,7 +305,7 @@ class BatchStage(CallingStage):
         if timeouts is None:
             return await handler(values)
         call: Event[Any] = Event(values, 0.0, _NOBODY)
-        timeouts.begin(call, self._now())
+        timeouts.begin(call, self._now(), asyncio.current_task())
         try:
             results = await handler(values)
             timeouts.end(call)

@@ -41,9 +41,8 @@ class Timeouts:
         """Calls past their timeout that have not ended."""
         return len(self._late)
 
-    def begin(self, event: Event[Any], now: float) -> None:
-        """A call begins in this task."""
-        task = asyncio.current_task()
+    def begin(self, event: Event[Any], now: float, task: asyncio.Task[Any] | None) -> None:
+        """A call begins in the current task, which is `task`."""
         assert task is not None
         self._calls[event] = now + self._seconds, task
         if self._timer is None:

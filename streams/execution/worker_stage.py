@@ -421,6 +421,7 @@ class WorkerStage(CallingStage):
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
         inbox, append = self._inbox, unflushed.append
+        task = asyncio.current_task()
         self._looking -= 1
         while True:
             while due:
@@ -433,7 +434,7 @@ class WorkerStage(CallingStage):
                     if lessors and not may_begin(event, lessors):
                         raise Withdrawn
                     if timeouts is not None:
-                        timeouts.begin(event, started)
+                        timeouts.begin(event, started, task)
                     if is_awaited:
                         result = await handler(event.value)
                     else:

@@ -8,6 +8,7 @@ through the propagators of OpenTelemetry.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -307,10 +308,10 @@ class TracedCalls:
     def stuck(self) -> int:
         return 0 if self._limits is None else self._limits.stuck
 
-    def begin(self, event: Event[Any], now: float) -> None:
+    def begin(self, event: Event[Any], now: float, task: asyncio.Task[Any] | None = None) -> None:
         """A call begins in this task."""
         if self._limits is not None:
-            self._limits.begin(event, now)
+            self._limits.begin(event, now, task)
         trace = self._tracing.of(event)
         if trace is not None:
             span = self._tracing.start(trace, self._info, self._name, now)
