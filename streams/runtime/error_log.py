@@ -25,11 +25,11 @@ class ErrorLog:
     """The errors of a running pipeline.
 
     Each report is a line of text, a warning of the logger `penstock` whose record has fields for
-    programs in its attribute `penstock`; `on_warning`, if it is set, gets the text instead.
+    programs in its attribute `penstock`; `on_warning`, if it is set, gets both instead.
     """
 
     def __init__(self) -> None:
-        self.on_warning: Callable[[str], None] | None = None
+        self.on_warning: Callable[[str, dict[str, Any]], None] | None = None
         # Called when a stage stops because of an error, before its calls in flight have ended.
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.ended_by: BaseException | None = None
@@ -53,7 +53,7 @@ class ErrorLog:
             # Any text may have a percent sign, which a logger would take for a format.
             logging.getLogger("penstock").warning("%s", text, extra={"penstock": fields})
         else:
-            self.on_warning(text)
+            self.on_warning(text, fields)
 
     def count(self, error: BaseException, **fields: Any) -> None:
         """Count an event that failed in a stage that goes on; the first ones are reported."""

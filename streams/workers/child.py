@@ -440,11 +440,11 @@ class Child:
         for message in messages:
             self.send(message)
 
-    def _warned(self, text: str) -> None:
-        self.send(Warn(text))
+    def _warned(self, text: str, fields: dict[str, Any]) -> None:
+        self.send(Warn(text, fields))
 
     def _blocked(self, text: str) -> None:
-        self._warned(f"in worker process {os.getpid()} {text}")
+        self._warned(f"in worker process {os.getpid()} {text}", {})
 
     def _unsendable(self, event: Event[Any], error: NotPicklable) -> None:
         if self._is_stopped:

@@ -471,7 +471,7 @@ class Dealing(DemandStage):
         elif isinstance(message, Numbers):
             peer.numbers = message.stages
         elif isinstance(message, Warn):
-            self.run.errors.warn(message.text)
+            self.run.errors.warn(message.text, **(message.fields or {}))
         elif isinstance(message, Completed):
             peer.is_completed = True
 
@@ -499,7 +499,7 @@ class Dealing(DemandStage):
                 peer.is_recalled = False
                 self._move(peer)
             case Warn():
-                self.run.errors.warn(message.text)
+                self.run.errors.warn(message.text, **(message.fields or {}))
             case Completed():
                 peer.is_completed = True
             case _:

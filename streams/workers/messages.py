@@ -166,9 +166,10 @@ class Confirmed(NamedTuple):
 
 
 class Warn(NamedTuple):
-    """A line of text for the log."""
+    """A line of text for the log, with what programs should know of it."""
 
     text: str
+    fields: dict[str, Any] | None = None
 
 
 class Completed(NamedTuple):

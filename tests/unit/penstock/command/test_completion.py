@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from penstock.command.dispatch import whole_parser
 
 Penstock = Callable[..., Any]
 
@@ -70,9 +74,30 @@ def test_without_shtab_the_extra_is_named(
     assert "pip install" in ended.err
 
 
-def test_zsh_reads_its_script_where_it_is_installed(penstock: Penstock, tmp_path: Path) -> None:
-    if shutil.which("zsh") is None:
-        pytest.skip("there is no zsh")
-    script = tmp_path / "_penstock"
-    script.write_text(penstock("completion", "zsh").out, encoding="utf-8")
-    subprocess.run(["zsh", "-n", script], check=True)
+def test_the_script_for_zsh_has_all_sub_commands_with_their_options_and_choices(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    out = penstock("completion", "zsh").out
+    functions = dict(re.findall(r"^(_\w+_options)=\(\n(.*?)^\)$", out, re.M | re.S))
+    # Each is a list of specifications, quoted for the shell, of which `_arguments` reads one each.
+    options = {name: shlex.split(body, comments=False) for name, body in functions.items()}
+    (listed,) = re.findall(r"^_shtab_penstock_commands\(\) \{\n(.*?)^\}", out, re.M | re.S)
+    commands = re.findall(r"^ *([a-z-]+):'", listed, re.M)
+    parser = whole_parser()
+    (named,) = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
+    assert set(named) == set(commands)
+    run = next(specs for name, specs in options.items() if name.endswith("_run_options"))
+    said = {option for spec in run for option in re.findall(r"--[a-z-]+", spec.split("[")[0])}
+    known = {
+        option
+        for action in named["run"]._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+    assert said == known
+    assert any(spec.startswith("--log-format[") and "(json text)" in spec for spec in run)
+    assert any(spec.startswith("--report-page[") and spec.endswith(":_files") for spec in run)
+    if shutil.which("zsh") is not None:
+        script = tmp_path / "_penstock"
+        script.write_text(out, encoding="utf-8")
+        subprocess.run(["zsh", "-n", script], check=True)

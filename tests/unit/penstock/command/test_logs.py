@@ -74,6 +74,18 @@ def test_every_line_on_standard_error_is_json_with_the_facts_of_the_failure(
     assert report["outcome"] == "completed"
 
 
+def test_a_line_about_an_event_that_failed_in_a_worker_process_has_the_same_facts(
+    run_with: Penstock,
+) -> None:
+    ended = run_with("--log-format", "json", "--workers", "2")
+    assert ended.returncode == 3
+    by_error = {line["error"]: line for line in lines(ended.stderr) if "error" in line}
+    failed = by_error["ValueError"]
+    assert (failed["stage"], failed["stage_name"], failed["token"]) == (4, "adaptive_flat_map", 2)
+    assert (failed["level"], failed["logger"]) == ("warning", "penstock")
+    assert "100 % wrong" in failed["message"]
+
+
 def test_a_level_leaves_out_what_is_below_it(run_with: Penstock) -> None:
     ended = run_with("--log-level", "error", "--report", "none")
     assert ended.stderr == ""
