@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Any, cast
 
 from penstock.streams.diagnostics.loop_lag import Blocks
@@ -17,7 +18,15 @@ from penstock.streams.io.encoding import Unencoded
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.acknowledgement import AckHook, Family
-from penstock.streams.protocol.event import FAILED, RETURNED, Ending, Event, fail_all, new_events
+from penstock.streams.protocol.event import (
+    FAILED,
+    FINISHED,
+    RETURNED,
+    Ending,
+    Event,
+    fail_all,
+    new_events,
+)
 from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -82,6 +91,9 @@ class _Sent(Event[Any]):
     number: int
 
 
+_ONLY_SENT: set[type[Event[Any]]] = {_Sent}
+
+
 class _Inlet(SourceStage[Any]):
     """The source of a section: emits what the parent has sent."""
 
@@ -99,7 +111,8 @@ class _Inlet(SourceStage[Any]):
 
     def take(self, message: Events) -> None:
         """Events have come."""
-        events: list[Any] = new_events(message.values, 0.0, self, message.tokens, _Sent)
+        tokens = repeat(None) if message.tokens is None else message.tokens
+        events: list[Any] = new_events(message.values, 0.0, self, tokens, _Sent)
         for event, created, number in zip(
             events, message.created, count(message.first), strict=False
         ):
@@ -161,8 +174,11 @@ class _Outlet(SinkStage[Any]):
         self._unsent: list[_Sent] = []
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        whole = [event for event in events if type(event) is _Sent]
         unsent = self._unsent
+        whole: list[Any] = events
+        # Faster than to look at each, and there is rarely another kind.
+        if set(map(type, events)) != _ONLY_SENT:
+            whole = [event for event in events if type(event) is _Sent]
         if whole:
             if not unsent:
                 self._run.call_soon(None, self.flush)
@@ -187,8 +203,8 @@ class _Outlet(SinkStage[Any]):
                 Ended(
                     [event.number for event in events],
                     self._encoded([event.value for event in events]),
-                    [event.started or event.created for event in events],
-                    [event.ended for event in events],
+                    array("d", [event.started or event.created for event in events]),
+                    array("d", [event.ended for event in events]),
                 )
             )
         except NotPicklable as error:
@@ -295,6 +311,8 @@ class Child:
         self._learns = False
         self._completions: list[Completion] = []
         self._failed_events: list[Over] = []
+        # The numbers of events that have ended well without a result, by ending and cause.
+        self._over_events: dict[tuple[int, Any], list[int]] = {}
         self._is_stopped = self._is_closing = False
         # Whether the parent waits until no more calls than the limit are in flight.
         self._confirms = False
@@ -343,12 +361,12 @@ class Child:
         """A message of the parent."""
         match message:
             case Events():
+                if message.room:
+                    self._give_room(message.room)
                 if self._inlet is not None:
                     self._inlet.take(message)
             case Room():
-                self._room += message.n
-                if not self._is_closing:
-                    self._outlet.upstream.request(message.n)
+                self._give_room(message.n)
             case Grant():
                 self._granted(message)
             case Traced():
@@ -375,25 +393,40 @@ class Child:
             case _:
                 raise TypeError(f"unknown message: {message!r}")
 
+    def _give_room(self, n: int) -> None:
+        self._room += n
+        if not self._is_closing:
+            self._outlet.upstream.request(n)
+
     def abandon(self) -> None:
         """End at once, for tests: nothing more is sent."""
         self._link.close()
         self._cancel()
 
     def send(self, message: Any) -> None:
-        """Send a message to the parent, after the results that wait."""
+        """Send a message to the parent, after what waits."""
+        self._send_waiting()
+        self._link.send(message)
+        if self._confirms:
+            self._confirm()
+
+    def _send_together(self) -> None:
+        """Send what waits, if no message has come with which it was sent."""
+        self._send_waiting()
+        if self._confirms:
+            self._confirm()
+
+    def _send_waiting(self) -> None:
+        """Send the results, completions and endings that wait to be sent together."""
         if self._run is not None:
             self._outlet.flush()
         if self._completions:
             ends, self._completions = self._completions, []
             self._link.send(Completions(ends))
-        self._link.send(message)
-        if self._confirms:
-            self._confirm()
-
-    def _send_completions(self) -> None:
-        if self._completions:
-            self.send(Completions([]))
+        if self._over_events:
+            over, self._over_events = self._over_events, {}
+            for (ending, why), numbers in over.items():
+                self._link.send(Over(numbers, ending, why))
 
     # The limit.
 
@@ -418,13 +451,19 @@ class Child:
 
     def _completed(self, ends: list[Completion]) -> None:
         if not self._completions and self._run is not None:
-            self._run.call_soon(None, self._send_completions)
+            self._run.call_soon(None, self._send_together)
         self._completions += ends
 
     # Outcomes.
 
     def _settled(self, events: list[Event[Any]], ending: Ending, why: Any) -> None:
         numbers = [cast(_Sent, event).number for event in events]
+        if ending <= FINISHED and self._run is not None:
+            # In one message, because a stage that drops events may do so one by one.
+            if not self._over_events:
+                self._run.call_soon(None, self._send_together)
+            self._over_events.setdefault((int(ending), why), []).extend(numbers)
+            return
         if isinstance(why, BaseException):
             why = sendable(why)
         message = Over(numbers, int(ending), why)

@@ -7,6 +7,7 @@ in the order in which it was sent.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, sink_of
 from penstock.streams.keyed.key import Key
 from penstock.streams.keyed.queues import release
+from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -180,6 +182,8 @@ class Dealing(DemandStage):
         self._section = section
         self._crew = crew
         self._window = work.window
+        # Room for fewer results waits for events to come with.
+        self._least_room = max(1, work.window // 2)
         self._results = (InOrder if work.ordered else Results)(downstream, work.window)
         self._key = None if section.by is None else Key(section.by)
         self._keys: dict[Any, _Owner] = {}
@@ -188,6 +192,7 @@ class Dealing(DemandStage):
         self._kills: dict[Event[Any], int] = {}
         bound = section.bound(run.limit)
         self._bound = 1 << 20 if bound is None else bound
+        self._least_asked = max(1, self._bound // 4)
         # Whether events hold turns, which end with their calls.
         self._has_turns = section.above.turns
         self._policies = {
@@ -334,15 +339,12 @@ class Dealing(DemandStage):
         self._drain()
 
     def _proceed(self) -> None:
-        if self._results.waiting <= self._window // 2:
-            for peer in self._peers:
-                if peer.room >= self._window // 4:
-                    self._send(peer, Room(peer.room))
-                    peer.room = 0
+        if any(self._gets_room(peer, self._least_room) for peer in self._peers):
+            self._ship_soon()
         if self.state is not OPEN or not self._is_open:
             return
         room = self._bound - self._out - self.asked - self._results.waiting
-        if room >= max(1, self._bound // 4) or (room > 0 and not self._out and not self.asked):
+        if room >= self._least_asked or (room > 0 and not self._out and not self.asked):
             self.ask(room)
 
     # Events.
@@ -408,40 +410,57 @@ class Dealing(DemandStage):
             self.run.call_soon(self.info, self.within, self._ship)
 
     def _ship(self) -> None:
-        """Send to each worker the events that wait for it."""
+        """Send to each worker the events that wait for it, and room for more results."""
         self._ships = False
-        if self.state >= STOPPED:
-            return
-        self._even_out()
-        self._lend()
-        for peer in self._peers:
-            if not (peer.waiting and self._lending.granted[peer.number]):
-                continue
-            if not peer.is_recalled and peer.link is not None:
-                if peer.suspects:
-                    if not peer.out:
-                        self._send_events(peer, [peer.waiting.popleft()])
-                else:
-                    dealt = list(peer.waiting)
-                    peer.waiting.clear()
+        if self.state < STOPPED:
+            self._even_out()
+            self._lend()
+            for peer in self._peers:
+                dealt = self._due(peer)
+                if dealt:
                     self._send_events(peer, dealt)
+        for peer in self._peers:
+            if self._gets_room(peer, self._least_room):
+                self._send(peer, Room(self._new_room(peer)))
+
+    def _due(self, peer: Peer) -> list[_Dealt]:
+        """Take the events that are to be sent to a worker now."""
+        is_able = self._lending.granted[peer.number] and not peer.is_recalled
+        if not (peer.waiting and is_able) or peer.link is None:
+            return []
+        if not peer.suspects:
+            return taken(peer.waiting, len(peer.waiting))
+        return [] if peer.out else [peer.waiting.popleft()]
+
+    def _new_room(self, peer: Peer) -> int:
+        """The room for more results that a worker is sent now; it may be 0."""
+        if not self._gets_room(peer, 1):
+            return 0
+        room, peer.room = peer.room, 0
+        return room
+
+    def _gets_room(self, peer: Peer, least: int) -> bool:
+        return peer.room >= least and self._results.waiting <= self._window // 2
 
     def _send_events(self, peer: Peer, dealt: list[_Dealt]) -> None:
         first = peer.count
         peer.count += len(dealt)
         peer.out.update(zip(range(first, peer.count), dealt, strict=True))
         events = [event for event, _ in dealt]
-        tracing = self.run.tracing
+        tokens = [event.token for event in events]
+        room, tracing = self._new_room(peer), self.run.tracing
         message = Events(
             first,
             [event.value for event in events],
-            [event.created for event in events],
-            [event.token for event in events],
+            array("d", [event.created for event in events]),
+            None if tokens.count(None) == len(tokens) else tokens,
+            room,
             None if tracing is None else list(map(tracing.headers_of, events)),
         )
         try:
             self._send(peer, message)
         except NotPicklable as error:
+            peer.room += room
             for number in range(first, peer.count):
                 del peer.out[number]
             if len(dealt) > 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from array import array
 from typing import Any, NamedTuple, Protocol
 
 from penstock.streams.errors import JobFailed, NotPicklable, describe
@@ -54,13 +55,15 @@ class Traced(NamedTuple):
 class Events(NamedTuple):
     """Events that are numbered from `first` on, with what their source knows of each.
 
+    `tokens` is None if no event has one. `room` is that of a `Room` which comes with them.
     `contexts` are those of their traces, empty for an event without; None if none is traced.
     """
 
     first: int
     values: list[Any]
-    created: list[float]
-    tokens: list[Any]
+    created: array[float]
+    tokens: list[Any] | None
+    room: int
     contexts: list[dict[str, str]] | None = None
 
 
@@ -106,8 +109,8 @@ class Ended(NamedTuple):
 
     numbers: list[int]
     results: list[Any]
-    started: list[float]
-    ended: list[float]
+    started: array[float]
+    ended: array[float]
 
 
 class Part(NamedTuple):

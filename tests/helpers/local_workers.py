@@ -24,10 +24,12 @@ class _Way:
         self._free = 0.0
         self.is_cut = False
         self.values: list[Any] = []
+        self.sent: list[Any] = []
 
     def send(self, message: Any) -> None:
         loop = asyncio.get_running_loop()
         data = packed(message)
+        self.sent.append(message)
         if isinstance(message, Events):
             self.values += message.values
         if not self.is_cut:
@@ -93,6 +95,11 @@ class LocalCrew:
     def values(self, worker: int) -> list[Any]:
         """The values that a worker was sent."""
         return self._now[worker][0].down.values
+
+    def messages(self, worker: int) -> tuple[list[Any], list[Any]]:
+        """The messages that were sent to a worker, and those that it has sent."""
+        one, _ = self._now[worker]
+        return one.down.sent, one.up.sent
 
     @property
     def alive(self) -> list[int]:

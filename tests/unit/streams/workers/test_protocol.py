@@ -1,0 +1,157 @@
+"""What passes between a parent and its workers: how much at once, and how much is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    from_async_iterable,
+    from_iterable,
+    ops,
+)
+from penstock.streams.limits import Outcome
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.running import Report, Running
+from penstock.streams.testing.loop import run_virtual
+from penstock.streams.workers.messages import Ended, Events, Over, Room
+from penstock.streams.workers.placement import section_of
+from tests.helpers.local_workers import LocalCrew
+
+
+def run_with(crew: LocalCrew, stream: Flowable[Any], beside: Any = None) -> Report:
+    async def main() -> Report:
+        async with stream.to(collect([])).start(workers=crew) as running:
+            if beside is not None:
+                await beside(running)
+            return await running.wait()
+
+    return run_virtual(main())
+
+
+def of_kind(messages: list[Any], kind: type) -> list[Any]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def test_events_that_a_stage_drops_one_by_one_are_settled_by_few_messages() -> None:
+    crew = LocalCrew(1)
+    stream = from_iterable(range(500)).pipe(
+        adaptive_flat_map(lambda value: value), ops.flat_map(lambda value: [])
+    )
+    report = run_with(crew, stream)
+    assert report.statistics["dropped"] == {"flat_map": 500}
+    _, up = crew.messages(0)
+    assert 1 <= len(of_kind(up, Over)) <= len(of_kind(crew.messages(0)[0], Events)) + 1
+
+
+def test_room_for_more_results_comes_with_the_next_events() -> None:
+    crew = LocalCrew(1)
+    run_with(crew, from_iterable(range(5_000)).pipe(adaptive_flat_map(lambda value: value)))
+    down, up = crew.messages(0)
+    results = sum(len(message.numbers) for message in of_kind(up, Ended))
+    with_events = sum(message.room for message in of_kind(down, Events))
+    alone = sum(message.n for message in of_kind(down, Room))
+    assert results == 5_000
+    # The last results make room that nothing needs.
+    assert with_events + alone >= results - 2 * 256
+    assert with_events >= 1_000
+    assert len(of_kind(down, Room)) < len(of_kind(up, Ended))
+
+
+class Slow(SourceStage[int]):
+    """Emits one event in a millisecond, however many are requested."""
+
+    most = 0
+
+    def produce(self) -> None:
+        unsettled = self.received - self._finished
+        Slow.most = max(Slow.most, self.demand + unsettled)
+        self.run.call_later(0.001, self.info, self._one)
+
+    def _one(self) -> None:
+        self.emit(self.received, self.run.now())
+        if self.received == 300:
+            self.complete()
+        else:
+            self.wake()
+
+
+def test_what_was_requested_and_has_not_come_counts_against_the_bound() -> None:
+    def attach(downstream: Subscriber[int], run: Run) -> None:
+        Slow(downstream, run, slow.info).start()
+
+    slow: Flowable[int] = Flowable(attach, StageInfo("slow"))
+    stream = slow.pipe(adaptive_flat_map(lambda value: value, window=8))
+    Slow.most = 0
+    report = run_with(LocalCrew(2), stream)
+    assert report.statistics["finished"] == 300
+    bound = section_of(stream.chain()).bound()
+    assert bound is not None
+    assert 0 < Slow.most <= bound
+
+
+def test_a_worker_gets_many_events_at_once_again_when_those_of_a_dead_one_have_ended() -> None:
+    crew = LocalCrew(1)
+
+    async def two_waves() -> AsyncIterator[int]:
+        for value in range(10):
+            yield value
+        await asyncio.sleep(10)
+        for value in range(10, 60):
+            yield value
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.1)
+        return value
+
+    async def kill(_: Running) -> None:
+        await asyncio.sleep(0.05)
+        crew.kill(0)
+
+    stream = from_async_iterable(two_waves).pipe(adaptive_flat_map(handler, limit=Fixed(50)))
+    report = run_with(crew, stream, kill)
+    assert report.statistics["finished"] == 60
+    down, _ = crew.messages(0)
+    again, later = [], []
+    for message in of_kind(down, Events):
+        (again if message.values[0] < 10 else later).append(len(message.values))
+    assert again == [1] * 10
+    # It did not wait for the end of each before it got the next.
+    assert report.statistics["seconds"] < 10 + 10 * 0.1 + 2
+    assert sum(later) == 50
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_report_their_calls_to_a_limiter_that_learns_after_a_fixed_one(
+    workers: int,
+) -> None:
+    class Four:
+        limit = 4
+        reason = "a test"
+
+        def on_complete(self, now: float, started: float, level: int, outcome: Outcome) -> None:
+            levels.append(level)
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.01)
+        return value
+
+    async def retune(running: Running) -> None:
+        await asyncio.sleep(0.1)
+        # As many slots as before: nothing but what is reported changes.
+        running.retune(Four())
+
+    levels: list[int] = []
+    stream = from_iterable(range(400)).pipe(adaptive_flat_map(handler, limit=Fixed(4)))
+    report = run_with(LocalCrew(workers), stream, retune)
+    assert report.statistics["finished"] == 400
+    assert len(levels) > 300
