@@ -65,8 +65,9 @@ class Iterators:
         self.suspended = 0
         """Calls that wait for room."""
         self._no_room: list[asyncio.Future[None]] = []
-        # The results that are kept, and the families of those that were sent on, by call.
-        self._kept: dict[Event[Any], Any] = {}
+        self.kept: dict[Event[Any], Any] = {}
+        """The results that are kept, by call."""
+        # The families of those that were sent on.
         self._families: dict[Event[Any], Family] = {}
         self._slice = TimeSlice(run)
 
@@ -76,7 +77,7 @@ class Iterators:
         Returns the only one, if it is kept; otherwise the family of those that were sent on, to be
         closed.
         """
-        kept, checked, now, slice_ = self._kept, self._checked, self._now, self._slice
+        kept, checked, now, slice_ = self.kept, self._checked, self._now, self._slice
         has_room, stage = self._results.has_room, self._stage
         try:
             try:
@@ -115,14 +116,14 @@ class Iterators:
 
     def send_kept(self) -> None:
         """Send on the results that are kept."""
-        for event in tuple(self._kept):
+        for event in tuple(self.kept):
             self._add(event)
         self._results.deliver()
         # Those that were kept may have taken the room of other calls.
         self.resume()
 
     def _add(self, event: Event[Any]) -> None:
-        value = self._kept.pop(event)
+        value = self.kept.pop(event)
         family = self._families.get(event)
         if family is None:
             family = self._families[event] = Family(event, _NOTHING)
@@ -139,7 +140,7 @@ class Iterators:
         self.suspended += 1
         try:
             self.send_kept()
-            while not self._results.has_room(event, len(self._kept)):
+            while not self._results.has_room(event, len(self.kept)):
                 room = self._run.loop.create_future()
                 self._no_room.append(room)
                 self._suspend()

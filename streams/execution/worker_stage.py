@@ -531,7 +531,8 @@ class WorkerStage(CallingStage):
         self._flush_now()
 
     def _flush_now(self) -> None:
-        self._iterators.send_kept()
+        if self._iterators.kept:
+            self._iterators.send_kept()
         if self._ended:
             self._drain()
 

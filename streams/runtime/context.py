@@ -216,7 +216,7 @@ class Run:
 
     def call_soon(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
         """Call `callback` in the next loop iteration, for stage `info`. An error ends the run."""
-        return self.loop.call_soon(self.call, info, callback, *args)
+        return (self._loop or self.loop).call_soon(self.call, info, callback, *args)
 
     def call_later(
         self, seconds: float, info: _Info, callback: _Callback, *args: Any
