@@ -7,6 +7,7 @@ the README from that file into another, else it gets its events from memory.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -58,6 +59,9 @@ def main() -> None:
     path = sys.argv[5] if len(sys.argv) > 5 else None
     with tempfile.TemporaryDirectory() as folder:
         job = pipeline(how, processes, events, path, os.path.join(folder, "output"))
+        # As `penstock run` does it, alone or with workers.
+        gc.freeze()
+        gc.set_threshold(20_000)
         began, used = time.perf_counter(), time.process_time()
         report = run(job, workers=processes if how == "workers" else None)
         seconds = time.perf_counter() - began
