@@ -97,10 +97,6 @@ class Tracer(Protocol):
         """Continue the traces of events that another process has sent, with these headers."""
         ...
 
-    def flush(self) -> None:
-        """Have the spans that have ended exported, because the process ends soon."""
-        ...
-
 
 class Run:
     """The context of one running, or of a stream that a stage of the run `outer` reads.

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Tracing"]
 
-# Milliseconds for which a process that ends waits for its spans to be exported.
-_FLUSH = 5_000
-
 _OUTCOMES = ("dropped", "finished", "failed", "returned", "failed")
 
 
@@ -59,7 +56,7 @@ class Tracing(AckHook):
 
     __slots__ = (
         *("_begins", "_calls", "_credit", "_field", "_last", "_run", "_sample", "_show_values"),
-        *("_provider", "_start", "_start_ns", "_stages", "_tracer", "_w3c"),
+        *("_start", "_start_ns", "_stages", "_tracer", "_w3c"),
     )
 
     def __init__(
@@ -84,7 +81,6 @@ class Tracing(AckHook):
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
             raise missing_extra("Traces need opentelemetry-api", "otel") from error
-        self._provider = provider or trace.get_tracer_provider()
         self._begins = begins
         self._tracer = trace.get_tracer("penstock", tracer_provider=provider)
         self._w3c = TraceContextTextMapPropagator()
@@ -222,12 +218,6 @@ class Tracing(AckHook):
                 trace = _Trace(get_current_span(context), context, event.created)
                 event.outer = (event.origin, event.outer, trace)
                 event.origin = self
-
-    def flush(self) -> None:
-        """Have the spans that have ended exported, for at most a few seconds."""
-        flush = getattr(self._provider, "force_flush", None)
-        if flush is not None:
-            flush(_FLUSH)
 
     def of(self, event: Event[Any]) -> _Trace | None:
         """The trace of an event, or of the one that it was made from."""

@@ -522,8 +522,6 @@ class Child:
 
     async def _close(self, run: Run) -> None:
         await run.close()
-        if run.tracing is not None:
-            run.tracing.flush()
         self._send_failed()
         self.send(Numbers(self._numbers()))
         self.send(Completed())

@@ -376,6 +376,30 @@ def test_a_function_that_fails_is_the_error_of_its_call_and_of_the_event(
         assert span.status.description == "ValueError"
 
 
+def test_nothing_more_is_called_after_a_function_that_stops_the_stream(
+    run: Run, spans: Spans
+) -> None:
+    called: list[int] = []
+    results: list[Any] = []
+
+    def fail_at_one(value: dict[str, Any]) -> dict[str, Any]:
+        called.append(value["n"])
+        if value["n"] == 1:
+            raise ValueError("the secret")
+        return value
+
+    async def story() -> None:
+        running = from_iterable(values(4)).pipe(ops.map(fail_at_one)).to(collect(results)).start()
+        running.trace(spans.provider, field=None)
+        with pytest.raises(ValueError, match="the secret"):
+            await running.wait()
+
+    run(story())
+    assert (called, results) == ([0, 1], [{"n": 0}])
+    outcomes = {attributes(span)["penstock.outcome"] for span in spans.named("event of")}
+    assert outcomes == {"failed", "finished", "returned"}
+
+
 def test_an_async_function_of_a_sink_is_the_current_span_until_it_has_ended(
     run: Run, spans: Spans
 ) -> None:

@@ -45,10 +45,18 @@ def doubled(value: dict[str, Any]) -> dict[str, Any]:
     return {"n": 2 * value["n"]}
 
 
+def number_of(value: dict[str, Any]) -> int:
+    return int(value["n"])
+
+
+def same(value: dict[str, Any]) -> dict[str, Any]:
+    return value
+
+
 def stream_of(count: int) -> Flowable[Any]:
     return from_iterable([{"n": n} for n in range(count)]).pipe(
-        ops.map(dict),
-        group_by("n"),
+        ops.map(same),
+        group_by(number_of),
         spread(),
         adaptive_flat_map(work, Fixed(4), on_error="skip"),
         ops.map(doubled),
@@ -75,7 +83,8 @@ def test_calls_in_workers_are_below_the_spans_of_their_events(
     assert len(events) == 6
     outcomes = sorted(attributes(span)["penstock.outcome"] for span in events.values())
     assert outcomes == ["failed", *["finished"] * 5]
-    for name, count in (("adaptive_flat_map work", 6), ("map doubled", 5)):
+    counts = {"map same": 6, "group_by number_of": 6, "adaptive_flat_map work": 6, "map doubled": 5}
+    for name, count in counts.items():
         calls = spans.named(name)
         assert len(calls) == count
         above = {parent(span) for span in calls}
@@ -92,6 +101,15 @@ def test_only_the_events_that_the_parent_has_chosen_are_traced_in_workers(
 ) -> None:
     traced(stream_of(6), collect([]), sample=0.5)
     assert len(spans.named("event of")) == len(spans.named("adaptive")) == 3
+
+
+def test_an_event_that_brings_its_context_has_one_span_in_all_processes(spans: Spans) -> None:
+    context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    values = [{"n": n, "traceparent": context} for n in range(2)]
+    traced(from_iterable(values).pipe(adaptive_flat_map(work, Fixed(2))), collect([]))
+    assert [parent(span) for span in spans.named("event of")] == ["b7ad6b7169203331"] * 2
+    above = {parent(span) for span in spans.named("adaptive")}
+    assert above == {identity(span) for span in spans.named("event of")}
 
 
 def test_lines_that_are_encoded_in_workers_carry_the_context(spans: Spans, tmp_path: Any) -> None:
