@@ -29,7 +29,7 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
     def __init__(
         self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], within: StageInfo
     ) -> None:
-        super().__init__(attach, StageInfo("group", within=within))
+        super().__init__(attach, StageInfo("group", within=within, once="a group is read once"))
         self._key = key
 
     @property

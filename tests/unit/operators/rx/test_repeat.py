@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as stock
 
-from penstock import chunk, collect, for_each, from_iterable, ops
+from penstock import chunk, collect, for_each, from_iterable, group_by, ops, spread
 from penstock.streams.errors import BuildError
 from penstock.streams.testing import CountedSource, Probe, run_virtual
 from tests.helpers.like_stock import assert_like_stock, messages
@@ -126,3 +126,9 @@ def test_the_condition_gets_the_source_and_its_error_passes() -> None:
 def test_a_count_below_one_is_refused() -> None:
     with pytest.raises(BuildError, match="repeat_count=0"):
         ops.repeat(0)
+
+
+def test_a_group_cannot_be_read_again() -> None:
+    grouped = group_by(lambda n: n, each=lambda group: group.pipe(stock.repeat(2)), idle=9)
+    with pytest.raises(BuildError, match="a group is read once"):
+        run_virtual(from_iterable([1]).pipe(grouped, spread()).to_list())
