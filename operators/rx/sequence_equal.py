@@ -171,7 +171,9 @@ class _Comparing(DemandStage):
         waiting = [self._left, self._right, self._answer]
         self._left = self._right = self._answer = None
         give_back_all(event for event in waiting if event is not None)
-        self.run.leave(self._input.part)
+        # Otherwise it is closed with the run, when its last event has ended and counts.
+        if not self._input.part.is_unfinished:
+            self.run.leave(self._input.part)
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": sum(each is not None for each in (self._left, self._right))}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import Any
 
@@ -8,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as stock
 
-from penstock import collect, from_iterable, ops
+from penstock import adaptive_flat_map, collect, from_iterable, ops
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,
     ManualPublisher,
+    MemorySink,
     MemorySource,
     Probe,
     play,
@@ -101,3 +103,17 @@ def test_the_sum_has_both_streams() -> None:
     ).statistics
     assert into == [True]
     assert (numbers["in"], numbers["dropped"]) == (4, {"sequence_equal": 4})
+
+
+def test_events_that_end_after_the_answer_are_counted() -> None:
+    async def story() -> dict[str, Any]:
+        async def handler(value: bool) -> bool:
+            await asyncio.sleep(1)
+            return value
+
+        compared = from_iterable([1, 2]).pipe(ops.sequence_equal([1, 3]))
+        stream = compared.pipe(adaptive_flat_map(handler))
+        return (await stream.to(MemorySink()).run()).statistics
+
+    numbers = run_virtual(story())
+    assert (numbers["in"], numbers["finished"], numbers["unfinished"]) == (4, 2, 0)
