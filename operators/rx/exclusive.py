@@ -36,4 +36,4 @@ def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    return lambda source: source.then(Exclusive, StageInfo("exclusive", "", 2))
+    return lambda source: source.then(Exclusive, StageInfo("exclusive", "", 2, opens=True))

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.operators.rx.switch_map import switch_map
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.switching import switched
 
 __all__ = ["flat_map_latest"]
 
@@ -28,4 +28,4 @@ T = TypeVar("T")
 
 def flat_map_latest(mapper: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
     """The events of the stream that `mapper` returns for the newest value."""
-    return switch_map(mapper)
+    return lambda source: switched("switch_map", source, mapper)

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.operators.rx.merge_all import merge_all
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.flattening import flattened
 from penstock.streams.rx.inputs import as_stream
 from penstock.streams.rx.several import PREFETCH, Several, Waiting, several
 
@@ -49,7 +49,7 @@ def merge(
     if max_concurrent is not None:
         if sources:
             raise BuildError("merge takes streams, or max_concurrent= for a stream of streams")
-        return merge_all(max_concurrent)
+        return partial(_flattened, max_concurrent=max_concurrent)
     others = [as_stream("merge", source) for source in sources]
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -58,6 +58,10 @@ def merge(
         return several([source, *others], make, info, prefetch=prefetch)
 
     return operator
+
+
+def _flattened(source: Flowable[Any], max_concurrent: int) -> Flowable[Any]:
+    return flattened("merge_all", source, None, max_concurrent)
 
 
 class _Merging(Several):

@@ -38,4 +38,4 @@ def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    return lambda source: source.then(Switching, StageInfo("switch_latest", "", 2))
+    return lambda source: source.then(Switching, StageInfo("switch_latest", "", 2, opens=True))

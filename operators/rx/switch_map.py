@@ -25,14 +25,10 @@ Errors:  the first one passes on at once, of the source, the function or the ope
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
-from penstock.streams.rx.switching import Switching
+from penstock.streams.rx.switching import switched
 
 __all__ = ["switch_map"]
 
@@ -44,20 +40,4 @@ def switch_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[
 
     It may return a stream, an Observable or a future.
     """
-    make = partial(_SwitchMap, project=project)
-    return lambda source: source.then(make, StageInfo("switch_map", "", 2))
-
-
-class _SwitchMap(Switching):
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        project: Callable[[Any], Any],
-    ) -> None:
-        super().__init__(downstream, run, info)
-        self._project = project
-
-    def stream_of(self, event: Event[Any]) -> Any:
-        return self._project(event.value)
+    return lambda source: switched("switch_map", source, project)

@@ -166,7 +166,8 @@ class StageInfo:
     calls with each event as soon as that comes, if it does so.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
-    anything from one event to the next; `policy`, what it does with an event that fails; `work`,
+    anything from one event to the next; `opens`, whether it reads the streams that are its values;
+    `policy`, what it does with an event that fails; `work`,
     how it calls its handler. For `penstock check`: `inside()`, the stages inside each group.
     """
 
@@ -196,6 +197,7 @@ class StageInfo:
         default=None, compare=False, repr=False
     )
     keeps: bool = field(default=True, compare=False, repr=False)
+    opens: bool = field(default=False, compare=False, repr=False)
     policy: Any = field(default=None, compare=False, repr=False)
     work: Work | None = field(default=None, compare=False, repr=False)
     inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)

@@ -32,4 +32,6 @@ def flattened(
         return value if function is None else function(value)
 
     make = partial(FlatMap, function=items, max_concurrent=max_concurrent, ahead=ahead)
-    return source.then(make, StageInfo(name, f"{max_concurrent:,} at once", max_concurrent + ahead))
+    most = max_concurrent + ahead
+    info = StageInfo(name, f"{max_concurrent:,} at once", most, opens=function is None)
+    return source.then(make, info)

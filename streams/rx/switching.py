@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -14,7 +17,12 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import as_stream
 from penstock.streams.rx.nested import Nested
 
-__all__ = ["Exclusive", "Switching"]
+__all__ = ["Exclusive", "Switching", "switched"]
+
+
+def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -> Flowable[Any]:
+    """`source` with the items of the stream `function(value)` of its newest value."""
+    return source.then(partial(_Mapped, function=function), StageInfo(name, "", 2))
 
 
 class Switching(DemandStage):
@@ -123,6 +131,21 @@ class Switching(DemandStage):
     def statistics(self) -> dict[str, Any]:
         """Whether the event of a stream waits for the stream's end."""
         return {"waiting": int(self.is_reading)}
+
+
+class _Mapped(Switching):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        function: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._function = function
+
+    def stream_of(self, event: Event[Any]) -> Any:
+        return self._function(event.value)
 
 
 class Exclusive(Switching):

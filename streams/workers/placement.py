@@ -93,6 +93,9 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
     last = at
     while last + 1 < len(chain) and _passes(chain[last + 1]):
         last += 1
+    if last + 1 < len(chain) and chain[last + 1].info.opens:
+        # What makes streams of the results is where these are read: they cannot be sent.
+        last = at
     section = Section(chain[first - 1], tuple(chain[first : last + 1]), working, by)
     if last + 1 < len(chain):
         return section

@@ -15,6 +15,7 @@ from penstock import (
     Flowable,
     adaptive_flat_map,
     batch,
+    buffer,
     chunk,
     collect,
     count_over_time,
@@ -125,7 +126,8 @@ OURS: dict[str, Operator] = {
     "batch": batch(same, max_size=3),
 }
 
-# Those that read several streams are left out: what they give depends on when each of them comes.
+# Those that read several streams are below: at every place, what some of them give depends on when
+# each of the streams comes.
 NAMES = [name for name, entry in TABLE.items() if entry.kind not in (Kind.REFUSED, Kind.OURS)]
 OPERATORS: dict[str, Operator] = {**OURS, **{name: lifted(name) for name in NAMES}}
 # They have keys of their own, and keep the order of each key only.
@@ -231,3 +233,81 @@ def test_several_keys_give_what_they_give_in_one_process_each_in_its_order(
             assert Counter(map(repr, shared)) == Counter(map(repr, alone))
         else:
             assert by_key(shared) == by_key(alone)
+
+
+def both(shared: Any) -> Any:
+    return shared.pipe(_ops.zip(shared))
+
+
+def twice(value: Any) -> Any:
+    return from_iterable([value, value])
+
+
+def failing(value: Any) -> Any:
+    if value == 3:
+        raise ValueError("3")
+    return value
+
+
+# What reactivex says of its types does not fit a lambda.
+_ops: Any = ops
+_over: Any = from_iterable(range(100, 104))
+SEVERAL: dict[str, Any] = {
+    "amb": [_ops.amb(Flowable.of(reactivex.never(), buffer(1)))],
+    "catch": [_ops.map(failing), _ops.catch(_over)],
+    "combine_latest": [_ops.combine_latest(from_iterable([100]))],
+    "concat": [_ops.concat(_over)],
+    "concat_all": [_ops.map(twice), _ops.concat_all()],
+    "concat_map": [_ops.concat_map(twice)],
+    "do_while": [_ops.do_while(lambda _: False)],
+    "exclusive": [_ops.map(twice), _ops.exclusive()],
+    "flat_map_latest": [_ops.flat_map_latest(twice)],
+    "merge": [_ops.merge(_over)],
+    "merge_all": [_ops.map(twice), _ops.filter(lambda _: True), _ops.merge_all()],
+    "on_error_resume_next": [_ops.map(failing), _ops.on_error_resume_next(_over)],
+    "publish": [_ops.publish(both)],
+    "publish_value": [_ops.publish_value(0, lambda shared: shared)],
+    "repeat": [_ops.repeat(2)],
+    "replay": [_ops.replay(2, mapper=both)],
+    "retry": [_ops.map(failing), _ops.retry(2), _ops.catch(_over)],
+    "sequence_equal": [_ops.sequence_equal(_over)],
+    "share": [_ops.share(), both],
+    "switch_latest": [_ops.map(twice), _ops.switch_latest()],
+    "switch_map": [_ops.switch_map(twice)],
+    "timeout": [_ops.timeout(1000.0)],
+    "timeout_with_mapper": [_ops.timeout_with_mapper(None, lambda _: reactivex.never())],
+    "with_latest_from": [_ops.with_latest_from(from_iterable([100]))],
+    "zip": [_ops.zip(from_iterable(range(100, 200)))],
+}
+# They are made of these, or are made by a subject.
+MADE_OF = {
+    "multicast": "publish",
+    "ref_count": "share",
+    "switch_map_indexed": "switch_map",
+    "while_do": "do_while",
+}
+
+
+def test_every_operator_over_several_streams_is_compared() -> None:
+    names = {name for name, entry in TABLE.items() if entry.kind is Kind.OURS}
+    assert set(SEVERAL) | set(MADE_OF) == names
+
+
+@pytest.mark.parametrize("place", ["before the groups", "behind the handler"])
+@pytest.mark.parametrize("name", list(SEVERAL))
+def test_streams_that_are_combined_give_with_workers_what_they_give_in_one_process(
+    name: str, place: str
+) -> None:
+    def operator(stream: Any) -> Any:
+        return stream.pipe(*SEVERAL[name])
+
+    stream = places(one_key)[place](from_iterable(EVENTS), operator)
+    alone, shared = outcome(stream, 0), outcome(stream, 2, seed=2)
+    assert not isinstance(alone, tuple)
+    if name == "combine_latest":
+        # When the one value of the other stream comes depends on the time.
+        assert shared[-1] == alone[-1]
+    elif name == "merge":
+        assert Counter(shared) == Counter(alone)
+    else:
+        assert shared == alone
