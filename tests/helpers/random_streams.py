@@ -342,8 +342,10 @@ class RandomStreams:
         return graph
 
     def _blame_stage(self, what: str) -> None:
-        # What a function has cancelled may still be sent in the same call, and is returned.
-        if not (what.endswith("left: True") and self.how == "cancel from inside"):
+        # What a function has cancelled, as a drain does above a shared stream, may still be sent in
+        # the same call, and is returned.
+        is_inside = self.how in ("cancel from inside", "drain")
+        if not (what.endswith("left: True") and is_inside):
             self.blame(what)
 
     def _name(self, kind: str) -> str:
