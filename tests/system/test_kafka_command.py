@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -84,12 +86,18 @@ def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_aga
     assert "hottest keys of 21 unfinished events: hot 10, " in before
     assert "no worker is there" in before
 
-    with Worker(tmp_path, *on, "--worker", "first") as worker:
+    with Worker(tmp_path, *on, "--worker", "first", "--serve", "0") as worker:
+        address = served_at(worker)
         eventually(lambda: "pipe: 0 events unfinished, 21 kept" in penstock("status", *on))
         during = penstock("status", *on)
         assert ", 1 dead letter\n" in during
         assert "3 partitions, 0 of them with no worker" in during
         assert re.search(r"first +\S+ +3 +0\n", during)
+        fleet = fleet_of(address)
+        assert (fleet["unfinished"], fleet["stored"], fleet["letters"]) == (0, 21, 1)
+        (here,) = fleet["workers"].values()
+        assert (here["name"], here["finished"], here["failed"]) == ("first", 20, 1)
+        assert {one["owner"] for one in fleet["partitions"].values()} == {fleet["here"]}
         letter = json.loads(penstock("dead-letters", "list", *on).splitlines()[0])
         assert letter["value"] == event(20, "bad", -1)
         again = penstock("dead-letters", "replay", *on, "--id", str(letter["sequence"]))
@@ -100,6 +108,26 @@ def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_aga
     assert status == 3, errors
     config = kafka_brokers.config(f"{topic}.dead-letters")
     assert config["cleanup.policy"] == "compact"
+
+
+def served_at(worker: Worker) -> str:
+    """The address of the live page, which comes before all else."""
+    assert worker.process.stderr is not None
+    for line in worker.process.stderr:
+        if found := re.search(r"live page: (http://\S+)", line):
+            return found[1]
+    raise AssertionError("no live page")
+
+
+def fleet_of(address: str) -> dict[str, Any]:
+    """All members, as the live page of one shows them."""
+    with urlopen(f"{address}stream", timeout=60) as lines:
+        for line in lines:
+            said: dict[str, Any] = json.loads(line)
+            if found := said.get("now", said.get("change", {})).get("fleet"):
+                assert isinstance(found, dict)
+                return found
+    raise AssertionError("the stream has ended")
 
 
 def commit(kafka: Brokers, topic: str, group: str, offset: int, metadata: str) -> None:

@@ -110,7 +110,8 @@ class Layout:
         """The settings of a client."""
         return client_settings(self.servers, self.config, own, _WHO)
 
-    # Any: the stubs of the client leave out what it answers.
+    # To be used in a `with` block: destroyed by the garbage collector, which may run in a thread of
+    # its own, it would end the process. Any: the stubs leave out what it answers.
     def admin(self) -> Any:
         """A client that asks about topics and groups."""
         from confluent_kafka import KafkaException
@@ -150,9 +151,9 @@ class Layout:
     def count(self, topic: str, patience: float) -> int:
         """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`
         seconds."""
-        admin = self.admin()
         what = f"topic {topic!r}"
-        found = self.answered(lambda: admin.list_topics(topic, timeout=patience), what)
+        with self.admin() as admin:
+            found = self.answered(lambda: admin.list_topics(topic, timeout=patience), what)
         about = found.topics[topic]
         if about.error is not None:
             raise error_of(about.error, what, self.servers)
@@ -193,7 +194,6 @@ class Layout:
 
         # -1: as the brokers have it by default.
         topic = NewTopic(name, partitions, self.replicas or -1, config=config)
-        admin = self.admin()
 
         def create() -> None:
             try:
@@ -203,7 +203,8 @@ class Layout:
                 if raised.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-        self.answered(create, f"the topic {name!r} cannot be created")
+        with self.admin() as admin:
+            self.answered(create, f"the topic {name!r} cannot be created")
         for _ in range(_ASKED):
             # The brokers learn of it one after the other.
             with suppress(StreamMissing):

@@ -13,9 +13,9 @@ from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.cluster.layout import Layout
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, Message, TopicPartition
 
-__all__ = ["ANSWER", "marks", "place_of", "records"]
+__all__ = ["ANSWER", "committed", "marks", "place_of", "records"]
 
 ANSWER = 10.0
 """Seconds in which brokers answer."""
@@ -32,6 +32,27 @@ def marks(layout: Layout, topic: str, partitions: int) -> list[tuple[int, int]]:
             layout.answered(partial(consumer.get_watermark_offsets, place, ANSWER), what)
             for place in places
         ]
+
+
+def committed(layout: Layout, partitions: int) -> list[TopicPartition]:
+    """The offsets of the topic that the group has committed, with their metadata.
+
+    Not asked of an AdminClient: its answer crashes the process while the brokers load the group.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    places = [TopicPartition(layout.topic, number) for number in range(partitions)]
+
+    def ask() -> list[TopicPartition]:
+        found = consumer.committed(places, ANSWER)
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return found
+
+    what = f"group {layout.group!r}"
+    with _consumer(layout, what) as consumer:
+        return [place for place in layout.answered(ask, what) if place.offset >= 0]
 
 
 def records(

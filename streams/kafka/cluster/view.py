@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import letters_of
-from penstock.streams.kafka.cluster.records import ANSWER, marks, place_of, records
+from penstock.streams.kafka.cluster.records import ANSWER, committed, marks, place_of, records
 from penstock.streams.kafka.progress import Range, finished_in
-
-if TYPE_CHECKING:
-    from confluent_kafka import TopicPartition
 
 __all__ = ["Member", "Part", "View", "groups_of", "look"]
 
@@ -70,10 +67,12 @@ class View:
 def groups_of(layout: Layout, patience: float) -> list[str]:
     """The groups that have committed an offset of the topic, by name."""
     count = layout.count(layout.topic, patience)
-    admin, what = layout.admin(), "the groups"
-    listed = layout.answered(lambda: admin.list_consumer_groups().result(ANSWER), what)
+    with layout.admin() as admin:
+        listed = layout.answered(
+            lambda: admin.list_consumer_groups().result(ANSWER), "the list of groups"
+        )
     names = sorted(one.group_id for one in listed.valid)
-    return [name for name in names if _committed(layout, name, count)]
+    return [name for name in names if committed(replace(layout, group=name), count)]
 
 
 def look(layout: Layout, patience: float) -> View:
@@ -82,7 +81,7 @@ def look(layout: Layout, patience: float) -> View:
     bounds = marks(layout, layout.topic, count)
     floors = [begin for begin, _ in bounds]
     finished: list[list[Range]] = [[] for _ in bounds]
-    for place in _committed(layout, layout.group, count):
+    for place in committed(layout, count):
         # What was deleted before it was read is not unfinished.
         floors[place.partition] = max(place.offset, floors[place.partition])
         finished[place.partition] = finished_in(place.offset, place.metadata)
@@ -115,23 +114,8 @@ def look(layout: Layout, patience: float) -> View:
     )
 
 
-def _committed(layout: Layout, group: str, partitions: int) -> list[TopicPartition]:
-    """The offsets that a group has committed, with their metadata."""
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-    places = [TopicPartition(layout.topic, number) for number in range(partitions)]
-    asked = ConsumerGroupTopicPartitions(group, places)
-    admin = layout.admin()
-    answer = layout.answered(
-        lambda: admin.list_consumer_group_offsets([asked])[group].result(ANSWER), f"group {group!r}"
-    )
-    return [place for place in answer.topic_partitions if place.offset >= 0]
-
-
 def _members(layout: Layout) -> list[Member]:
     from confluent_kafka import KafkaError, KafkaException
-
-    admin = layout.admin()
 
     # Any: the stubs have no type for a description.
     def ask() -> Any:
@@ -142,7 +126,8 @@ def _members(layout: Layout) -> list[Member]:
                 return None
             raise
 
-    group = layout.answered(ask, f"group {layout.group!r}")
+    with layout.admin() as admin:
+        group = layout.answered(ask, f"group {layout.group!r}")
     found: list[Member] = []
     for member in () if group is None else group.members:
         assigned: list[Any] = member.assignment.topic_partitions if member.assignment else []
