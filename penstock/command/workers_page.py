@@ -25,7 +25,7 @@ class Whole(NamedTuple):
     workers: list[str]
 
     @property
-    def finished(self) -> int:
+    def done(self) -> int:
         """The events that are neither unfinished nor dead letters."""
         return max(self.stored - self.letters - self.unfinished, 0)
 
@@ -38,7 +38,7 @@ def path_of(path: str, worker: int) -> str:
 
 def page(whole: Whole, path: str) -> str:
     """The page about the whole run at `path`, with links to those of its workers."""
-    rate = f", {whole.finished / whole.seconds:,.0f} events/s" if whole.seconds > 0 else ""
+    rate = f", {whole.done / whole.seconds:,.0f} events/s" if whole.seconds > 0 else ""
     kind = "outcome" if whole.status in (0, 4) else "outcome bad"
     head = (
         f'<header><h1>{text(whole.title)}</h1><p><span class="{kind}">exit status '
@@ -60,7 +60,7 @@ def page(whole: Whole, path: str) -> str:
 def _account(whole: Whole) -> str:
     parts = [
         ("stored", whole.stored, ""),
-        ("finished", whole.finished, "="),
+        ("done", whole.done, "="),
         ("dead letters", whole.letters, "+"),
         ("unfinished", whole.unfinished, "+"),
     ]
@@ -69,8 +69,12 @@ def _account(whole: Whole) -> str:
         bad = ' class="bad"' if sign == "+" and count else ""
         words.append(f'<div class="sign">{sign}</div>' if sign else "")
         words.append(f"<div{bad}><b>{text(count)}</b>{name}</div>")
-    dropped = f"Besides, {text(whole.duplicates)} duplicates were dropped." * bool(whole.duplicates)
-    return f'<div class="account">{"".join(words)}</div><p class="soft">{dropped}</p>'
+    said = (
+        "Done are those that were finished, dropped or skipped: the pages of the workers say which."
+    )
+    if whole.duplicates:
+        said += f" Besides, {text(whole.duplicates)} duplicates were dropped."
+    return f'<div class="account">{"".join(words)}</div><p class="soft">{said}</p>'
 
 
 def _link(path: str) -> Html:

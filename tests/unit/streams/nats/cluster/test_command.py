@@ -130,7 +130,7 @@ def test_workers_of_one_machine_have_a_page_each_and_one_for_the_whole(
     assert ran.returncode == 0, ran.stderr
     whole = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert "<b>200</b>stored" in whole
-    assert "<b>200</b>finished" in whole
+    assert "<b>200</b>done" in whole
     finished = 0
     for number in (1, 2):
         name = f"run-worker-{number}.html"
