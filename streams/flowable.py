@@ -83,6 +83,7 @@ class Flowable(Fluent[T_co]):
         An exception raised by a stage that is not the library's own fails its event and ends the
         stream.
         """
+        run.attachments.begin()
         stage, run.attaching = run.attaching, self.info
         below: Subscriber[Any] = guarded(subscriber, stage, run)
         for observer in run.observers:
@@ -91,6 +92,7 @@ class Flowable(Fluent[T_co]):
             run.overrides.in_place_of(self)._attach(below, run)
         finally:
             run.attaching = stage
+            run.attachments.end()
 
     def then(
         self,

@@ -21,6 +21,7 @@ from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.past import PastSources, unfinished
@@ -130,10 +131,14 @@ class Run:
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = DeadLetterChannels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
+            self.attachments = Attachments()
         else:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
+            self.attachments = outer.attachments
+        # Whether it is the running of a pipeline, which waits for all of its events.
+        self.is_pipeline = False
         # Its own. Observers are there from before the stages are attached, or not at all;
         # `on_failed` is called with an error that no subscriber can receive.
         self.observers: list[Observer] = []
@@ -288,6 +293,14 @@ class Run:
         self._drains = True
         for source in list(self.sources):
             source.stop()
+        self.stop_pushed()
+
+    def stop_pushed(self) -> None:
+        """Stop the sources that read what the code around the running puts in, nested ones too: no
+        other end comes to them."""
+        for source in self.pauses.sources:
+            if source.is_pushed:
+                source.stop()
 
     def nested(self) -> Run:
         """A run for a stream that a stage of this one reads, until it is passed to `leave`.
@@ -318,6 +331,30 @@ class Run:
                 self._unlist(stage)
         self._nested[part] = None
         return part
+
+    @property
+    def root(self) -> Run:
+        """The run that this one is nested in or a part of, itself not nested."""
+        return self if self._outer is None else self._outer.root
+
+    def part_of_root(self, instead_of: Run | None = None) -> Run:
+        """A part of `root` for a stream that several streams of it read, this one first.
+
+        It lasts until it is passed to `leave` of the root. Its stages are listed if those of this
+        run are, in place of those of the part `instead_of`.
+        """
+        listed, recovers, run = True, False, self
+        while run._outer is not None:
+            listed = listed and run._is_listed
+            recovers = recovers or run._recovers
+            run = run._outer
+        return run.part(listed=listed, recovers=recovers, instead_of=instead_of)
+
+    def discount(self, part: Run) -> None:
+        """Take a part out of the statistics, pauses and drains: its events are counted above it."""
+        for stage in part.stages:
+            self._unlist(stage)
+        self._forget(part)
 
     def _unlist(self, stage: tuple[StageInfo, Statistics]) -> None:
         if stage in self.stages:

@@ -32,6 +32,11 @@ class Pauses:
         self._sources: dict[Source, None] = {}
         self._held_by: set[object] = set()
 
+    @property
+    def sources(self) -> list[Source]:
+        """Those that have not ended."""
+        return list(self._sources)
+
     def add(self, source: Source) -> None:
         """Add a source that begins. It is paused at once if the others are."""
         self._sources[source] = None

@@ -53,6 +53,7 @@ class Running:
     ) -> None:
         self._run = run = Run(drain_deadline, limit, overrides)
         loop = run.loop  # Raises NoLoop here rather than in some stage.
+        run.is_pipeline = True
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
@@ -118,9 +119,7 @@ class Running:
         else:
             if self._beginning is not None:
                 await asyncio.sleep(0)
-            for source in list(self._run.sources):
-                if source.is_pushed:
-                    source.stop()
+            self._run.stop_pushed()
             await self.wait()
 
     async def wait(self) -> Report:

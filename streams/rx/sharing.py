@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,8 +11,7 @@ from reactivex.abc import DisposableBase, SchedulerBase, SubjectBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.clock import clock_of, running_loop
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
@@ -82,8 +82,12 @@ class Connectable(Flowable[T]):
     slowest; a reader that leaves no longer counts. Without readers the events are dropped. With a
     `memory`, readers that come later get its values first; these acknowledge nothing.
 
-    The source has a running of its own, on the loop on which it is connected: its events are
-    counted for each reader, as those of a source.
+    Where a pipeline reads it, the source is read as a part of the running of that pipeline, of the
+    first one if there are several: its events count there once, however many readers there are,
+    and a pause or a drain of that pipeline is one of the source. The other pipelines have a source
+    in it. When the first one ends before the source, their streams fail; when it ends with the
+    source, it waits up to its drain deadline until they have finished the events. A source that is
+    connected before any pipeline reads it, or read by none, has a running of its own.
     """
 
     def __init__(
@@ -126,7 +130,7 @@ class Connectable(Flowable[T]):
         def join(downstream: Subscriber[Any], run: Run) -> None:
             self.hub.join(downstream, run, keeps=False)
             if self.hub.joined == subscriber_count:
-                self.hub.begin()
+                run.attachments.then(self.hub.begin)
 
         return Flowable(join, self.info, self.above)
 
@@ -151,20 +155,13 @@ def mapped(
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         connectable = make()
-        hub = connectable.hub
-        hub.waits = True
         as_stream(info.name, mapper(shared(connectable, connectable.info))).attach(downstream, run)
-        hub.waits = False
-        hub.begin_if_read()
 
     return Flowable(attach, info, source)
 
 
 class Hub:
-    """Reads the source of a `Connectable`, and gives what comes to every reader.
-
-    `waits`: it does not begin yet, although it has such readers.
-    """
+    """Reads the source of a `Connectable`, and gives what comes to every reader."""
 
     def __init__(
         self,
@@ -176,37 +173,42 @@ class Hub:
     ) -> None:
         self.prefetch = prefetch
         self.joined = 0
-        self.waits = False
         self._source = source
-        self._info = info
+        self.info = info
         self._memory = memory
         self._subject = subject
         self._readers: list[_Reader] = []
         self._reading: _Reading | None = None
         self._connection: DisposableBase = Disposable()
+        # Readings that have ended, and whose events perhaps have not.
+        self._ended_readings: list[_Reading] = []
         # The clock of the newest reading.
         self._now: Callable[[], float] | None = None
         self._ended: tuple[BaseException | None] | None = None
+        # The run of the newest reading.
+        self._listed: Run | None = None
 
     # Readers.
 
     def join(self, downstream: Subscriber[Any], run: Run, *, keeps: bool) -> None:
         """Attach one more reader; the source is read while one that `keeps` it is there."""
         self.joined += 1
-        reader = _Reader(downstream, run, self._info, self, keeps=keeps)
+        reader = _Reader(downstream, run, self.info, self, keeps=keeps)
         if self._memory is not None and (self._ended is None or self._memory.after_end):
             values = self._memory.values(run.now() if self._now is None else self._now())
             reader.waiting.extend(Event(value, run.now(), NOBODY) for value in values)
         self._readers.append(reader)
+        if self._reading is not None:
+            self._reading.joined(reader)
         reader.ending = self._ended
         reader.start()
         reader.deliver()
         if keeps:
-            self.begin_if_read()
+            # Not before all readers that are being attached have joined.
+            run.attachments.then(self._begin_if_read)
 
-    def begin_if_read(self) -> None:
-        """Begin if there is a reader for whom it is read."""
-        if not self.waits and any(reader.keeps for reader in self._readers):
+    def _begin_if_read(self) -> None:
+        if any(reader.keeps for reader in self._readers):
             self.begin()
 
     def left(self, reader: _Reader) -> None:
@@ -227,17 +229,23 @@ class Hub:
     def begin(self) -> DisposableBase:
         """Read the source, unless it is being read or has ended; the result ends it."""
         if self._reading is None and self._ended is None:
-            self._reading = _Reading(self)
-            self._now = self._reading.now
+            runs = (reader.joining for reader in self._readers if reader.joining.root.is_pipeline)
+            reading = self._reading = _Reading(self, next(runs, None), self._listed)
+            self._listed = reading.run
+            self._now = reading.run.now
             self._connection = Disposable(self.end)
-            connect(self._source, self._reading)
+            reading.run.add_stage(self.info, self.shared_statistics)
+            for reader in list(self._readers):
+                reading.joined(reader)
+            connect(self._source, reading, reading.run)
         return self._connection
 
     def end(self) -> None:
         """Read the source no more; the readers stay."""
         reading, self._reading = self._reading, None
         if reading is not None:
-            reading.subscription.cancel()
+            reading.cancel()
+            self._left(reading)
 
     def pump(self) -> None:
         """Request what the fastest reader wants, as far as there is room for the slowest."""
@@ -245,7 +253,10 @@ class Hub:
         if reading is None:
             return
         if self._readers:
-            wanted = [reader.demand - len(reader.waiting) for reader in self._readers]
+            readers = self._reading_on()
+            if not readers:
+                return
+            wanted = [reader.demand - len(reader.waiting) for reader in readers]
             n = min(max(wanted), min(wanted) + self.prefetch)
         else:
             n = max(1, self.prefetch)
@@ -256,11 +267,14 @@ class Hub:
 
     def came(self, reading: _Reading, event: Event[Any]) -> None:
         """An event of the source, for all readers."""
+        readers = self._reading_on()
+        if self._readers and not readers:
+            event.give_back()
+            return
         value = event.value
-        family = Family(event, self._info.name)
+        family = Family(event, self.info.name)
         if self._memory is not None:
-            self._memory.remember(value, reading.now())
-        readers = list(self._readers)
+            self._memory.remember(value, reading.run.now())
         for reader in readers:
             reader.waiting.append(family.child(value))
         if self._subject is not None and getattr(self._subject, "observers", True):
@@ -272,7 +286,7 @@ class Hub:
 
     def over(self, error: BaseException | None) -> None:
         """The source has ended."""
-        self._reading = None
+        reading, self._reading = self._reading, None
         self._ended = (error,)
         if self._subject is not None:
             if error is None:
@@ -282,16 +296,90 @@ class Hub:
         for reader in list(self._readers):
             reader.ending = (error,)
             reader.deliver()
+        if reading is not None:
+            self._left(reading)
+
+    def _reading_on(self) -> list[_Reader]:
+        """The readers that get what comes: none that has been told to stop."""
+        return [reader for reader in self._readers if reader.ending is None]
+
+    def _left(self, reading: _Reading) -> None:
+        self._ended_readings.append(reading)
+        self.settled()
+
+    def settled(self) -> None:
+        """Events have ended: close what the stages above opened, if they need it no longer."""
+        if self._ended_readings:
+            over = [reading for reading in self._ended_readings if not reading.run.is_unfinished]
+            for reading in over:
+                self._ended_readings.remove(reading)
+                reading.close()
+
+    def shared_statistics(self) -> dict[str, Any]:
+        """The readers, and the events that wait for their demand."""
+        waiting = sum(len(reader.waiting) for reader in self._readers)
+        return {"buffered": waiting, "readers": len(self._readers)}
 
 
 class _Reading:
-    """One reading of the source; what comes after another has begun is returned."""
+    """One reading of the source; what comes after another has begun is returned.
 
-    def __init__(self, hub: Hub) -> None:
+    It is a part of the running of the pipeline that reads it first, in the reader's run `first`:
+    its events are counted there, once for all readers, and it is paused and drained with it.
+    Without a pipeline it has a run of its own. It is closed when all of its events have ended.
+    """
+
+    def __init__(self, hub: Hub, first: Run | None, before: Run | None) -> None:
         self.subscription: Subscription = UNCONNECTED
         self.requested = 0
-        self.now = clock_of(running_loop())
+        self.run = Run() if first is None else first.part_of_root(before)
+        self._root = self.run.root
         self._hub = hub
+        self._others = False
+        self._all_ended: asyncio.Future[None] | None = None
+
+    def joined(self, reader: _Reader) -> None:
+        """A reader gets what comes. One of another pipeline is a source in that."""
+        if reader.joining.root is self._root:
+            reader.joining.discount(reader.run)
+        elif self._root.is_pipeline and not self._others:
+            self._others = True
+            self.run.on_flush(self._end_others)
+
+    def cancel(self) -> None:
+        """Read no more."""
+        self.subscription.cancel()
+        if self.run is self._root:
+            self.run.letters.hurry()
+
+    async def _end_others(self) -> None:
+        """The pipeline that reads the source ends: so do the readers of others."""
+        if self._is_present:
+            self._hub.end()
+            self._hub.over(
+                PenstockError(f"the pipeline in which {self._hub.info} reads its source has ended")
+            )
+        if self.run.is_unfinished:
+            self._all_ended = self.run.loop.create_future()
+            await asyncio.wait([self._all_ended], timeout=self.run.drain_deadline)
+
+    def close(self) -> None:
+        """Close what the stages opened."""
+        run = self.run
+        if self._all_ended is not None:
+            if not self._all_ended.done():
+                self._all_ended.set_result(None)
+        elif run is not self._root:
+            self._root.leave(run)
+        elif run.is_open and run.has_loop and run.loop.is_running():
+            # The loop itself remembers a task only weakly.
+            self._closing = run.loop.create_task(self._close(), name="penstock close")
+
+    async def _close(self) -> None:
+        try:
+            await self.run.close()
+        except Exception as error:
+            self.run.failed(error)
 
     @property
     def _is_present(self) -> bool:
@@ -330,7 +418,11 @@ class _Reader(SourceStage[Any], AckHook):
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, hub: Hub, *, keeps: bool
     ) -> None:
-        super().__init__(downstream, run, info)
+        # Left out of the statistics where the events are counted at their source.
+        part = run.part()
+        part.on_failed = run.failed
+        super().__init__(downstream, part, info)
+        self.joining = run
         self.keeps = keeps
         self.waiting: deque[Event[Any]] = deque()
         self.ending: tuple[BaseException | None] | None = None
@@ -344,6 +436,12 @@ class _Reader(SourceStage[Any], AckHook):
     def resume(self) -> None:
         super().resume()
         self._hub.pump()
+
+    def stop(self) -> None:
+        """Send what has come, and then the end."""
+        if self.ending is None:
+            self.ending = (None,)
+            self.deliver()
 
     def deliver(self) -> None:
         """Send what is requested, and then the end."""
@@ -375,6 +473,7 @@ class _Reader(SourceStage[Any], AckHook):
         children = [event.outer for event in events]
         SourceStage[Any].settle(self, events, ending, why)
         end_all(children, ending, why)
+        self._hub.settled()
 
     def release(self) -> None:
         waiting = list(self.waiting)

@@ -69,6 +69,7 @@ STAGES = {
     "operators/rx/with_latest_from.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/several.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/switching.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/sharing.py:shared_statistics": ("Operators", "a shared stream"),
     "streams/rx/sharing.py:statistics": ("Sources", "a reader of a shared stream"),
     "streams/rx/succession.py:statistics": (
         "Operators",

@@ -172,4 +172,4 @@ def test_the_sum_holds_in_a_diamond() -> None:
         return (await both.to(collect(list[Any]())).run()).statistics
 
     numbers = asyncio.run(story())
-    assert (numbers["in"], numbers["finished"], numbers["unfinished"]) == (200, 200, 0)
+    assert (numbers["in"], numbers["finished"], numbers["unfinished"]) == (100, 100, 0)

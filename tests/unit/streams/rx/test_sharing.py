@@ -1,0 +1,236 @@
+"""How the reading of a shared stream belongs to the pipeline that reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Fixed,
+    Inbox,
+    Running,
+    adaptive_flat_map,
+    collect,
+    dead_letters,
+    for_each,
+    from_iterable,
+    inbox,
+    read_jsonl,
+    route,
+)
+from penstock import ops as _ops
+from penstock.streams.testing import MemorySource, run_virtual
+
+# What reactivex says of its types does not fit a lambda.
+ops: Any = _ops
+
+_SHARED: dict[str, Callable[[Any], Any]] = {
+    "share": lambda stream: stream.pipe(ops.share()),
+    "publish": lambda stream: stream.pipe(ops.publish(lambda one: one.pipe(ops.map(lambda n: n)))),
+    "replay": lambda stream: stream.pipe(ops.replay(5), ops.ref_count()),
+    "auto_connect": lambda stream: stream.pipe(ops.publish()).auto_connect(),
+    "flat_map": lambda stream: from_iterable([0]).pipe(ops.flat_map(lambda _: stream)),
+    "switch_map": lambda stream: from_iterable([0]).pipe(ops.switch_map(lambda _: stream)),
+}
+
+
+async def slowly(value: Any) -> Any:
+    await asyncio.sleep(0.01)
+    return value
+
+
+async def odd_fails(n: int) -> int:
+    if n % 2:
+        raise ValueError("odd")
+    return n
+
+
+def in_two_ways(shared: Any) -> Any:
+    """The shared stream, read by a working stage and by a filter."""
+    worked = shared.pipe(adaptive_flat_map(slowly, limit=Fixed(4)), ops.map(lambda n: ("a", n)))
+    return worked.merge(shared.pipe(ops.map(lambda n: ("b", n))))
+
+
+def sums(numbers: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(numbers[name] for name in ("in", "finished", "failed", "returned", "unfinished"))
+
+
+@pytest.mark.parametrize("name", list(_SHARED))
+def test_a_drain_finishes_what_was_put_in_front_of_a_shared_stream(name: str) -> None:
+    async def story() -> tuple[list[int], int]:
+        entry: Inbox[int] = inbox(1000)
+        into = list[int]()
+        worked = _SHARED[name](entry).pipe(adaptive_flat_map(slowly, limit=Fixed(2)))
+        running: Running = worked.to(collect(into)).start()
+        await asyncio.sleep(0)
+        for n in range(200):
+            await entry.put(n)
+        await asyncio.sleep(0.05)
+        report = await running.drain(30)
+        return into, report.exit_status
+
+    into, status = run_virtual(story())
+    assert (sorted(into), status) == (list(range(200)), 0)
+
+
+@pytest.mark.parametrize("name", ["share", "replay", "auto_connect"])
+def test_all_readers_of_a_pipeline_get_the_first_event(name: str) -> None:
+    async def story() -> tuple[list[Any], dict[str, Any]]:
+        into = list[Any]()
+        both = in_two_ways(_SHARED[name](from_iterable(range(10))))
+        return into, (await both.to(collect(into)).run()).statistics
+
+    into, numbers = run_virtual(story())
+    assert sorted(into) == [(way, n) for way in "ab" for n in range(10)]
+    assert sums(numbers) == (10, 10, 0, 0, 0)
+
+
+def test_readers_of_streams_that_share_a_shared_stream_get_its_first_event() -> None:
+    async def story() -> list[int]:
+        inner = from_iterable([1, 2, 3]).pipe(ops.share())
+        one, other = inner.pipe(ops.share()), inner.pipe(ops.share())
+        into = list[int]()
+        await one.merge(other).to(collect(into)).run()
+        return into
+
+    assert sorted(run_virtual(story())) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_position_above_a_shared_stream_is_that_of_what_was_finished(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(30)))
+
+    async def once() -> tuple[int, int]:
+        stream: Any = read_jsonl(path, position=tmp_path / "position")
+        into = list[Any]()
+        worked = stream.pipe(ops.share(), adaptive_flat_map(slowly, limit=Fixed(4)))
+        report = await worked.to(collect(into)).run()
+        return len(into), report.exit_status
+
+    assert asyncio.run(once()) == (30, 0)
+    assert asyncio.run(once()) == (0, 0)
+
+
+def test_what_fails_above_a_shared_stream_is_in_the_account(tmp_path: Path) -> None:
+    letters = tmp_path / "letters.jsonl"
+
+    async def story() -> Any:
+        policy = route(dead_letters(letters))
+        shared: Any = from_iterable(range(10)).pipe(
+            adaptive_flat_map(odd_fails, on_error=policy), ops.share()
+        )
+        return await shared.merge(shared).to(collect(list[Any]())).run()
+
+    report = asyncio.run(story())
+    assert sums(report.statistics) == (10, 5, 5, 0, 0)
+    assert (report.exit_status, report.statistics["errors"]) == (3, {"ValueError": 5})
+    assert len(letters.read_text().splitlines()) == 5
+    stages = [stage["name"] for stage in report.statistics["stages"]]
+    assert stages == ["from_iterable", "adaptive_flat_map", "share", "merge", "collect"]
+
+
+def test_a_pause_and_a_cancel_reach_the_source_of_a_shared_stream() -> None:
+    async def story() -> tuple[int, tuple[int, ...], str]:
+        entry: Inbox[int] = inbox(1000)
+        into = list[Any]()
+        running: Running = in_two_ways(entry.pipe(ops.share())).to(collect(into)).start()
+        await asyncio.sleep(0)
+        running.pause()
+        await entry.put(1)
+        await asyncio.sleep(1)
+        paused = len(into)
+        running.resume()
+        await asyncio.sleep(1)
+        for n in range(100):
+            await entry.put(n)
+        running.cancel()
+        report = await running.wait()
+        return paused, sums(report.statistics), report.outcome
+
+    paused, numbers, outcome = run_virtual(story())
+    assert paused == 0
+    assert numbers == (numbers[0], 1, 0, numbers[0] - 1, 0)
+    assert outcome == "cancelled"
+
+
+def test_an_error_above_a_shared_stream_is_caught_below_it() -> None:
+    async def story() -> tuple[list[Any], int]:
+        into = list[Any]()
+        failing: Any = from_iterable([2, 1]).pipe(adaptive_flat_map(odd_fails), ops.share())
+        stream = failing.pipe(ops.catch(from_iterable([7])))
+        return into, (await stream.to(collect(into)).run()).exit_status
+
+    assert run_virtual(story())[0][-1] == 7
+
+
+def test_a_retry_below_a_shared_stream_counts_the_events_of_each_reading_once() -> None:
+    calls = list[int]()
+
+    async def third_time(n: int) -> int:
+        calls.append(n)
+        if len(calls) < 5:
+            raise ValueError("not yet")
+        return n
+
+    async def story() -> tuple[list[Any], dict[str, Any]]:
+        into = list[Any]()
+        failing: Any = from_iterable([1, 2]).pipe(adaptive_flat_map(third_time), ops.share())
+        report = await failing.pipe(ops.retry(9)).to(collect(into)).run()
+        return into, report.statistics
+
+    into, numbers = run_virtual(story())
+    assert into == [1, 2]
+    assert numbers["in"] == sum(numbers[name] for name in ("finished", "failed", "returned"))
+    assert [stage["name"] for stage in numbers["stages"]].count("share") == 1
+
+
+def test_the_events_of_a_pipeline_end_when_another_that_shares_them_has_finished_too() -> None:
+    async def story() -> list[Any]:
+        source = MemorySource(range(30))
+        shared: Any = source.pipe(ops.share())
+        quick, slow = list[int](), list[int]()
+        # The first reads the source, and is done with it long before the second.
+        first = shared.pipe(adaptive_flat_map(slowly, limit=Fixed(4))).to(collect(quick)).start()
+        second = shared.pipe(adaptive_flat_map(slowly, limit=Fixed(1))).to(collect(slow)).start()
+        one, other = await first.wait(), await second.wait()
+        assert source.unsettled == []
+        assert slow == list(range(30 - len(slow), 30))
+        return [len(quick), len(slow) > 15, sums(one.statistics), sums(other.statistics)[4]]
+
+    assert run_virtual(story()) == [30, True, (30, 30, 0, 0, 0), 0]
+
+
+def test_a_drain_of_one_of_two_pipelines_finishes_what_both_have() -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(1000)
+        shared: Any = entry.pipe(ops.share())
+        one, other = list[int](), list[int]()
+        first: Running = shared.pipe(adaptive_flat_map(slowly)).to(collect(one)).start()
+        second: Running = shared.pipe(adaptive_flat_map(slowly)).to(collect(other)).start()
+        await asyncio.sleep(0)
+        for n in range(50):
+            await entry.put(n)
+        await first.drain(10)
+        await second.wait()
+        return [sorted(one), sorted(other)]
+
+    assert run_virtual(story()) == [list(range(50)), list(range(50))]
+
+
+def test_the_other_pipeline_is_told_when_the_one_that_reads_is_cancelled() -> None:
+    async def story() -> Any:
+        entry: Inbox[int] = inbox(1000)
+        shared: Any = entry.pipe(ops.share())
+        first: Running = shared.to(for_each(print)).start()
+        second: Running = shared.to(for_each(print)).start()
+        await asyncio.sleep(0)
+        first.cancel()
+        await first.wait()
+        with pytest.raises(Exception, match="the pipeline in which stage 2 'share' reads its"):
+            await second.wait()
+
+    run_virtual(story())
