@@ -129,4 +129,10 @@ def error_of(error: KafkaError, what: str, servers: str) -> PenstockError:
         return CannotConnect(
             f"{what}: no Kafka broker answers at {servers} ({text}). Start it, or correct servers=."
         )
+    if code in (Code._BAD_COMPRESSION, Code._NOT_IMPLEMENTED, Code.UNSUPPORTED_COMPRESSION_TYPE):
+        return PenstockError(
+            f"{what}: records are compressed in a way that this client does not know, or are "
+            f"damaged ({text}). Update confluent-kafka, or let producers use another "
+            "compression.type."
+        )
     return PenstockError(f"{what}: {text} ({error.name()})")

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from penstock import (
+    Fixed,
+    KafkaRecord,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    group_by,
+    read_kafka,
+    spread,
+    write_kafka,
+)
+from penstock.streams.errors import StreamMissing
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.mock import until
 from tests.helpers.kafka.readers import Readers
 from tests.helpers.system.checker import Verdict
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
 
 CLIENTS, RATE = 100, 500.0
+GROUP = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500}
 
 
 async def story(readers: Readers, seed: int, disturb: str) -> Verdict:
@@ -113,3 +130,126 @@ def test_a_topic_that_gets_more_partitions_is_read_to_its_end(
         verdict = asyncio.run(story(readers, run_seed, "grow"))
         # A key may be in two partitions from then on, and each keeps its own order.
         assert verdict.lost == set()
+
+
+# Faults of what is stored, beside one reader in this process.
+
+
+async def copied(brokers: Brokers, source: str, target: str, **config: object) -> list[Any]:
+    """The values in `target` after a pipeline has copied `source` into it."""
+    await (
+        read_kafka(source, f"of {source}", brokers.servers, follow=False, config=GROUP)
+        .pipe(adaptive_flat_map(lambda value: value))
+        .to(write_kafka(target, brokers.servers, key="n", config=config))
+        .run()
+    )
+    return [json.loads(record.value()) for record in brokers.read(target, 1)]
+
+
+async def test_records_of_a_megabyte_are_read_and_written(kafka_brokers: Brokers) -> None:
+    large = {"max.message.bytes": "3000000"}
+    source, target = kafka_brokers.topic(1, **large), kafka_brokers.topic(1, **large)
+    values = [{"n": n, "text": "x" * 1_000_000} for n in range(40)]
+    size = {"message.max.bytes": 2_000_000}
+    await from_iterable(values).to(write_kafka(source, kafka_brokers.servers, config=size)).run()
+    assert await copied(kafka_brokers, source, target, **size) == values
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_records_are_read_however_they_are_compressed(
+    codec: str, kafka_brokers: Brokers
+) -> None:
+    source, target = kafka_brokers.topic(), kafka_brokers.topic()
+    values = [{"n": n, "text": "x" * 100} for n in range(1000)]
+    packed = {"compression.type": codec}
+    await from_iterable(values).to(write_kafka(source, kafka_brokers.servers, config=packed)).run()
+    assert await copied(kafka_brokers, source, target, **packed) == values
+
+
+async def test_a_topic_that_is_compacted_while_it_is_read_and_written(
+    kafka_brokers: Brokers,
+) -> None:
+    quick = {
+        "cleanup.policy": "compact",
+        "segment.ms": "300",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "500",
+    }
+    topic = kafka_brokers.topic(1, **quick)
+    written: dict[str, list[int | None]] = {}
+    seen: dict[str, list[int | None]] = {}
+
+    async def write(rounds: range) -> None:
+        for number in rounds:
+            for key in range(50):
+                # Every tenth is deleted, and written again in the next round.
+                value = None if (key + number) % 10 == 0 else number
+                written.setdefault(f"k{key}", []).append(value)
+                batch.append((f"k{key}", None if value is None else b'{"n": %d}' % value))
+            await asyncio.to_thread(flush)
+            await asyncio.sleep(0.05)
+
+    batch: list[tuple[str, bytes | None]] = []
+
+    def flush() -> None:
+        producer = Producer({"bootstrap.servers": kafka_brokers.servers, "log_level": 0})
+        for key, body in batch:
+            producer.produce(topic, body, key, partition=0)
+        batch.clear()
+        assert producer.flush(30) == 0
+
+    async def work(record: KafkaRecord[Any]) -> None:
+        await asyncio.sleep(0.001)
+        value = None if record.value is None else record.value["n"]
+        seen.setdefault((record.key or b"").decode(), []).append(value)
+
+    await write(range(40))
+    # Until the first rounds are compacted away.
+    async with asyncio.timeout(60):
+        while len(await asyncio.to_thread(kafka_brokers.read, topic, 1)) > 1500:
+            await write(range(40, 41))
+            await asyncio.sleep(0.5)
+    running = (
+        read_kafka(topic, "compacted", kafka_brokers.servers, records=True, config=GROUP)
+        .pipe(group_by("key"), spread(), adaptive_flat_map(work))
+        .to(collect([]))
+        .start()
+    )
+    await write(range(41, 81))
+    await until(lambda: all(seen.get(key, [])[-1:] == [ns[-1]] for key, ns in written.items()))
+    # Some are gone, and those of a key come in their order.
+    assert sum(map(len, seen.values())) < sum(map(len, written.values()))
+    for key, ns in seen.items():
+        rest = iter(written[key])
+        assert all(n in rest for n in ns), key
+    report = await running.drain(5)
+    assert report.statistics["finished"] == report.statistics["in"]
+
+
+async def test_a_topic_that_is_deleted_while_it_is_read_is_named_and_its_events_counted(
+    kafka_brokers: Brokers,
+) -> None:
+    topic = kafka_brokers.topic(2)
+    kafka_brokers.write(topic, [b'{"n": %d}' % n for n in range(50)])
+    begun = 0
+
+    async def hang(value: Any) -> None:
+        nonlocal begun
+        begun += 1
+        await asyncio.Event().wait()
+
+    # A client looks for changes of topics so often.
+    config = GROUP | {"topic.metadata.refresh.interval.ms": 1000}
+    running = (
+        read_kafka(topic, "deleted", kafka_brokers.servers, handover=5, config=config)
+        .pipe(adaptive_flat_map(hang, limit=Fixed(7)))
+        .to(collect([]))
+        .start(drain_deadline=1)
+    )
+    await until(lambda: begun == 7)
+    admin = AdminClient({"bootstrap.servers": kafka_brokers.servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    with pytest.raises(StreamMissing, match=f"read_kafka\\('{topic}'\\): there is no such topic"):
+        await asyncio.wait_for(running.wait(), 60)
+    statistics = running.statistics()
+    assert statistics["in"] == statistics["returned"] == 7

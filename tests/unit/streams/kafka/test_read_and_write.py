@@ -65,6 +65,12 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
             wrong()
 
 
+async def test_a_compression_to_write_that_the_client_does_not_know_is_named() -> None:
+    sink = write_kafka("t", config={"compression.type": "brotli"})
+    with pytest.raises(BuildError, match="brotli"):
+        await from_iterable([1]).to(sink).run()
+
+
 @pytest.mark.parametrize("end", ["source", "sink"])
 async def test_a_setting_that_the_client_does_not_know_is_named(end: str) -> None:
     wrong = {"no.such.setting": 1}

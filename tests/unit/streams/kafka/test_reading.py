@@ -24,7 +24,7 @@ from penstock import (
     read_kafka,
     spread,
 )
-from penstock.streams.errors import RightsMissing, StreamMissing
+from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
 from penstock.streams.kafka.progress import finished_in
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.model import Broker, Member, Record
@@ -294,6 +294,18 @@ def test_a_topic_that_is_deleted_is_named_and_the_unfinished_are_counted(
         assert running.statistics()["returned"] == 2
 
     run(story())
+
+
+def test_a_compression_that_the_client_does_not_know_is_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 5))
+    broken = KafkaError(KafkaError._BAD_COMPRESSION, "codec 7")
+    log = broker.logs["t", 0]
+    log[3] = Record(("t", 0), 3, None, error=broken)
+    seen: list[Any] = []
+    with pytest.raises(PenstockError, match=r"does not know, or are damaged \(codec 7\)"):
+        run(reading(seen, follow=False).run())
+    # It is not passed over: the next reader comes to it again.
+    assert broker.committed.get(("t", 0), (0, ""))[0] <= 3
 
 
 def answer(record: Any) -> Any:
