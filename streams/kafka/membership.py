@@ -113,6 +113,8 @@ class Membership:
         self._settings = settings
         self._consumer: Consumer | None = None
         self._paused = False
+        # Since when there is no room.
+        self._full_since: float | None = None
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
         # Until when it is certain that the brokers have not given this member up.
@@ -187,12 +189,20 @@ class Membership:
     async def _step(self, consumer: Consumer) -> None:
         """Read what there is room for, or only serve the group; and commit now and then."""
         room = self._reader.room
-        if not room and not self._paused:
+        if room:
+            self._full_since = None
+        elif not self._paused:
+            if self._full_since is None:
+                self._full_since = self._run.now()
+            patience = self._full_since + _PATIENCE - self._run.now()
             self._wanted.clear()
             with suppress(TimeoutError):
-                patience = max(0.0, min(_PATIENCE, self.commits.due_in()))
-                await asyncio.wait_for(self._wanted.wait(), patience)
+                wait = max(0.0, min(patience, self.commits.due_in()))
+                await asyncio.wait_for(self._wanted.wait(), wait)
             room = self._reader.room
+            if not room and self._run.now() < self._full_since + _PATIENCE:
+                await self._commit_if_due(consumer)
+                return
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
         message = await consumer.poll(timeout=max(0.0, min(_POLL, self.commits.due_in())))
@@ -208,6 +218,9 @@ class Membership:
             if (room := min(CHUNK, self._reader.room) - 1) > 0:
                 messages += await consumer.consume(num_messages=room, timeout=0)
             self._came(messages)
+        await self._commit_if_due(consumer)
+
+    async def _commit_if_due(self, consumer: Consumer) -> None:
         if self.commits.due_in() <= 0:
             await self.commits.commit(consumer, self.partitions.values())
             await self._look_at_lag(consumer)

@@ -83,6 +83,8 @@ class Transactions:
         # Records and results in these.
         self._size = 0
         self._waiting: list[Unit] = []
+        # What was in a transaction that was aborted.
+        self._returned: list[Unit] = []
         self._due_at = inf
         self._wake: Callable[[], None] = lambda: None
         self._again: Callable[[list[Token]], None] = lambda tokens: None
@@ -128,7 +130,7 @@ class Transactions:
     @property
     def is_idle(self) -> bool:
         """Whether nothing that is finished will still be committed before the end."""
-        return not self._is_driven or not (self._ready or self._waiting or self._inside)
+        return not self._is_driven or not (self._inside or self._finished())
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +208,7 @@ class Transactions:
         if self.failure is None:
             with suppress(PenstockError, KafkaException):
                 await self._commit(consumer)
-        left = sum(len(unit.tokens) for unit in [*self._inside, *self._waiting, *self._ready])
+        left = sum(len(unit.tokens) for unit in [*self._inside, *self._finished()])
         if left:
             self._run.errors.warn(
                 f"the transaction of {left} records was not committed: they are processed again, "
@@ -218,8 +220,12 @@ class Transactions:
         if self._producer is not None:
             await self._producer.close()
 
+    def _finished(self) -> list[Unit]:
+        """The units that wait for a transaction, those of a key in their order."""
+        return [*self._returned, *self._waiting, *self._ready]
+
     def _has_units_of(self, leaving: set[Partition]) -> bool:
-        units = [*self._inside, *self._waiting, *self._ready]
+        units = [*self._inside, *self._finished()]
         return any(token.partition.current in leaving for unit in units for token in unit.tokens)
 
     async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> None:
@@ -260,7 +266,8 @@ class Transactions:
 
     def _take(self) -> list[Unit]:
         """The units of the next transaction."""
-        units = [*self._waiting, *self._ready]
+        units = self._finished()
+        self._returned.clear()
         self._waiting.clear()
         self._ready.clear()
         for unit in [unit for unit in units if not unit.is_ours]:
@@ -393,7 +400,7 @@ class Transactions:
         elif fault is not None and fault.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             for partition in self._marks:
                 partition.remember_less()
-        self._ready.extendleft(reversed(units))
+        self._returned = [*units, *self._returned]
 
     def _failed(self, fault: KafkaError) -> None:
         """Raise an error that ends the pipeline, if the producer is of no use any more."""
