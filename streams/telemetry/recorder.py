@@ -141,7 +141,9 @@ class Recorder:
         """When it began, in seconds since the epoch."""
         self.letter: DeadLetter | None = None
         """The last dead letter."""
-        self._arrows: dict[int, _Arrow] = {}
+        # By the number of a stage and its name: several branches may have the same numbers. A
+        # stage that is connected again, as by retry, has one more.
+        self._arrows: dict[tuple[int, str], list[_Arrow]] = {}
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
         # Measured since the stride was chosen; and the total latency of this second's events, of
@@ -185,7 +187,7 @@ class Recorder:
             arrow = _Measured(below, self, self._count_keys)
         else:
             arrow = _Arrow(below)
-        self._arrows[info.number] = arrow
+        self._arrows.setdefault((info.number, info.name), []).append(arrow)
         return arrow
 
     def _measure(self, events: list[Event[Any]]) -> None:
@@ -240,9 +242,9 @@ class Recorder:
     def add_to(self, numbers: dict[str, Any]) -> None:
         """Add to statistics what each stage has `sent`; the latency, unless a sink measures it."""
         for stage in numbers["stages"]:
-            arrow = self._arrows.get(stage["stage"])
-            if arrow is not None:
-                stage["sent"] = arrow.count
+            arrows = self._arrows.get((stage["stage"], stage["name"]))
+            if arrows is not None:
+                stage["sent"] = sum(arrow.count for arrow in arrows)
         if numbers["latency"] is None:
             numbers["latency"] = {
                 name: asdict(histogram.snapshot()) for name, histogram in self.latencies().items()
@@ -321,7 +323,10 @@ class Recorder:
     def _sample(self) -> None:
         numbers = self._counts()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
-        sent = {number: arrow.count for number, arrow in self._arrows.items()}
+        sent: dict[int, int] = {}
+        for (number, _), arrows in self._arrows.items():
+            # That of the stage above comes first, and those of other inputs later.
+            sent.setdefault(number, sum(arrow.count for arrow in arrows))
         self._fold()
         cells = self._second.cells()
         summary = self._second.snapshot() if cells else None

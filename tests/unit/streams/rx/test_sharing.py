@@ -234,3 +234,52 @@ def test_the_other_pipeline_is_told_when_the_one_that_reads_is_cancelled() -> No
             await second.wait()
 
     run_virtual(story())
+
+
+def test_what_branches_with_the_same_numbers_have_sent_is_told_apart() -> None:
+    async def story() -> dict[str, int]:
+        shared: Any = from_iterable(range(100)).pipe(ops.share())
+        all_of_them = shared.pipe(adaptive_flat_map(slowly))
+        few = shared.pipe(ops.filter(lambda n: n % 10 == 0))
+        running: Running = all_of_them.merge(few).to(collect(list[int]())).start()
+        running.record()
+        async with running:
+            pass
+        return {stage["name"]: stage.get("sent") for stage in running.statistics()["stages"]}
+
+    assert run_virtual(story()) == {
+        "from_iterable": 100,
+        # To both of its readers.
+        "share": 200,
+        "adaptive_flat_map": 100,
+        "filter": 10,
+        "merge": 110,
+        "collect": None,
+    }
+
+
+def test_traces_go_through_a_shared_stream() -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    spans = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    async def story() -> list[dict[str, Any]]:
+        into = list[dict[str, Any]]()
+        shared: Any = from_iterable([{"n": n} for n in range(5)]).pipe(ops.share())
+        running: Running = (
+            shared.pipe(adaptive_flat_map(slowly)).merge(shared).to(collect(into)).start()
+        )
+        running.trace(provider)
+        async with running:
+            pass
+        return into
+
+    into = run_virtual(story())
+    assert len(into) == 10
+    assert all("traceparent" in value for value in into)
+    names = sorted(span.name for span in spans.get_finished_spans())
+    assert names == ["adaptive_flat_map slowly"] * 5 + ["event of from_iterable"] * 5
