@@ -113,7 +113,8 @@ def test_early_closings_are_counted_by_cause_and_reported() -> None:
             group_by(lambda n: n, each=lambda g: g.pipe(COUNT), idle=30, **options), spread()
         )
         running = stream.to(collect(done)).start()
-        running._run.errors.on_warning = warnings.append  # pyright: ignore[reportPrivateUsage]
+        errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
+        errors.on_warning = lambda text, _: warnings.append(text)
         return await running.wait()
 
     report = run_virtual(story(buffer=4))
