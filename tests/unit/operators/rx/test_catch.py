@@ -153,3 +153,21 @@ def test_the_error_of_the_other_stream_passes() -> None:
     seen = play("-#", ops.catch(failing))
     assert [type(value) for _, value in seen] == [ZeroDivisionError]
     assert not isinstance(seen[0][1], PenstockError)
+
+
+def test_an_error_of_the_other_stream_gives_its_calls_no_more_than_the_drains_deadline() -> None:
+    async def story() -> float:
+        async def handler(value: int) -> None:
+            if value:
+                raise ERROR
+            await asyncio.sleep(100)
+
+        other = from_iterable([0, 1]).pipe(adaptive_flat_map(handler, Fixed(2)))
+        failing = from_iterable([0]).pipe(ops.map(lambda value: 1 // value))
+        running = failing.pipe(ops.catch(other)).to(MemorySink()).start(drain_deadline=2)
+        with pytest.raises(ValueError, match="no"):
+            await running.wait()
+        return asyncio.get_running_loop().time()
+
+    # Without it the run would last as long as the other call.
+    assert run_virtual(story()) == 2
