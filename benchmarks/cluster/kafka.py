@@ -32,7 +32,14 @@ ROUNDS = 3
 def filled(brokers: Brokers, count: int) -> str:
     """A topic with so many events, whose keys come in rotation."""
     topic = brokers.topic(PARTITIONS)
-    producer = Producer({"bootstrap.servers": brokers.servers, "log_level": 0, "linger.ms": 20})
+    producer = Producer(
+        {
+            "bootstrap.servers": brokers.servers,
+            "log_level": 0,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 2 * count,
+        }
+    )
     for n in range(count):
         producer.produce(topic, dumps({"key": n % KEYS, "n": n}), b"%d" % (n % KEYS))
         if n % 10_000 == 0:
