@@ -2,14 +2,15 @@
 
 Items:   each reader gets the events that come while it reads.
 Time:    as soon as they come, or as they are requested. The source is read from the first reader
-         on; when the last has left it is cancelled, and the next reader begins it anew.
+         on, when all that are connected together with it are there; when the last has left it is
+         cancelled, and the next reader begins it anew.
 Memory:  up to `prefetch` events for each reader.
 Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
          for the slowest: it sets the demand, and a reader that leaves no longer counts. Two readers
          of which one waits for the other (`zip` of a stream and a part of it) may wait for ever.
 Ends:    every reader ends with the source, after what waits for it. An event is finished when all
-         readers have finished it, and fails when one fails it. A reader that is cancelled returns
-         what waits for it.
+         readers have finished it, and fails when one fails it; it counts once in the pipeline. A
+         reader that is cancelled returns what waits for it. A drain stops the source.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source    --1--2--3--4--|
