@@ -355,6 +355,9 @@ class Run:
         for stage in part.stages:
             self._unlist(stage)
         self._forget(part)
+        for source in part.sources:
+            # A pause that began before holds what they read from now on, and not them.
+            source.resume()
 
     def _unlist(self, stage: tuple[StageInfo, Statistics]) -> None:
         if stage in self.stages:

@@ -250,7 +250,7 @@ class Hub:
     def pump(self) -> None:
         """Request what the fastest reader wants, as far as there is room for the slowest."""
         reading = self._reading
-        if reading is None:
+        if reading is None or reading.subscription is UNCONNECTED:
             return
         if self._readers:
             readers = self._reading_on()

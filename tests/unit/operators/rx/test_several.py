@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
-from penstock import Flowable, collect, from_iterable
+from penstock import Flowable, Running, collect, from_iterable
 from penstock import ops as _ops
 from penstock.streams.errors import BuildError
-from penstock.streams.testing import CountedSource, ManualPublisher, MemorySource, Probe
+from penstock.streams.testing import (
+    CountedSource,
+    ManualPublisher,
+    MemorySource,
+    Probe,
+    run_virtual,
+)
 
 # What reactivex says of its types does not fit a lambda.
 ops: Any = _ops
@@ -173,3 +179,22 @@ def test_the_sum_holds_in_a_diamond() -> None:
 
     numbers = asyncio.run(story())
     assert (numbers["in"], numbers["finished"], numbers["unfinished"]) == (100, 100, 0)
+
+
+def test_a_shared_stream_that_begins_in_a_pause_goes_on_after_it() -> None:
+    async def story() -> list[Any]:
+        running: Running
+
+        async def handler(value: int) -> int:
+            running.pause()
+            asyncio.get_running_loop().call_later(1, running.resume)
+            return value
+
+        # A working stage requests ahead, so that its handler begins before the rest is connected.
+        ahead: Flowable[int] = from_iterable([1]).pipe(ops.adaptive_flat_map(handler))
+        both = from_iterable(range(2, 5)).pipe(ops.publish(lambda s: s.pipe(ops.merge(s))))
+        running = ahead.pipe(ops.concat(both)).to(collect(into := [])).start()
+        await running.wait()
+        return into
+
+    assert sorted(run_virtual(story())) == [1, 2, 2, 3, 3, 4, 4]
