@@ -191,7 +191,7 @@ class RandomStreams:
         self.wrong: list[str] = []
         self.made_of: list[str] = []
         # What the graph may do, for the checks at the end.
-        self.fans_out = self.gives_again = self.may_return = self.shares = False
+        self.fans_out = self.gives_again = self.may_return = False
         self.may_fail = self.may_be_late = False
         # Readings of sources that have begun and not ended.
         self.open = 0
@@ -231,7 +231,7 @@ class RandomStreams:
     def begins(self, leaf: Leaf, *, is_inner: bool) -> None:
         if leaf in self.began:
             self.blame(f"{leaf} began twice")
-        if self._is_paused and not self.shares:
+        if self._is_paused:
             self.blame(f"{leaf} was emitted in a pause")
         self.began[leaf] = is_inner
 
@@ -309,9 +309,7 @@ class RandomStreams:
             self.blame(f"{numbers['unfinished']} are unfinished, draw prints {self.most}")
         for info, statistics in running._run.stages:
             waiting = statistics().get("waiting", 0)
-            if self.how != "pause":
-                # Before a reader that is paused also waits what had been requested for it.
-                waiting += statistics().get("buffered", 0)
+            waiting += statistics().get("buffered", 0)
             # These values are no events of a source.
             added = {"start_with": 1, "replay": _KEPT}.get(info.name, 0)
             if info.bound is not None and waiting > info.bound + added:
@@ -552,7 +550,7 @@ class RandomStreams:
         together = self.rng.choice(["merge", "merge", "zip"])
         size = self.rng.choice([1, _KEPT])
         self._made(name, f"prefetch {prefetch}, {together}")
-        self.fans_out = self.shares = True
+        self.fans_out = True
         self.gives_again |= name == "replay"
         self.may_return |= together == "zip"
 
@@ -785,8 +783,6 @@ class RandomStreams:
 
     def _check_account(self, numbers: dict[str, Any]) -> None:
         """Its numbers are those of the sources."""
-        if self.shares:
-            return
         outer = Counter(ending.name for leaf, ending in self.ended.items() if not self.began[leaf])
         counted = {
             "FINISHED": numbers["finished"],
