@@ -7,8 +7,9 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from confluent_kafka import KafkaError
@@ -37,10 +38,14 @@ from penstock.streams.errors import (
     PublishFailed,
     RightsMissing,
 )
+from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.transactions import Transactions, TransactionSettings
+from penstock.streams.kafka.units import Result
+from penstock.streams.runtime import context
 from penstock.streams.testing.plugin import Run
-from tests.helpers.kafka.model import Broker, Member, ModelProducer
+from tests.helpers.kafka.model import Broker, Member, ModelProducer, Record
 
 
 @contextmanager
@@ -254,6 +259,31 @@ def test_a_handler_that_stops_the_pipeline_leaves_nothing_half_done(
         run(source().pipe(adaptive_flat_map(work), ops.flat_map(lambda v: v)).to(sink()).run())
     assert results(broker) == list(range(5))
     assert broker.committed["t", 0] == (5, "")
+
+
+@pytest.mark.parametrize("returned_first", [True, False])
+def test_a_result_is_not_written_when_one_of_its_records_was_returned(
+    returned_first: bool, run: Run
+) -> None:
+    async def story() -> None:
+        again: list[Token] = []
+        none: Any = Mock()
+        transactions = Transactions(
+            context.Run(), TransactionSettings("id", 0.1, 10, 60, none, none)
+        )
+        transactions.serve(lambda: None, again.extend)
+        partition = Partition("t", 0, 0)
+        records: list[Any] = [Record(("t", 0), offset, b"") for offset in (0, 1)]
+        one, two = (Token(partition, record) for record in records)
+        transactions.add([one, two], Result(none, none, ("out", b"", None, [])))
+        steps = [lambda: transactions.take_back(two), lambda: transactions.finish(one)]
+        for step in steps if returned_first else reversed(steps):
+            step()
+        # The other one comes again, because its result is not there.
+        assert again == [one]
+        assert transactions.due_in() == inf
+
+    run(story())
 
 
 # Transactions that fail.
