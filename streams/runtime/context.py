@@ -354,7 +354,7 @@ class Run:
         """Take a part out of the statistics, pauses and drains: its events are counted above it."""
         for stage in part.stages:
             self._unlist(stage)
-        self._forget(part)
+        self._forget(part, counts=False)
         for source in part.sources:
             # A pause that began before holds what they read from now on, and not them.
             source.resume()
@@ -365,12 +365,12 @@ class Run:
             if self._whole is not None:
                 self._whole._unlist(stage)
 
-    def _uncount(self, source: Source, numbers: dict[str, Any]) -> None:
+    def _uncount(self, source: Source, numbers: dict[str, Any] | None) -> None:
         self.sources.remove(source)
-        if self._whole is None:
-            self.past.add(numbers)
-        else:
+        if self._whole is not None:
             self._whole._uncount(source, numbers)
+        elif numbers is not None:
+            self.past.add(numbers)
 
     @property
     def is_unfinished(self) -> bool:
@@ -390,13 +390,13 @@ class Run:
         finally:
             self._forget(nested)
 
-    def _forget(self, nested: Run) -> None:
+    def _forget(self, nested: Run, *, counts: bool = True) -> None:
         if nested in self._nested:
             del self._nested[nested]
             self.pauses.remove(nested.sources)
             if nested._whole is not None:
                 for source in nested.sources:
-                    self._uncount(source, source.statistics())
+                    self._uncount(source, source.statistics() if counts else None)
 
     # The end.
 
