@@ -373,8 +373,7 @@ class Running:
                 )
             from penstock.streams.telemetry.recorder import Recorder
 
-            last = self._flowable.info.number
-            self._recorder = Recorder(self._run, self._counts, last)
+            self._recorder = Recorder(self._run, self._counts, self._flowable.info)
         return self._recorder
 
     def report_page(
@@ -424,10 +423,14 @@ class Running:
             )
         from penstock.streams.telemetry.traces import Tracing
 
-        last = self._flowable.info.number
-        chain = (stream.info for stream in self._flowable.chain())
-        stages = [info for info in chain if info.number not in elsewhere]
-        Tracing(self._run, stages, last, provider, sample, field, show_values=show_values)
+        Tracing(
+            self._run,
+            [stream.info for stream in self._flowable.chain()],
+            self._flowable.info.number,
+            *(provider, sample, field),
+            show_values=show_values,
+            elsewhere=elsewhere,
+        )
 
     def serve(
         self,

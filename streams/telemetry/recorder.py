@@ -119,14 +119,14 @@ class Recorder:
     numbers and of three more for each stage; 2,000 keys; one dead letter.
     """
 
-    def __init__(self, run: Run, counts: Callable[[], dict[str, Any]], last: int) -> None:
-        """`counts` are the statistics that a sample needs; `last` is the number of the stage above
-        the sinks.
-        """
+    def __init__(self, run: Run, counts: Callable[[], dict[str, Any]], last: StageInfo) -> None:
+        """`counts` are the statistics that a sample needs; `last` is the stage above the sinks."""
         self._run = run
         self._start = run.now()
         self._counts = counts
-        self.last = last
+        self._last = last
+        self.last = last.number
+        """The number of the stage above the sinks."""
         self.examples: dict[str, Example] = {}
         """The last error of each type with which an event failed in a stage that goes on."""
         self.bad_lines: list[Example] = []
@@ -181,7 +181,8 @@ class Recorder:
         if info.within is not None:
             return below
         arrow: _Arrow
-        if info.number == self.last:
+        # The stage itself: those of other streams that the pipeline reads have the same numbers.
+        if info is self._last:
             arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
             arrow = _Measured(below, self, self._count_keys)

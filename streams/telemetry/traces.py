@@ -9,7 +9,7 @@ through the propagators of OpenTelemetry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from inspect import isawaitable
@@ -55,24 +55,26 @@ class Tracing(AckHook):
     """
 
     __slots__ = (
-        *("_begins", "_calls", "_credit", "_field", "_last", "_run", "_sample", "_show_values"),
-        *("_start", "_start_ns", "_stages", "_tracer", "_w3c"),
+        *("_begins", "_calls", "_chain", "_credit", "_field", "_last", "_run", "_sample"),
+        *("_show_values", "_start", "_start_ns", "_stages", "_tracer", "_w3c"),
     )
 
     def __init__(
         self,
         run: Run,
-        stages: Iterable[StageInfo],
+        chain: Iterable[StageInfo],
         last: int,
         provider: TracerProvider | None,
         sample: float,
         field: str | None,
         *,
         show_values: bool,
+        elsewhere: Set[int] = frozenset(),
         begins: bool = True,
     ) -> None:
-        """`stages` are those whose calls are traced here, `last` is the number of the one above
-        the sinks; `begins`: the spans of events are begun here, and not in another process.
+        """`chain` are the stages of the pipeline that run here, `last` is the number of the one
+        above the sinks. The calls of the stages with the numbers `elsewhere` are traced in another
+        process; `begins`: the spans of events are begun here, and not there.
         """
         if not is_at_least(sample, 0) or sample > 1:
             raise BuildError(f"trace(sample={sample!r}): give a share from 0 to 1")
@@ -92,8 +94,13 @@ class Tracing(AckHook):
         self._credit = 1.0 - sample
         self._show_values = show_values
         self._start, self._start_ns = run.now(), int(clock.wall() * 1e9)
+        self._chain = {info.number: info for info in chain}
         # The stages that call a function with each event that comes, and what traces these calls.
-        self._stages = {info.number: info for info in stages if info.calls}
+        self._stages = {
+            number: info
+            for number, info in self._chain.items()
+            if info.calls and number not in elsewhere
+        }
         self._calls: dict[int, _Calls] = {}
         run.observers.append(self)
         run.tracing = self
@@ -108,6 +115,14 @@ class Tracing(AckHook):
         the calls of a stage below."""
         if info.within is not None:
             return below
+        # The stages of other streams that the pipeline reads have the same numbers.
+        if self._chain.get(info.number) is info:
+            below = self._traced(info, below)
+        if info.number == 1 and self._begins:
+            below = _Arrow(below, lambda events: self._begin(events, info))
+        return below
+
+    def _traced(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
         if info.number == self._last:
             below = _Arrow(below, self._carry)
         if (stage := self._stages.get(info.number + 1)) is not None:
@@ -116,8 +131,6 @@ class Tracing(AckHook):
         for number in (info.number, *([info.number - 1] if info.name == "spread" else [])):
             if number in self._stages:
                 below = _Arrow(below, partial(self._returned, number))
-        if info.number == 1 and self._begins:
-            below = _Arrow(below, lambda events: self._begin(events, info))
         return below
 
     def _begin(self, events: list[Event[Any]], source: StageInfo) -> None:

@@ -336,9 +336,11 @@ class Child:
             from penstock.streams.telemetry.traces import Tracing
 
             last, field, show_values = self._traced
+            above = section.above.info
             Tracing(
-                *(run, section.infos, last, None, 0.0, field),
+                *(run, [above, *section.infos], last, None, 0.0, field),
                 show_values=show_values,
+                elsewhere=frozenset((above.number,)),
                 begins=False,
             )
         self._outlet = _Outlet(

@@ -129,6 +129,13 @@ def test_latency_is_measured_from_creation_to_the_end_of_the_handler(run: Run) -
     assert sample.latency[0] == pytest.approx(0.3, rel=0.001)
 
 
+def test_latency_is_not_measured_at_a_stage_of_a_longer_stream_that_is_merged(run: Run) -> None:
+    # The stage above the sinks has the number 2, as the first map of the other stream.
+    longer = from_iterable([7]).pipe(ops.map(lambda n: n), adaptive_flat_map(in_a_tenth))
+    numbers, _ = recorded(run, from_iterable([1, 2]).pipe(ops.merge(longer)).to(for_each(bool)))
+    assert numbers["latency"]["total"]["count"] == 3
+
+
 def test_the_buckets_of_a_latency_are_cumulative_and_have_its_sum(run: Run) -> None:
     stream = from_iterable(range(3)).pipe(adaptive_flat_map(in_a_tenth, Fixed(1)))
     _, recorder = recorded(run, stream.to(for_each(bool)))

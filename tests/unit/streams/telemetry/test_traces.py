@@ -221,6 +221,22 @@ def test_results_made_from_one_event_carry_its_trace_and_values_that_are_no_dict
     assert text == "text"
 
 
+def test_a_longer_stream_that_is_merged_is_not_taken_for_the_pipeline(
+    run: Run, spans: Spans
+) -> None:
+    # The stage above the sinks has the number 3, as the second one of the other stream.
+    inside: list[Any] = []
+    longer = from_iterable(values(1)).pipe(
+        ops.take(5), ops.take(5), ops.do_action(inside.append), ops.take(5)
+    )
+    results: list[Any] = []
+    stream = from_iterable(values(1)).pipe(ops.map(doubled), ops.merge(longer))
+    traced(run, spans, stream.to(collect(results)))
+    assert [sorted(value) for value in inside] == [["n"]]
+    assert [sorted(value) for value in results] == [["n", "traceparent"]] * 2
+    assert len(spans.named("map")) == 1
+
+
 def test_what_a_handler_keeps_is_not_changed_and_a_field_may_be_left_out(
     run: Run, spans: Spans
 ) -> None:
