@@ -46,7 +46,7 @@ _LOOK = 0.1
 # Partitions for each worker: enough for an even share.
 _SHARE = 8
 
-_DRAINED, _UNFINISHED = 4, 5
+_SKIPPED, _DRAINED, _UNFINISHED = 3, 4, 5
 # The exit statuses of a worker that was asked to end, perhaps before it had begun.
 _WELL = (0, _DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM)
 
@@ -114,7 +114,7 @@ async def _run(
                     if not sum((await lag_of(client, layout, layout.numbers)).values()):
                         break
                     await asyncio.sleep(_LOOK)
-                await _end(workers)
+                await ending.end_workers()
         view = await look(client, layout)
         seconds = clock.monotonic() - began
         finished = publisher.published - view.unfinished - view.letters
@@ -166,6 +166,8 @@ class _Ending:
         self._workers = workers
         self._until = inf
         self._signalled = self._cancelled = False
+        # Workers that have ended before they were asked to.
+        self._early: list[asyncio.subprocess.Process] = []
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
         self._signalled = True
@@ -185,12 +187,21 @@ class _Ending:
             return True
         return any(worker.returncode is not None for worker in self._workers)
 
+    async def end_workers(self) -> None:
+        """Drain each worker, and wait for it."""
+        self._early = [worker for worker in self._workers if worker.returncode is not None]
+        await _end(self._workers)
+
+    def _has_skipped(self, worker: asyncio.subprocess.Process) -> bool:
+        """Whether a worker drained, and reports bad or skipped events by its exit status."""
+        return worker.returncode == _SKIPPED and worker not in self._early
+
     def status(self, report: Report, view: View) -> int:
         """The exit status; what is unfinished is kept for the next run."""
         if not self._cancelled:
             broken: list[int] = []
             for number, worker in enumerate(self._workers, 1):
-                if worker.returncode not in _WELL:
+                if worker.returncode not in _WELL and not self._has_skipped(worker):
                     broken.append(worker.returncode or 0)
                     mention(f"worker-{number} ended by {ending_of(broken[-1])}")
             if broken:
@@ -199,9 +210,11 @@ class _Ending:
             return _UNFINISHED
         if report.exit_status:
             return report.exit_status
+        if any(map(self._has_skipped, self._workers)):
+            return _SKIPPED
         if view.unfinished or self._signalled:
             return _DRAINED
-        return 3 if view.letters else 0
+        return _SKIPPED if view.letters else 0
 
 
 async def _unless_a_worker_ends(

@@ -171,6 +171,35 @@ def test_a_worker_of_this_machine_that_ends_badly_is_named(
     assert "worker-1 ended by SIGKILL" in ran.stderr
 
 
+def test_a_worker_of_this_machine_that_skips_an_event_has_not_ended_badly(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "skips.py").write_text(
+        "from penstock import adaptive_flat_map, read_jsonl, write_jsonl\n"
+        "def work(event):\n"
+        "    return 1 / event['n']\n"
+        "work = adaptive_flat_map(work, on_error='skip')\n"
+        "pipeline = read_jsonl().pipe(work).to(write_jsonl())\n",
+        encoding="utf-8",
+    )
+    words = ("run", "skips.py", "--workers", "1", "--data", "kept")
+    ran = penstock(*words, given=lines(event(1, "a", 0), event(2, "a", 1)))
+    assert (ran.returncode, ran.stdout) == (3, "1.0\n"), ran.stderr
+    assert "ZeroDivisionError" in ran.stderr
+    assert "worker-1 ended" not in ran.stderr
+
+
+def test_a_worker_of_this_machine_that_ends_by_itself_is_named_whatever_its_status(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    dies = DEADLY.replace("os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)")
+    (tmp_path / "deadly.py").write_text(dies, encoding="utf-8")
+    words = ("run", "deadly.py", "--workers", "1", "--data", "kept")
+    ran = penstock(*words, given=lines(event(1, "a", 1)))
+    assert ran.returncode == 3
+    assert "worker-1 ended by exit status 3" in ran.stderr
+
+
 def test_what_workers_of_one_machine_leave_is_found_by_the_next(
     penstock: Penstock, tmp_path: Path
 ) -> None:
