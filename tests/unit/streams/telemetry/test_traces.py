@@ -23,7 +23,9 @@ from penstock import (
     for_each,
     from_iterable,
     group_by,
+    monitor,
     ops,
+    rate_limit,
     retry,
     spread,
 )
@@ -357,6 +359,27 @@ def test_each_stage_that_calls_a_function_has_a_span_below_that_of_the_event(
         "finished": [sorted(names), sorted(names)],
         "dropped": [["filter is_small", "map doubled"]],
     }
+
+
+def test_the_functions_of_a_rate_limit_and_of_a_monitor_have_a_span_each_event(
+    run: Run, spans: Spans
+) -> None:
+    def cost_of(value: dict[str, Any]) -> int:
+        return int(value["n"])
+
+    stream = from_iterable(values(2)).pipe(
+        rate_limit(10, cost=cost_of),
+        monitor("G small", small=is_small),
+        monitor("G (one -> X !one)", by=client_of, one={"n": 1}),
+        rate_limit(10),
+        monitor("G one", by="n", on_violation=print, one={"n": 1}),
+    )
+    traced(run, spans, stream.to(collect([])))
+    events = [identity(span) for span in spans.named("event of from_iterable")]
+    for name in ("rate_limit cost_of", "monitor is_small", "monitor client_of"):
+        assert [parent(span) for span in spans.named(name)] == events, name
+        assert [seconds(span) for span in spans.named(name)] == [0, 0], name
+    assert len(spans.named("")) == 4 * len(events)
 
 
 def test_the_span_of_a_call_ends_before_the_event_goes_on(run: Run, spans: Spans) -> None:
