@@ -25,8 +25,8 @@ from penstock.streams.errors import (
 from tests.helpers.kafka.mock import Cluster
 from tests.helpers.spans import Spans, identity, parent
 
-# This cluster waits for members that have left, too.
-GROUP = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 200}
+# This cluster lets a member wait 3 seconds to join, and gives it up if its session is shorter.
+GROUP = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 200}
 
 
 def numbers(count: int, first: int = 0) -> list[bytes | None]:
@@ -164,3 +164,15 @@ async def test_what_is_not_stored_yet_is_returned_on_a_cancel(kafka: Cluster) ->
     running.cancel()
     report = await running.wait()
     assert report.statistics["returned"] == 10
+
+
+# The source.
+
+
+async def test_a_topic_without_a_single_object_is_read_to_its_end(kafka: Cluster) -> None:
+    topic, seen = kafka.topic(), list[Any]()
+    kafka.write(topic, [b"3", b"[]", b"no JSON"])
+    report = await read(kafka, topic, seen).run()
+    assert (report.outcome, seen) == ("completed", [])
+    assert report.statistics["bad_lines"] == 3
+    assert kafka.committed(topic, f"of {topic}") == (3, "")
