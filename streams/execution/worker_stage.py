@@ -57,7 +57,11 @@ _SUCCESS = Outcome.SUCCESS
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The arguments of `penstock.adaptive_flat_map`, which documents each."""
+    """The arguments of `penstock.adaptive_flat_map`, which documents each.
+
+    `looks_ahead` says whether events may be requested before there are slots for them: not where
+    somebody else could begin them sooner.
+    """
 
     handler: Callable[[Any], Any]
     name: str
@@ -67,6 +71,7 @@ class Settings:
     overload: Overload | None
     on_limit_change: OnLimitChange | None
     window: int
+    looks_ahead: bool = True
 
 
 class WorkerStage(CallingStage):
@@ -710,7 +715,8 @@ class WorkerStage(CallingStage):
     def _look_ahead(self, ended: int, now: float) -> None:
         """Choose how many events to request ahead. A shared limit gives each slot by itself."""
         self._ahead, self._replace_until = 0, _NEVER
-        if self._hold_timer is None and self._shared is None:
+        may = self._settings.looks_ahead and self._hold_timer is None
+        if may and self._shared is None:
             self._ahead = self._pace.ahead(ended, now, self.slots)
         if self._ahead:
             self._replace_until = now + QUICK
