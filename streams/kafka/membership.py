@@ -276,6 +276,8 @@ class Membership:
     async def _confirm(self, consumer: Consumer) -> None:
         """Ask the brokers by a commit, which they refuse to a member that they have given up."""
         if await self.commits.confirm(consumer, list(self.partitions.values())):
+            # Before others of their keys are emitted, which would begin before them.
+            self._reader.let_go()
             self.in_doubt = False
             self._sure_until = self._run.now() + self._settings.session
             self._reader.wake_soon()
