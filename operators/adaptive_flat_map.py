@@ -7,9 +7,8 @@ Time:    a call begins as soon as the limit and its group's turn allow, unless `
          ordered a pause. A plain handler runs inline and ends before the next event begins.
 Memory:  `limit` events in progress and `window` finished results that wait for demand; with
          `retry`, up to `limit` more events that wait for their next attempt.
-Demand:  requests as many events as may begin, and of async calls that take less than a
-         millisecond up to 64 more, as many as end in that time; no call begins without room for its
-         result. An async iterator is suspended when its share of the window is full.
+Demand:  requests as many events as may begin; no call begins without room for its result. An async
+         iterator is suspended when its share of the window is full.
 Ends:    when the source has completed, every call has ended and every result is delivered. Cancel
          stops the calls and returns their events; drain lets them finish.
 Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error
@@ -18,8 +17,8 @@ Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish,
          and fails with HandlerTimeout; it keeps its slot and its turn until it has really ended. A
          result that is unfinished work (a coroutine not awaited, a plain generator) fails its event
          with UnfinishedResult. Order: the results of a group are in the order of its events. The
-         results of async calls that end in one loop iteration go on together, at its end, or within
-         a millisecond while others follow at once; then the next event of a group may begin.
+         results of async calls that end in one loop iteration go on together, at its end; then the
+         next event of a group may begin.
 
     source                    --1--2--3--------|
     adaptive_flat_map(f)      -----a--b--c-----|     each call takes three ticks

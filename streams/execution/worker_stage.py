@@ -3,8 +3,7 @@
 An async handler is called by slots, a plain one in the loop of `on_events`, within a time slice; a
 plain call that returns an awaitable continues in a slot. Calls that have ended are flushed
 together: the limiter receives their completions, results are sent on, turns end, and more events
-are requested. Where calls end quickly, more events are requested than there are slots: then a slot
-goes on with the next event at once, and the results are flushed within a millisecond.
+are requested.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from penstock.streams.execution.handler import (
 )
 from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
-from penstock.streams.execution.pace import QUICK, Pace
 from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
@@ -49,7 +47,8 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["Settings", "WorkerStage"]
 
-_NEVER = float("-inf")
+# Seconds, read between two plain calls, after which the results so far do not wait for the rest.
+_FLUSH_AFTER = 0.001
 
 # A name of the module is looked up several times faster than a member of an enum.
 _SUCCESS = Outcome.SUCCESS
@@ -57,11 +56,7 @@ _SUCCESS = Outcome.SUCCESS
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The arguments of `penstock.adaptive_flat_map`, which documents each.
-
-    `looks_ahead` says whether events may be requested before there are slots for them: not where
-    somebody else could begin them sooner.
-    """
+    """The arguments of `penstock.adaptive_flat_map`, which documents each."""
 
     handler: Callable[[Any], Any]
     name: str
@@ -71,7 +66,6 @@ class Settings:
     overload: Overload | None
     on_limit_change: OnLimitChange | None
     window: int
-    looks_ahead: bool = True
 
 
 class WorkerStage(CallingStage):
@@ -116,22 +110,15 @@ class WorkerStage(CallingStage):
         # Assigned to a slot and not begun; the awaitables that plain calls among them returned.
         self._due: deque[Event[Any]] = deque()
         self._begun: dict[Event[Any], Any] = {}
-        # Ended and not flushed, and how many of those others have replaced in their slots; their
-        # completions; the families of calls with several results.
+        # Ended and not flushed; their completions; the families of calls with several results.
         self._ended: list[Event[Any]] = []
-        self._replaced = 0
         self._completions: list[Completion] = []
         self._families: dict[Event[Any], Family] = {}
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
-        # Slots that have yielded to the loop, and continue in its next iteration.
-        self._giving_way = 0
         # For a limiter that learns: how many calls were in flight when each of those that are due
         # began, itself included, and how many a flush has just ended.
         self._levels: deque[int] = deque()
         self._flushed = 0
-        # Until `_replace_until`, events that were requested `_ahead` may begin before the flush.
-        self._pace = Pace()
-        self._flush_timer: asyncio.TimerHandle | None = None
         # Types of results that need no check.
         self._checked: set[type] = set()
         self._iterators = Iterators(
@@ -162,7 +149,6 @@ class WorkerStage(CallingStage):
         is_loaded = self._is_concurrent or self._shared is not None
         self._learns = is_loaded and not isinstance(limiter, Fixed)
         self._from_arrival = self._learns and self._control.from_arrival
-        self._ahead, self._replace_until = 0, _NEVER
 
     def _broke(self, error: Exception, what: str) -> None:
         """A function of the user's other than the handler raised: no event is to blame."""
@@ -267,7 +253,8 @@ class WorkerStage(CallingStage):
                 # One more than there are slots, to know whether there is work.
                 room += max(1, shared.free)
             spare = self._settings.window - self._results.waiting
-            room += min(spare, self._ahead)
+            if spare < 0:
+                room += spare
         elif self._admitted or self._results.ready or self._hold_timer is not None:
             return
         else:
@@ -320,7 +307,7 @@ class WorkerStage(CallingStage):
         """
         if self._retries is None:
             return len(self._inbox)
-        waiting = self._results.waiting + self._replaced
+        waiting = self._results.waiting
         room = self._limit + self._settings.window - waiting - self.in_flight
         n = min(len(self._inbox), room)
         return n if n > 0 else int(self._has_head())
@@ -364,10 +351,10 @@ class WorkerStage(CallingStage):
 
     def _wake_slots(self) -> None:
         """Make slots take the events that are due."""
-        if not (self._slot_drains or self._giving_way):
+        if not self._slot_drains:
             self._wake(len(self._due), max(self.slots, self.in_flight))
         elif not self._wake_is_due:
-            # A slot that works continues first: calls that do not wait need no other slot.
+            # The current slot continues first: calls that do not wait need no other slot.
             self._wake_is_due = True
             self.run.call_soon(self.info, self._wake_others)
 
@@ -413,9 +400,8 @@ class WorkerStage(CallingStage):
             self._due.clear()
             self._levels.clear()
             self._inbox.extend(self._ended)
-            self.in_flight -= len(self._ended) - self._replaced
+            self.in_flight -= len(self._ended)
             self._ended.clear()
-            self._replaced = 0
         return super()._take_unstarted()
 
     # Calls in slots.
@@ -425,7 +411,7 @@ class WorkerStage(CallingStage):
         iterators = self._iterators
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
-        inbox, append = self._inbox, unflushed.append
+        append = unflushed.append
         task = asyncio.current_task()
         self._looking -= 1
         while True:
@@ -444,18 +430,16 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                    if type(result) not in checked:
-                        iterates = is_iterator(result)
-                        if not (iterates or is_awaited):
+                        if not is_iterator(result):
                             result = await result
-                            iterates = is_iterator(result)
-                        if iterates:
+                    if type(result) not in checked:
+                        if is_iterator(result):
                             if self._shared is not None:
                                 self._check_below(self._shared)
                             result = await iterators.read(event, result)
                             if type(result) is Family:
                                 self._families[event] = result
-                        elif type(result) not in checked:
+                        else:
                             self._check(result)
                     if timeouts is not None:
                         timeouts.end(event)
@@ -476,14 +460,7 @@ class WorkerStage(CallingStage):
                 append(event)
                 if self._learns:
                     self._completions.append((ended, started, level, _SUCCESS))
-                if (
-                    inbox
-                    and ended < self._replace_until
-                    and self.in_flight <= self.slots
-                    and self._replace()
-                ):
-                    continue
-                if len(unflushed) - self._replaced == self.in_flight:
+                if len(unflushed) == self.in_flight:
                     # No other call is in flight.
                     self._slot_drains = True
                     self._looking += 1
@@ -506,36 +483,14 @@ class WorkerStage(CallingStage):
             if not due:
                 await self._sleep()
 
-    def _replace(self) -> bool:
-        """Assign an event to the slot of a call that has just ended and is flushed later."""
-        if self._retries is not None and not self._with_room():
-            return False
-        if self._flush_timer is None:
-            self._flush_timer = self.run.call_later(QUICK, self.info, self._flush_late)
-        event = self._inbox.popleft()
-        self._due.append(event)
-        self._replaced += 1
-        if self._settings.ordered:
-            self._results.begin((event,))
-        if self._learns:
-            self._levels.append(self.in_flight)
-        return True
-
-    def _flush_late(self) -> None:
-        self._flush_timer = None
-        self._flush_now()
-
     def flush_soon(self) -> None:
         """Flush in the next loop iteration."""
         if not self.flush_is_due:
             self.flush_is_due = True
-            self.run.call_soon(self.info, self._flush_due)
-
-    def _flush_due(self) -> None:
-        self.flush_is_due = False
-        self._flush_now()
+            self.run.call_soon(self.info, self._flush_now)
 
     def _flush_now(self) -> None:
+        self.flush_is_due = False
         if self._iterators.kept:
             self._iterators.send_kept()
         if self._ended:
@@ -543,16 +498,12 @@ class WorkerStage(CallingStage):
 
     async def _give_way(self, event: Event[Any]) -> float:
         """Yield to the loop, as handlers that never wait do not. Returns the time of the start."""
-        self._giving_way += 1
-        try:
-            while True:
-                await PAUSE
-                event.started = started = self._now()
-                # Others may have used the next slice up.
-                if not self._slice.is_over(started):
-                    return started
-        finally:
-            self._giving_way -= 1
+        while True:
+            await asyncio.sleep(0)
+            event.started = started = self._now()
+            # Others may have used the next slice up.
+            if not self._slice.is_over(started):
+                return started
 
     def _check(self, result: object) -> None:
         """Check a result of a type that is new to this stage. Raises UnfinishedResult."""
@@ -570,7 +521,7 @@ class WorkerStage(CallingStage):
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
-        flush_at = ended + QUICK
+        flush_at = ended + _FLUSH_AFTER
         events = taken(self._inbox, n)
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
@@ -653,13 +604,12 @@ class WorkerStage(CallingStage):
 
     # Outcomes.
 
-    def _call_ended(self, n: int, replaced: int = 0) -> None:
-        """So many calls have ended; others are in flight in place of `replaced` of them."""
-        self.in_flight -= n - replaced
+    def _call_ended(self, n: int) -> None:
+        self.in_flight -= n
         self._admitted -= n
         if self._shared is not None:
-            self.slots -= n - replaced
-            self._shared.flushed += n - replaced
+            self.slots -= n
+            self._shared.flushed += n
 
     def _return(self, event: Event[Any]) -> None:
         """Return an event whose call has ended after the stage was cancelled."""
@@ -671,14 +621,11 @@ class WorkerStage(CallingStage):
         """Report ended calls to the limiter, send their results on, and then end their turns."""
         ended = self._ended[:]
         self._ended.clear()
-        replaced, self._replaced = self._replaced, 0
-        if self._in_slots:
-            self._look_ahead(len(ended), ended[-1].ended)
         if self._completions:
             completions, self._completions = self._completions, []
             among = self._among if self._is_concurrent else completions[0][2]
-            self._call_ended(len(ended), replaced)
-            self._flushed = len(ended) - replaced
+            self._call_ended(len(ended))
+            self._flushed = len(ended)
             if self._from_arrival:
                 completions = [(event.ended, event.created, among, _SUCCESS) for event in ended]
             if self._learns:
@@ -690,7 +637,7 @@ class WorkerStage(CallingStage):
                     self._leave()
                     return
         else:
-            self._call_ended(len(ended), replaced)
+            self._call_ended(len(ended))
         if self._retries is not None:
             for event in ended:
                 self._retries.forget(event)
@@ -711,17 +658,6 @@ class WorkerStage(CallingStage):
                 self._turn_over(turn)
         if self._iterators.suspended:
             self._iterators.resume()
-
-    def _look_ahead(self, ended: int, now: float) -> None:
-        """Choose how many events to request ahead. A shared limit gives each slot by itself."""
-        self._ahead, self._replace_until = 0, _NEVER
-        may = self._settings.looks_ahead and self._hold_timer is None
-        if may and self._shared is None:
-            self._ahead = self._pace.ahead(ended, now, self.slots)
-        if self._ahead:
-            self._replace_until = now + QUICK
-            if not self._watch.is_on:
-                self._watch.begin()
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:
@@ -818,7 +754,6 @@ class WorkerStage(CallingStage):
         if self.state >= FAILED or seconds <= self.held_back:
             return
         self._recall()
-        self._replace_until = _NEVER
         if self._hold_timer is not None:
             self._hold_timer.cancel()
         self._hold_timer = self.run.call_later(seconds, self.info, self._go_on_again)
@@ -892,8 +827,6 @@ class WorkerStage(CallingStage):
         if self._hold_timer is not None:
             self._hold_timer.cancel()
             self._hold_timer = None
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
         self._leave()
 
     def statistics(self) -> dict[str, Any]:
@@ -904,7 +837,6 @@ class WorkerStage(CallingStage):
         """
         return {
             **super().statistics(),
-            "undelivered": self._results.waiting + self._replaced,
             "limit": self._limit,
             "limit_reason": "holding back" if self.held_back else self._control.reason,
             "held_back": self.held_back,

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from reactivex import operators as rx
 
@@ -40,8 +39,6 @@ from penstock.streams.errors import (
     InboxClosed,
     Returned,
 )
-from penstock.streams.execution import worker_stage
-from penstock.streams.execution.pace import Pace
 from penstock.streams.limits import Outcome as OfCall
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
@@ -722,18 +719,7 @@ class RandomWalk:
 
     def run(self) -> None:
         """Run it to its end; AssertionError if any check fails."""
-        rng = random.Random(f"{self.name} pace")
-        most = rng.choice([0, 0, 1, 5, 64])
-
-        def ahead(*_: object) -> int:
-            return rng.randint(0, most)
-
-        # Calls take tenths of seconds, so that none would be requested ahead.
-        with (
-            self._listening(),
-            patch.object(Pace, "ahead", ahead),
-            patch.object(worker_stage, "QUICK", rng.choice([0.001, 0.1, 1.0])),
-        ):
+        with self._listening():
             run_virtual(self._story(), stall=0.01, horizon=10_000)
         assert not self.notes.wrong, "\n".join(self.notes.wrong[:10])
 
