@@ -87,9 +87,10 @@ def test_a_diagram_follows_the_theme_of_its_page(browser: Any, address: str) -> 
 def test_the_search_leads_to_the_page_about_what_is_typed(browser: Any, address: str) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.goto(address + "index.html")
+    # Before its script is there, the page takes no key.
+    page.goto(address + "index.html", wait_until="networkidle")
     page.keyboard.press("Control+k")
-    page.keyboard.type("dead letters")
+    page.locator("input[type=text]:visible, input[type=search]:visible").first.fill("dead letters")
     # A result, not the link of this page, which lies below the results.
     page.locator("a[href*='replay-dead-letters.html?h=']:visible").first.click()
     page.wait_for_url("**/how-to/replay-dead-letters.html*")
