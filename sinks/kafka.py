@@ -39,8 +39,8 @@ from penstock.streams.kafka.client import (
     Servers,
     client_settings,
     needs_client,
+    producer_of,
     servers_of,
-    settings_refused,
 )
 from penstock.streams.kafka.producer import TransactionalProducer, in_thread
 from penstock.streams.kafka.transactional import TransactionalWriting
@@ -116,7 +116,7 @@ def write_kafka(
         window,
         patience,
         on_error,
-        _producer,
+        partial(producer_of, who="write_kafka"),
     )
     return _Transactional(settings, commit_every) if transactional else _Kafka(settings)
 
@@ -174,13 +174,4 @@ class _Transactional(_Kafka):
 
 
 def _transactional_producer(settings: dict[str, Any]) -> TransactionalProducer:
-    return in_thread(_producer(settings))
-
-
-def _producer(settings: dict[str, Any]) -> Any:
-    from confluent_kafka import KafkaException, Producer
-
-    try:
-        return Producer(settings)
-    except KafkaException as error:
-        raise settings_refused(error, "write_kafka") from None
+    return in_thread(producer_of(settings, "write_kafka"))

@@ -28,6 +28,7 @@ __all__ = [
     "client_settings",
     "error_of",
     "needs_client",
+    "producer_of",
     "servers_of",
     "settings_refused",
 ]
@@ -97,6 +98,17 @@ def client_settings(
         **chosen,
         **own,
     }
+
+
+# Any: its stubs say less than `Producer` of `writing` needs.
+def producer_of(settings: dict[str, Any], who: str) -> Any:
+    """A producer of `who`. Raises BuildError for settings that the client does not take."""
+    from confluent_kafka import KafkaException, Producer
+
+    try:
+        return Producer(settings)
+    except KafkaException as error:
+        raise settings_refused(error, who) from None
 
 
 def settings_refused(error: Exception, who: str) -> BuildError:

@@ -113,7 +113,7 @@ class Membership:
         self._settings = settings
         self._consumer: Consumer | None = None
         self._paused = False
-        # Since when there is no room.
+        # When room ran out, if there is none.
         self._full_since: float | None = None
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()

@@ -91,7 +91,7 @@ class TransactionalWriting(SinkStage[Any]):
         return reading
 
     async def _look_for_topic(self) -> None:
-        """End the pipeline at once where there are no brokers, or is no such topic."""
+        """End the pipeline at once where no broker answers, or the topic does not exist."""
         from confluent_kafka import KafkaException
 
         topic = self._settings.topic

@@ -78,7 +78,7 @@ class Writing(ConfirmedSink):
         run.spawn(self._connect(), "write_kafka")
 
     async def _connect(self) -> None:
-        """End the pipeline at once where there are no brokers, or is no such topic."""
+        """End the pipeline at once where no broker answers, or the topic does not exist."""
         from confluent_kafka import KafkaException
 
         topic = self._settings.topic if isinstance(self._settings.topic, str) else ""

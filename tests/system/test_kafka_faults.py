@@ -53,17 +53,9 @@ async def story(readers: Readers, seed: int, disturb: str) -> Verdict:
         case "join":
             readers.start("c")
         case "freeze":
-            readers.freeze("a")
-            await asyncio.sleep(5)
-            readers.wake("a")
+            await readers.freeze_for("a", 5)
         case "storm":
-            for number in range(3):
-                readers.start(f"m{number}")
-                await asyncio.sleep(1 + drawn.random())
-                if drawn.random() < 0.5:
-                    readers.kill(f"m{number}")
-                else:
-                    readers.drain(f"m{number}")
+            await readers.storm(drawn)
         case "broker":
             victim = drawn.randrange(3)
             readers.brokers.stop(victim, signal.SIGKILL)

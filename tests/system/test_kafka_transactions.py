@@ -1,4 +1,4 @@
-"""Exactly once from topic to topic, on real brokers, whoever is killed, frozen or joins."""
+"""Exactly once from topic to topic, on real brokers, while readers are killed, frozen and join."""
 
 from __future__ import annotations
 
@@ -35,17 +35,9 @@ async def story(readers: Readers, seed: int, disturb: str) -> None:
             await asyncio.sleep(2 + drawn.random())
             readers.kill("b")
         case "freeze":
-            readers.freeze("a")
-            await asyncio.sleep(5)
-            readers.wake("a")
+            await readers.freeze_for("a", 5)
         case "storm":
-            for number in range(3):
-                readers.start(f"m{number}")
-                await asyncio.sleep(1 + drawn.random())
-                if drawn.random() < 0.5:
-                    readers.kill(f"m{number}")
-                else:
-                    readers.drain(f"m{number}")
+            await readers.storm(drawn)
         case other:
             raise AssertionError(other)
     await writing

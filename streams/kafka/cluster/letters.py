@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import JSONDecodeError, loads
@@ -16,7 +17,7 @@ from orjson import JSONDecodeError, loads
 from penstock.streams.errors import BadLine, PublishFailed, StreamMissing
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
 from penstock.streams.io.letter import Letter, id_of, stub, whole
-from penstock.streams.kafka.client import PARTITIONER, error_of, settings_refused
+from penstock.streams.kafka.client import PARTITIONER, error_of, producer_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.records import marks, place_of, records
 from penstock.streams.kafka.record import KafkaRecord, headers_of
@@ -34,6 +35,7 @@ __all__ = ["KafkaLetters", "Replay", "StoredLetter", "letters_of"]
 # Letters under way at once.
 _WINDOW = 64
 # Seconds in which brokers store a letter, or an event that is published again.
+_WHO = "penstock"
 _PATIENCE = 60.0
 # Bytes of a letter. Brokers and clients accept records of some 1,000,000 bytes by default.
 _LARGEST = 900_000
@@ -65,7 +67,7 @@ class _Letters(Writing):
             _PATIENCE,
             # To stop, whatever an engine has in place of "stop".
             retry(1),
-            _producer,
+            partial(producer_of, who=_WHO),
         )
         super().__init__(run, closed, settings)
         self._group = layout.group
@@ -74,16 +76,6 @@ class _Letters(Writing):
         for event in events:
             event.value = _record_of(event.value, self._group)
         super().on_events(events)
-
-
-# Any: its stubs say less than `Producer` of `writing` needs.
-def _producer(settings: dict[str, Any]) -> Any:
-    from confluent_kafka import KafkaException, Producer
-
-    try:
-        return Producer(settings)
-    except KafkaException as error:
-        raise settings_refused(error, "penstock") from None
 
 
 class _Origin(NamedTuple):
@@ -179,8 +171,8 @@ class Replay:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._producer = _producer(
-            layout.client(**{"enable.idempotence": True, "partitioner": PARTITIONER})
+        self._producer = producer_of(
+            layout.client(**{"enable.idempotence": True, "partitioner": PARTITIONER}), _WHO
         )
 
     def send(self, stored: StoredLetter) -> None:

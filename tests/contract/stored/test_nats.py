@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,7 @@ from penstock import WorkPool, collect, read_jetstream
 from penstock.streams.nats.client.server import Servers
 from tests.contract.stored.generate import PIPELINE
 from tests.contract.stored.recording import play
-from tests.helpers.servers.command import Penstock, Worker, eventually
+from tests.helpers.servers.command import Penstock, Worker, command_in, eventually
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "first" / "nats.json").read_text(encoding="utf-8")
@@ -30,21 +27,7 @@ RECORDED: dict[str, Any] = json.loads(
 @pytest.fixture
 def penstock(tmp_path: Path) -> Penstock:
     """The command, with the pipeline of that version, whose handler no longer hangs."""
-    text = PIPELINE.replace('event.get("slow")', "False")
-    (tmp_path / "pipe.py").write_text(text, encoding="utf-8")
-
-    def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    return run
+    return command_in(tmp_path, PIPELINE.replace('event.get("slow")', "False"))
 
 
 @pytest.fixture

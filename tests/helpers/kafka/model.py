@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-__all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record"]
+__all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record", "model_of", "numbers"]
 
 TRANSACTION = 10.0
 """Seconds after which brokers abort a transaction that other readers wait for."""
@@ -409,7 +411,7 @@ class ModelProducer:
         generation = int.from_bytes(group_metadata[7:11], "little", signed=True)
         member = group_metadata[11:].split(b"\0")[1]
         members = [b"m%d" % id(one) for one in self.broker.members]
-        # As brokers do, who accept everything of one that says that it is no member.
+        # Brokers accept everything from a client that says it is not a member.
         if generation >= 0 and (member not in members or generation != self.broker.generation):
             raise KafkaException(_abort(KafkaError.ILLEGAL_GENERATION))
         if any(len(place.metadata) > self.broker.most_metadata for place in positions):
@@ -449,3 +451,18 @@ def _key(place: TopicPartition) -> Key:
 
 def _places(keys: Iterable[Key]) -> list[TopicPartition]:
     return [TopicPartition(*key) for key in keys]
+
+
+@contextmanager
+def model_of(broker: Broker) -> Iterator[Broker]:
+    """Sources and transactional sinks of the block have this broker."""
+    with (
+        patch("penstock.sources.kafka._consumer", broker.consumer),
+        patch("penstock.sinks.kafka._transactional_producer", broker.producer),
+    ):
+        yield broker
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    """The bodies of records, each with its number."""
+    return [b'{"n": %d}' % n for n in range(first, end)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -176,6 +177,21 @@ class Readers:
     def wake(self, name: str) -> None:
         self._hand.note("woken", process=name)
         self._processes[name].send_signal(signal.SIGCONT)
+
+    async def freeze_for(self, name: str, seconds: float) -> None:
+        self.freeze(name)
+        await asyncio.sleep(seconds)
+        self.wake(name)
+
+    async def storm(self, drawn: random.Random) -> None:
+        """Three join, each a second or two after the other, and are killed or drained."""
+        for name in ("m0", "m1", "m2"):
+            self.start(name)
+            await asyncio.sleep(1 + drawn.random())
+            if drawn.random() < 0.5:
+                self.kill(name)
+            else:
+                self.drain(name)
 
     def status(self, name: str) -> int:
         """Wait for the end of a process that was drained."""

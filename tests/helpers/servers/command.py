@@ -37,9 +37,9 @@ Penstock = Callable[..., subprocess.CompletedProcess[str]]
 """Runs a command to its end in the folder of `pipe.py`, which is the pipeline above."""
 
 
-def command_in(folder: Path) -> Penstock:
+def command_in(folder: Path, pipeline: str = PIPELINE) -> Penstock:
     """What runs a command in this folder, which gets a `pipe.py`."""
-    (folder / "pipe.py").write_text(PIPELINE, encoding="utf-8")
+    (folder / "pipe.py").write_text(pipeline, encoding="utf-8")
 
     def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -27,29 +25,7 @@ from penstock import (
 from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
 from penstock.streams.kafka.progress import finished_in
 from penstock.streams.testing.plugin import Run
-from tests.helpers.kafka.model import Broker, Member, Record
-
-
-@contextmanager
-def model_of(broker: Broker) -> Iterator[Broker]:
-    with patch("penstock.sources.kafka._consumer", broker.consumer):
-        yield broker
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with model_of(Broker()) as made:
-        yield made
-
-
-@pytest.fixture
-def two() -> Iterator[Broker]:
-    with model_of(Broker(partitions=2)) as made:
-        yield made
-
-
-def numbers(first: int, end: int) -> list[bytes]:
-    return [b'{"n": %d}' % n for n in range(first, end)]
+from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
 
 
 def source(**options: Any) -> Any:

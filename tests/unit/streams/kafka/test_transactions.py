@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError
@@ -45,32 +45,7 @@ from penstock.streams.kafka.transactions import Transactions, TransactionSetting
 from penstock.streams.kafka.units import Result
 from penstock.streams.runtime import context
 from penstock.streams.testing.plugin import Run
-from tests.helpers.kafka.model import Broker, Member, ModelProducer, Record
-
-
-@contextmanager
-def model_of(broker: Broker) -> Iterator[Broker]:
-    with (
-        patch("penstock.sources.kafka._consumer", broker.consumer),
-        patch("penstock.sinks.kafka._transactional_producer", broker.producer),
-    ):
-        yield broker
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with model_of(Broker()) as made:
-        yield made
-
-
-@pytest.fixture
-def two() -> Iterator[Broker]:
-    with model_of(Broker(partitions=2)) as made:
-        yield made
-
-
-def numbers(first: int, end: int) -> list[bytes]:
-    return [b'{"n": %d}' % n for n in range(first, end)]
+from tests.helpers.kafka.model import Broker, Member, ModelProducer, Record, model_of, numbers
 
 
 def source(**options: Any) -> Any:
