@@ -18,8 +18,8 @@ from typing import Any
 import uvloop
 
 from penstock import from_async_iterable, from_iterable
-from penstock.command.load import load
-from penstock.command.publish import publishing
+from penstock.command.nats.publish import publishing
+from penstock.command.pipelines.load import load
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout, layout_of, token

@@ -1,116 +1,58 @@
-"""`penstock dead-letters list|replay --on URLS`: lists dead letters, or tries them again."""
+"""Dead letters as every kind of server has them: listed as lines of JSON, or published again."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-from orjson import OPT_APPEND_NEWLINE, dumps, loads
+from orjson import OPT_APPEND_NEWLINE, dumps
 
-from penstock.command.cluster_status import one_of
 from penstock.command.output import counted, mention, put
-from penstock.command.pool_status import pool_called
-from penstock.command.run_on import PATIENCE, urls_of
-from penstock.sinks import write_jsonl
-from penstock.sources import WorkPool
-from penstock.streams.boundary.from_iterable import from_async_iterable
-from penstock.streams.errors import BuildError, EventOmitted, PenstockError
-from penstock.streams.nats.client.connection import connect, jetstream
-from penstock.streams.nats.client.outbox import Outbox
-from penstock.streams.nats.cluster.letters import Letter, letters_of, send_again
-from penstock.streams.nats.cluster.view import layouts_there
-from penstock.streams.runtime.os_signals import drain_on_signals
-from penstock.streams.work_pulling.view import pools_there
+from penstock.streams.errors import EventOmitted, PenstockError
+from penstock.streams.io.letter import Letter
 
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-
-    from penstock.streams.nats.cluster.layout import Layout
-    from penstock.streams.work_pulling.wire import Wire
-
-__all__ = ["call", "line_of"]
-
-# Seconds for jobs that are out when a signal comes.
-_DEADLINE = 20.0
+__all__ = ["Chosen", "list_letters", "publish_again"]
 
 
-def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
-    """List the dead letters as JSON lines, or publish their events or jobs again and delete them.
-    The results of a work pool's jobs are printed as JSON lines."""
-    return asyncio.run(_work(options))
+class Chosen:
+    """The dead letters with the numbers of `--id`, or all if it is not given."""
 
+    def __init__(self, numbers: Iterable[int] | None) -> None:
+        self._numbers = frozenset(numbers or ())
+        self._missing = set(self._numbers)
 
-async def _work(options: argparse.Namespace) -> int:
-    if options.pool is not None and options.name is not None:
-        raise BuildError("--name is of a pipeline, --pool of a work pool: give one of them")
-    chosen = _Chosen(frozenset(options.id or ()))
-    urls = urls_of(options.on)
-    client = await connect(urls, patience=PATIENCE)
-    try:
-        js = jetstream(client)
-        if options.pool is not None:
-            pool = pool_called(await pools_there(js), options.pool)
-            letters = chosen.of(letters_of(js, pool.letters, mention))
-            if options.action == "list":
-                status = await _list(letters)
-            else:
-                status = await _offer_again(WorkPool(urls, pool.name), js, pool, letters)
-        else:
-            layout = _pipeline(await layouts_there(js), options.name)
-            letters = chosen.of(letters_of(js, layout.letters, mention))
-            if options.action == "list":
-                status = await _list(letters)
-            else:
-                async with Outbox(client, doubt=layout.doubt) as outbox:
-                    status = await _publish_again(letters, js, layout, outbox)
-    finally:
-        await client.close()
-    if not status and chosen.missing:
-        mention(f"no dead letter has the number {', '.join(map(str, sorted(chosen.missing)))}")
+    def has(self, letter: Letter) -> bool:
+        """Whether this letter, which is there, is chosen."""
+        self._missing.discard(letter.sequence)
+        return not self._numbers or letter.sequence in self._numbers
+
+    def status(self, status: int) -> int:
+        """The exit status, of a command that would have this one if no number was missing."""
+        if status or not self._missing:
+            return status
+        mention(f"no dead letter has the number {', '.join(map(str, sorted(self._missing)))}")
         return 1
-    return status
 
 
-class _Chosen:
-    """The selected letters, and those of them that are `missing`."""
-
-    def __init__(self, numbers: frozenset[int]) -> None:
-        self.missing = set(numbers)
-        self._numbers = numbers
-
-    async def of(self, letters: AsyncIterator[Letter]) -> AsyncIterator[Letter]:
-        async for letter in letters:
-            if not self._numbers or letter.sequence in self._numbers:
-                self.missing.discard(letter.sequence)
-                yield letter
-
-
-def _pipeline(layouts: list[Layout], name: str | None) -> Layout:
-    if name is None:
-        if len(layouts) != 1:
-            names = ", ".join(layout.name for layout in layouts) or "none"
-            raise BuildError(f"choose a pipeline by --name; there are: {names}")
-        name = layouts[0].name
-    return one_of(layouts, name)
-
-
-async def _list(letters: AsyncIterator[Letter]) -> int:
+async def list_letters(letters: AsyncIterator[Letter]) -> int:
+    """Print each letter as a line of JSON; returns the exit status."""
     async for letter in letters:
-        status = put(line_of(letter.as_dict()))
+        status = put(dumps(letter.as_dict(), option=OPT_APPEND_NEWLINE).decode())
         if status:
             return status
     return 0
 
 
-async def _publish_again(
-    letters: AsyncIterator[Letter], js: JetStreamContext, layout: Layout, outbox: Outbox
+async def publish_again(
+    letters: AsyncIterator[tuple[Letter, Callable[[], Awaitable[None]]]],
 ) -> int:
+    """Call what publishes the event of each letter; returns the exit status.
+
+    A letter without its whole event is reported and left out; any other error ends it.
+    """
     sent = status = 0
-    async for letter in letters:
+    async for letter, publish in letters:
         try:
-            await send_again(outbox, js, layout, letter)
+            await publish()
         except EventOmitted as error:
             mention(str(error))
             status = 1
@@ -124,42 +66,3 @@ async def _publish_again(
         sent += 1
     mention(f"{counted(sent, 'event')} published again")
     return status
-
-
-async def _offer_again(
-    pool: WorkPool, js: JetStreamContext, wire: Wire, letters: AsyncIterator[Letter]
-) -> int:
-    """Offer the jobs as an epic, and delete their letters when it is over. One that fails again
-    is a new letter."""
-    offered: list[int] = []
-    omitted = 0
-
-    async def jobs() -> AsyncIterator[Any]:
-        nonlocal omitted
-        async for letter in letters:
-            try:
-                job = loads(letter.event())
-            except EventOmitted as error:
-                mention(str(error))
-                omitted += 1
-                continue
-            offered.append(letter.sequence)
-            yield job
-
-    results = pool.offer(from_async_iterable(jobs)).to(write_jsonl())
-    running = results.start()
-    with drain_on_signals(running, _DEADLINE, mention):
-        report = await running.wait()
-    if report.outcome != "completed":
-        mention("not all jobs were done: their dead letters are kept")
-        return report.exit_status
-    for sequence in offered:
-        await js.delete_msg(wire.letters, sequence)
-    failed = report.statistics["failed"]
-    mention(f"{counted(len(offered), 'job')} offered again, {failed:,} failed again")
-    return report.exit_status or min(1, omitted)
-
-
-def line_of(fields: dict[str, Any]) -> str:
-    """A letter as a line of JSON."""
-    return dumps(fields, option=OPT_APPEND_NEWLINE).decode()

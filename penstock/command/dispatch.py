@@ -16,13 +16,24 @@ __all__ = ["run_command", "whole_parser"]
 
 _USAGE = 2
 
-# The module of a sub-command's `call(options, words for the file)`, if it has another name.
+# The module of each sub-command, which has `call(options, words for the file)`.
 _MODULES = {
+    "check": "pipelines.check",
+    "check-workflow": "temporal.check_workflow",
+    "completion": "completion",
     "counts": "counts.command",
+    "dead-letters": "nats.dead_letters",
+    "draw": "pipelines.draw",
+    "formula": "temporal.formula",
     "kata": "kata.command",
+    "learn": "temporal.learn",
+    "mine": "temporal.mine",
+    "monitor": "temporal.monitor",
+    "publish": "nats.publish",
     "queue": "queue.command",
+    "run": "pipelines.run",
     "santa": "santa.command",
-    "status": "cluster_status",
+    "status": "nats.status",
     "turning-point": "turning_point.command",
 }
 
@@ -62,8 +73,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
     from penstock.streams.errors import BuildError, MissingExtra, PenstockError
 
     options.alone = alone
-    command: str = options.command
-    module = _MODULES.get(command, command.replace("-", "_"))
+    module = _MODULES[options.command]
     try:
         if getattr(options, "on", None) is not None:
             module = _for_servers(options, module)

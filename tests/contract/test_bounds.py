@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from penstock.command.draw import as_text
+from penstock.command.pipelines.draw import as_text
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_pipeline import FEATURES, RandomPipeline
 

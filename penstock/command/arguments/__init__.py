@@ -50,4 +50,4 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "santa": add_santa,
     "completion": add_completion,
 }
-"""The sub-commands, by name; the module of the same name has `call`, which runs it."""
+"""The sub-commands, by name."""

@@ -11,9 +11,9 @@ from math import isfinite
 from typing import Any
 
 from penstock.command.counts.rows import Row, as_number, read_rows
-from penstock.command.field_option import FieldOption
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pictures.steps import Steps, as_svg
+from penstock.command.temporal.field_option import FieldOption
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue.url import redacted
 from penstock.streams.temporal.periods.counts import Periods, sequenced

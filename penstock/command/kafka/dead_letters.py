@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
 
-from penstock.command.dead_letters import line_of
+from penstock.command.dead_letters import Chosen, list_letters, publish_again
 from penstock.command.kafka.place import PATIENCE, layout_of
-from penstock.command.output import counted, mention, put
-from penstock.streams.errors import EventOmitted, PenstockError
-from penstock.streams.kafka.cluster.layout import Layout
+from penstock.command.output import mention
 from penstock.streams.kafka.cluster.letters import Replay, StoredLetter, letters_of
 
 __all__ = ["call"]
@@ -18,47 +18,27 @@ __all__ = ["call"]
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """List the dead letters as JSON lines, or write their events to the topic again and delete
     them."""
-    layout = layout_of(options)
-    chosen = frozenset[int](options.id or ())
-    missing = set(chosen)
+    return asyncio.run(_work(options))
 
-    def letters() -> Iterator[StoredLetter]:
+
+async def _work(options: argparse.Namespace) -> int:
+    layout = layout_of(options)
+    chosen = Chosen(options.id)
+
+    async def letters() -> AsyncIterator[StoredLetter]:
         for stored in letters_of(layout, PATIENCE, mention):
-            if not chosen or stored.letter.sequence in chosen:
-                missing.discard(stored.letter.sequence)
+            if chosen.has(stored.letter):
                 yield stored
 
-    status = _list(letters()) if options.action == "list" else _replay(layout, letters())
-    if not status and missing:
-        mention(f"no dead letter has the number {', '.join(map(str, sorted(missing)))}")
-        return 1
-    return status
+    if options.action == "list":
+        status = await list_letters(stored.letter async for stored in letters())
+    else:
+        replay = Replay(layout)
 
-
-def _list(letters: Iterator[StoredLetter]) -> int:
-    for stored in letters:
-        status = put(line_of(stored.letter.as_dict()))
-        if status:
-            return status
-    return 0
-
-
-def _replay(layout: Layout, letters: Iterator[StoredLetter]) -> int:
-    replay = Replay(layout)
-    sent = status = 0
-    for stored in letters:
-        try:
+        async def send(stored: StoredLetter) -> None:
             replay.send(stored)
-        except EventOmitted as error:
-            mention(str(error))
-            status = 1
-            continue
-        except PenstockError as error:
-            mention(
-                f"{counted(sent, 'event')} published again, but not dead letter "
-                f"{stored.letter.sequence}: {error}"
-            )
-            return 1
-        sent += 1
-    mention(f"{counted(sent, 'event')} published again")
-    return status
+
+        status = await publish_again(
+            (stored.letter, partial(send, stored)) async for stored in letters()
+        )
+    return chosen.status(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock.command.run_on import PATIENCE, name_of
+from penstock.command.nats.run import PATIENCE, name_of
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.kafka.cluster.layout import Layout, address_of
 

@@ -8,10 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.command.kafka.place import CONNECTING, layout_of
-from penstock.command.load import load
+from penstock.command.nats.publish import options_of
 from penstock.command.output import mention, say
-from penstock.command.publish import options_of
-from penstock.command.run import Options, end_of, redirect, tell, warnings_to_standard_error
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.run import (
+    Options,
+    end_of,
+    redirect,
+    tell,
+    warnings_to_standard_error,
+)
 from penstock.sinks import write_kafka
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.cluster.layout import key_of

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from penstock.command.kafka.place import CONNECTING, PATIENCE, layout_of
-from penstock.command.load import load
-from penstock.command.logs import set_up
 from penstock.command.output import counted, mention
-from penstock.command.run import (
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.run import (
     Options,
     end_of,
     recorded,

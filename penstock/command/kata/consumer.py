@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from penstock.command.load import load_module, path_and_name
+from penstock.command.pipelines.load import load_module, path_and_name
 from penstock.streams.errors import BuildError
 
 __all__ = ["Candidate", "load_consumer"]

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
 from penstock.command.output import mention, put
+from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.queue.views import check, look
-from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.sql_queue import (
     DEAD,

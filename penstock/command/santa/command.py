@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from penstock.command.interrupt import Interrupted
 from penstock.command.on_signal import on_signal
 from penstock.command.output import Lines, mention, put, say
+from penstock.command.pipelines.status_line import on_a_terminal
 from penstock.command.santa.jobs import (
     PUBLISHED,
     SECONDS,
@@ -26,7 +27,6 @@ from penstock.command.santa.plot import check, plot, plot_race
 from penstock.command.santa.simulation import SHIFT, Simulation, run
 from penstock.command.santa.sparks import race_lines, sparks
 from penstock.command.santa.story import UNLIMITED, Curve, story
-from penstock.command.status import on_a_terminal
 from penstock.operators import in_processes
 from penstock.streams.errors import BuildError
 from penstock.streams.limits import Fixed, HillClimb

@@ -10,9 +10,15 @@ from copy import deepcopy
 from itertools import chain, repeat
 from typing import Any
 
-from penstock.command.load import load
 from penstock.command.output import mention, put, write
-from penstock.command.run import Options, end_of, redirect, tell, warnings_to_standard_error
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.run import (
+    Options,
+    end_of,
+    redirect,
+    tell,
+    warnings_to_standard_error,
+)
 from penstock.command.turning_point.climb import Climb, Held, Step
 from penstock.command.turning_point.text import as_picture, as_row, end_as_text, heading
 from penstock.sinks import collect

@@ -22,8 +22,8 @@ from nats.errors import Error
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock import from_async_iterable
-from penstock.command.load import load
-from penstock.command.publish import publishing
+from penstock.command.nats.publish import publishing
+from penstock.command.pipelines.load import load
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.cluster.layout import layout_of

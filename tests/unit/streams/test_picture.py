@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from penstock import collect, for_each, from_iterable, group_by, spread
-from penstock.command.draw import draw
+from penstock.command.pipelines.draw import draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 

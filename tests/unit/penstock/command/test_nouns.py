@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.command.cluster_status import as_text
-from penstock.command.pool_status import pool_as_text
+from penstock.command.nats.pool_status import pool_as_text
+from penstock.command.nats.status import as_text
 from penstock.streams.nats.cluster.view import View
 from penstock.streams.picture import bound_text, total_text
 from penstock.streams.protocol.stage import StageInfo

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from penstock.command.report import as_json
+from penstock.command.pipelines.report import as_json
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.runtime.report import Report
 

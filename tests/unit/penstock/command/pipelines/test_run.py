@@ -16,7 +16,7 @@ Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
-KATA = Path(__file__).parents[4] / "examples" / "kata.py"
+KATA = Path(__file__).parents[5] / "examples" / "kata.py"
 
 
 def _lines(count: int, clients: int = 10, **more: object) -> str:

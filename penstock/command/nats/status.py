@@ -7,9 +7,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from penstock.command.nats.pool_status import pool_as_text, pool_called
+from penstock.command.nats.run import PATIENCE, urls_of
 from penstock.command.output import counted, put
-from penstock.command.pool_status import pool_as_text, pool_called
-from penstock.command.run_on import PATIENCE, urls_of
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import shown

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 from typing import Literal
 
-from penstock.command.load import load
 from penstock.command.output import counted, put, write
+from penstock.command.pipelines.load import load
 from penstock.streams.errors import BuildError
 from penstock.streams.picture import (
     as_svg,

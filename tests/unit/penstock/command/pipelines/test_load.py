@@ -44,7 +44,7 @@ def test_a_file_that_is_not_text_is_refused(
     result = penstock("check", path)
     assert result.status == 2
     assert str(path) in result.err
-    assert "penstock/command/load.py" not in result.err
+    assert "penstock/command/pipelines/load.py" not in result.err
 
 
 def test_an_error_while_importing_shows_the_users_frames_only(
@@ -56,7 +56,7 @@ def test_an_error_while_importing_shows_the_users_frames_only(
     assert "raised an error while it was loaded" in result.err
     assert "ZeroDivisionError: division by zero" in result.err
     assert "in divide" in result.err
-    assert "penstock/command/load.py" not in result.err
+    assert "penstock/command/pipelines/load.py" not in result.err
     assert "importlib" not in result.err
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from orjson import loads
 
-from penstock.command.field_option import FieldOption
-from penstock.command.monitor import proposition
 from penstock.command.output import counted, mention, put, write
-from penstock.command.run import Options, execute, warnings_to_standard_error
+from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
+from penstock.command.temporal.field_option import FieldOption
+from penstock.command.temporal.monitor import proposition
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe

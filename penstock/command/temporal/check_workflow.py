@@ -7,7 +7,7 @@ from itertools import islice
 
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, put
-from penstock.command.rules import read_rules
+from penstock.command.temporal.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.temporal.workflow.paths import (
     SearchTooLarge,

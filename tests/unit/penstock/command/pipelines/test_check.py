@@ -8,7 +8,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import Flowable, Group, WorkPool, collect, group_by, spread
-from penstock.command.check import lost_path
+from penstock.command.pipelines.check import lost_path
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySource
 

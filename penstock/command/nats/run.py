@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.command.load import load
-from penstock.command.logs import set_up
 from penstock.command.output import counted, mention, say
-from penstock.command.run import (
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.run import (
     Options,
     recorded,
     redirect,

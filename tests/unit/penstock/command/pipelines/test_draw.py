@@ -38,7 +38,7 @@ from penstock import (
     write_kafka,
     write_table,
 )
-from penstock.command.draw import most_held
+from penstock.command.pipelines.draw import most_held
 from penstock.streams.failures.policy import Route
 from penstock.streams.testing import MemorySink
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.command.load import load
 from penstock.command.output import put
+from penstock.command.pipelines.load import load
 from penstock.streams.errors import BuildError
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo

@@ -122,7 +122,7 @@ def test_what_cannot_be_checked_is_explained_without_a_traceback(
     result = penstock("check-workflow", graph, file)
     assert result.status == 2
     assert said.format(graph=graph) in result.err
-    assert "penstock/command/check_workflow.py" not in result.err
+    assert "penstock/command/temporal/check_workflow.py" not in result.err
 
 
 def test_a_search_that_is_too_large_names_its_rule_once(penstock: Penstock, files: Any) -> None:

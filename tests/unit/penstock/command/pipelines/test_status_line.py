@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command.status import Remaining, line
+from penstock.command.pipelines.status_line import Remaining, line
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 
 Write = Callable[[str, str], Path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from penstock.command.load import load_module
+from penstock.command.pipelines.load import load_module
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.workflow.rule import Rule
 

@@ -6,10 +6,16 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.command.load import load
+from penstock.command.nats.run import Cluster
 from penstock.command.output import mention, say
-from penstock.command.run import Options, end_of, redirect, tell, warnings_to_standard_error
-from penstock.command.run_on import Cluster
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.run import (
+    Options,
+    end_of,
+    redirect,
+    tell,
+    warnings_to_standard_error,
+)
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import key_name
 from penstock.streams.pipeline import Pipeline, new_event_loop

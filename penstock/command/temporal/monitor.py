@@ -10,10 +10,15 @@ from typing import Any, NamedTuple
 
 from reactivex import operators as ops
 
-from penstock.command.field_option import FieldOption
 from penstock.command.output import mention
 from penstock.command.pictures.monitor import MonitorPicture
-from penstock.command.run import Options, execute, nothing_beside, warnings_to_standard_error
+from penstock.command.pipelines.run import (
+    Options,
+    execute,
+    nothing_beside,
+    warnings_to_standard_error,
+)
+from penstock.command.temporal.field_option import FieldOption
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl

@@ -7,12 +7,12 @@ from collections.abc import Callable, Hashable, Iterator
 
 from orjson import loads
 
-from penstock.command.check_workflow import broken_by, check_picture, nothing, said_of
 from penstock.command.explain import explain, users_line
-from penstock.command.field_option import FieldOption
 from penstock.command.output import counted, mention, put, write
-from penstock.command.rules import read_rules
-from penstock.command.run import Options, execute, warnings_to_standard_error
+from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
+from penstock.command.temporal.check_workflow import broken_by, check_picture, nothing, said_of
+from penstock.command.temporal.field_option import FieldOption
+from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe

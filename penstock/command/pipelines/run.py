@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.command.explain import explain
-from penstock.command.load import load
-from penstock.command.logs import set_up
 from penstock.command.output import flush, is_json, mention, say
-from penstock.command.report import as_json
-from penstock.command.status import on_a_terminal, status
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.report import as_json
+from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
@@ -145,7 +145,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     )
     _check_company(options)
     if options.data is not None:
-        from penstock.command.workers import run_workers
+        from penstock.command.nats.workers import run_workers
 
         return run_workers(options, said)
     if options.on is not None:
@@ -154,7 +154,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
                 "--workers divides the work among processes of this machine, --on among all that "
                 "run on these servers: give one of them"
             )
-        from penstock.command.run_on import Cluster, work
+        from penstock.command.nats.run import Cluster, work
         from penstock.streams.kafka.cluster.layout import is_kafka
 
         if is_kafka(options.on):
@@ -209,7 +209,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
     """
     redirect(pipeline, options)
     if options.limit is not None:
-        from penstock.command.draw import check_limit
+        from penstock.command.pipelines.draw import check_limit
 
         check_limit(pipeline)
     watching: Beside = nothing_beside

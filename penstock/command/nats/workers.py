@@ -12,11 +12,13 @@ from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 
-from penstock.command.load import load
-from penstock.command.logs import set_up
+from penstock.command.nats.publish import publishing
+from penstock.command.nats.run import Cluster, name_of
+from penstock.command.nats.workers_page import Whole, page, path_of
 from penstock.command.output import counted, mention
-from penstock.command.publish import publishing
-from penstock.command.run import (
+from penstock.command.pipelines.load import load
+from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.run import (
     Options,
     Page,
     ReportPage,
@@ -24,8 +26,6 @@ from penstock.command.run import (
     redirect,
     warnings_to_standard_error,
 )
-from penstock.command.run_on import Cluster, name_of
-from penstock.command.workers_page import Whole, page, path_of
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.connection import connect

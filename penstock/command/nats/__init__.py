@@ -1,0 +1,1 @@
+"""The sub-commands about pipelines and work pools on NATS JetStream."""

@@ -1,0 +1,1 @@
+"""The sub-commands about temporal logic and workflows: check, monitor, mine and learn."""
