@@ -24,8 +24,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
-from penstock.streams.runtime.past import PastSources, unfinished
-from penstock.streams.runtime.pauses import Pauses, Source
+from penstock.streams.runtime.sources import Counts, Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -161,7 +160,7 @@ class Run:
         self._whole: Run | None = None
         self._is_listed = self._recovers = False
         # The numbers of the sources of parts that have ended.
-        self.past = PastSources()
+        self.past = Counts()
         self._flushes: list[_Step] = []
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
@@ -375,7 +374,10 @@ class Run:
     @property
     def is_unfinished(self) -> bool:
         """Whether events of its sources have not ended."""
-        return any(unfinished(source.statistics()) for source in self.sources)
+        counts = Counts()
+        for source in self.sources:
+            counts.add(source.statistics())
+        return counts.unfinished > 0
 
     def leave(self, nested: Run) -> None:
         """Close a nested run or a part: its stream has ended, and so have all its events."""

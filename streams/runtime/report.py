@@ -10,6 +10,7 @@ from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.report_text import as_text
+from penstock.streams.runtime.sources import Counts
 
 __all__ = ["Outcome", "Report", "State", "numbers_of", "snapshot"]
 
@@ -61,17 +62,13 @@ def snapshot(
     run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
 ) -> dict[str, Any]:
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
-    totals, dropped = dict(run.past.totals), dict(run.past.dropped)
+    counts = Counts(run.past)
     emitted: list[float | None] = []
     for source in run.sources:
         numbers = source.statistics()
         emitted.append(numbers.get("emitted"))
-        for name in totals:
-            totals[name] += numbers[name]
-        for cause, count in numbers["dropped"].items():
-            dropped[cause] = dropped.get(cause, 0) + count
-    ended = totals["finished"] + sum(dropped.values()) + totals["failed"] + totals["returned"]
-    unfinished = totals["in"] - ended
+        counts.add(numbers)
+    unfinished = counts.unfinished
     stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
     stages += [numbers_of(*sink) for sink in sinks]
     # Several children of one event may be in flight; the event counts once.
@@ -81,9 +78,9 @@ def snapshot(
     return {
         "state": state,
         "seconds": seconds,
-        **totals,
-        "dropped": dropped,
-        "progress": _progress(emitted, totals["in"], ended - totals["returned"]),
+        **counts.totals,
+        "dropped": counts.dropped,
+        "progress": _progress(emitted, counts),
         "unfinished": unfinished,
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,
@@ -98,12 +95,14 @@ def snapshot(
     }
 
 
-def _progress(emitted: list[float | None], taken: int, done: int) -> float | None:
+def _progress(emitted: list[float | None], counts: Counts) -> float | None:
     """The part of the input that is done with, if its events are about equally long."""
     parts = [part for part in emitted if part is not None]
     if not parts or len(parts) < len(emitted):
         return None
-    return min(parts) * (done / taken if taken else 1.0)
+    came = counts.totals["in"]
+    done = came - counts.unfinished - counts.totals["returned"]
+    return min(parts) * (done / came if came else 1.0)
 
 
 def numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:

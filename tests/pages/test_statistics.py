@@ -13,9 +13,9 @@ import pytest
 
 from penstock.streams.diagnostics.histogram import Summary
 from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
-from penstock.streams.runtime.past import TOTALS
 from penstock.streams.runtime.report import Outcome, Report
 from penstock.streams.runtime.report_text import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.runtime.sources import TOTALS
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs/statistics.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from examples.provider import Allowance, Provider, Quota
 from penstock import RateLimit, Report
-from penstock.command.load import load_module
+from penstock.command.pipelines.load import load_module
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "prompts.py"
 

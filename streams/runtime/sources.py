@@ -1,11 +1,14 @@
-"""Pauses of the sources of a running pipeline; each lasts until every reason for it is gone."""
+"""The sources of a running pipeline: their counts, and their pauses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-__all__ = ["Pauses", "Source"]
+__all__ = ["TOTALS", "Counts", "Pauses", "Source"]
+
+TOTALS = ("in", "finished", "failed", "returned")
+"""The counts that every source has."""
 
 
 class Source(Protocol):
@@ -25,8 +28,32 @@ class Source(Protocol):
     def stop(self) -> None: ...
 
 
+class Counts:
+    """The sum of the statistics of sources, beginning with those of `past` ones."""
+
+    def __init__(self, past: Counts | None = None) -> None:
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0) if past is None else {**past.totals}
+        self.dropped: dict[str, int] = {} if past is None else {**past.dropped}
+
+    def add(self, numbers: dict[str, Any]) -> None:
+        """Add the statistics of a source."""
+        for name in TOTALS:
+            self.totals[name] += numbers[name]
+        for cause, count in numbers["dropped"].items():
+            self.dropped[cause] = self.dropped.get(cause, 0) + count
+
+    @property
+    def unfinished(self) -> int:
+        """How many events have not ended."""
+        came, *ended = self.totals.values()
+        return came - sum(ended) - sum(self.dropped.values())
+
+
 class Pauses:
-    """All sources of a running pipeline, nested streams included, which pause together."""
+    """All sources of a running pipeline, nested streams included, which pause together.
+
+    A pause lasts until every reason for it is gone.
+    """
 
     def __init__(self) -> None:
         self._sources: dict[Source, None] = {}

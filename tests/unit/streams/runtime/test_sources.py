@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.streams.runtime.pauses import Pauses
+from penstock.streams.runtime.sources import Pauses
 
 
 class Source:
