@@ -117,7 +117,12 @@ class Pipeline:
         when it is awaited or made a task, and warns if it never was.
         """
         check_not_loading()
-        return PipelineRun(self, drain_deadline, workers, report_page)
+
+        async def whole_run() -> Report:
+            running = self.start(drain_deadline=drain_deadline, workers=workers)
+            return await _end_of(running, report_page)
+
+        return PipelineRun(self, whole_run())
 
     async def __aenter__(self) -> NoReturn:
         raise WrongType(
@@ -186,30 +191,11 @@ def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
 class PipelineRun(Coroutine[Any, Any, Report]):
     """The result of `Pipeline.run()`, used like a coroutine: awaited once."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        drain_deadline: float,
-        workers: int | Literal["auto"] | None,
-        report_page: str | os.PathLike[str] | None,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, whole_run: Coroutine[Any, Any, Report]) -> None:
         self._pipeline = pipeline
         # Its real type, which mypy cannot express.
-        self._coroutine: CoroutineType[Any, Any, Report] = self._run(  # type: ignore[assignment]
-            drain_deadline, workers, report_page
-        )
+        self._coroutine: CoroutineType[Any, Any, Report] = whole_run  # type: ignore[assignment]
         self._is_used = False
-
-    async def _run(
-        self,
-        drain_deadline: float,
-        workers: int | Literal["auto"] | None,
-        report_page: str | os.PathLike[str] | None,
-    ) -> Report:
-        async with self._pipeline.start(drain_deadline=drain_deadline, workers=workers) as running:
-            if report_page is not None:
-                running.report_page(report_page)
-            return await running.wait()
 
     def __await__(self) -> Generator[Any, Any, Report]:
         self._is_used = True
@@ -285,10 +271,7 @@ def run(
     async def main() -> Report:
         running = pipeline.start(drain_deadline=drain_deadline, workers=crew)
         with drain_on_signals(running, drain_deadline):
-            async with running:
-                if report_page is not None:
-                    running.report_page(report_page)
-                return await running.wait()
+            return await _end_of(running, report_page)
 
     if running_loop() is not None:
         raise BuildError("run(pipeline) is for scripts; in async code use `await pipeline.run()`")
@@ -297,6 +280,13 @@ def run(
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         return runner.run(main())
+
+
+async def _end_of(running: Running, report_page: str | os.PathLike[str] | None) -> Report:
+    async with running:
+        if report_page is not None:
+            running.report_page(report_page)
+        return await running.wait()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from penstock.command.draw import as_text
+from penstock.command.pipelines.draw import as_text
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_pipeline import RandomPipeline
 
