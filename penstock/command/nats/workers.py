@@ -31,7 +31,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers, server_binary
 from penstock.streams.nats.cluster.publisher import Publisher
-from penstock.streams.nats.cluster.view import View, lag_of, look
+from penstock.streams.nats.cluster.view import lag_of, look
 from penstock.streams.pipeline import Pipeline, cores, new_event_loop
 from penstock.streams.runtime.lifeline import Lifeline, bound, ending_of
 from penstock.streams.runtime.os_signals import drain_on_signals
@@ -98,6 +98,8 @@ async def _run(
     client = await connect(cluster.urls)
     try:
         layout = await layout.prepare(client)
+        before = await look(client, layout)
+        old_pages = _pages(said.report_page, options.workers)
         began = clock.monotonic()
         async with (
             _workers(options, said, cluster, lifeline) as workers,
@@ -117,37 +119,66 @@ async def _run(
                 await ending.end_workers()
         view = await look(client, layout)
         seconds = clock.monotonic() - began
-        finished = publisher.published - view.unfinished - view.letters
+        # Those of earlier runs are in the folder until they are replayed.
+        letters = max(view.letters - before.letters, 0)
+        status = ending.status(report, letters, view.unfinished)
+        whole = Whole(
+            options.file if said.report_page is None else said.report_page.title,
+            seconds,
+            status,
+            before.unfinished,
+            publisher.published,
+            publisher.duplicates,
+            letters,
+            view.unfinished,
+            [
+                _how_it_ended(worker, has_page=page is not None and page != old)
+                for worker, page, old in zip(
+                    workers,
+                    _pages(said.report_page, options.workers),
+                    old_pages,
+                    strict=True,
+                )
+            ],
+        )
+        left = f"{whole.left:,} left before, " if whole.left else ""
         mention(
             f"{counted(options.workers, 'worker')}, {seconds:.1f} s, "
-            f"{max(finished, 0) / seconds:,.0f} events/s\n"
-            f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
-            f"(duplicate), {counted(view.letters, 'dead letter')}, {view.unfinished:,} unfinished"
+            f"{whole.done / seconds:,.0f} events/s\n"
+            f"  events: {left}{whole.stored:,} stored, {whole.duplicates:,} dropped "
+            f"(duplicate), {counted(whole.letters, 'dead letter')}, {whole.unfinished:,} unfinished"
         )
-        status = ending.status(report, view)
         if said.report_page is not None:
-            _write_page(
-                said.report_page,
-                Whole(
-                    said.report_page.title,
-                    seconds,
-                    status,
-                    publisher.published,
-                    publisher.duplicates,
-                    view.letters,
-                    view.unfinished,
-                    [_how_it_ended(worker) for worker in workers],
-                ),
-            )
+            _write_page(said.report_page, whole)
         return status
     finally:
         await client.close()
 
 
-def _how_it_ended(worker: asyncio.subprocess.Process) -> str:
-    """How a worker ended, if it could not write its page; else an empty text."""
+def _pages(options: ReportPage | None, workers: int) -> list[tuple[int, int] | None]:
+    """What tells the pages of the workers from others at the same paths; None where none is."""
+    return [
+        None if options is None else _stamp(path_of(options.path, number))
+        for number in range(1, workers + 1)
+    ]
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        there = os.stat(path)
+    except OSError:
+        return None
+    return there.st_ino, there.st_mtime_ns
+
+
+def _how_it_ended(worker: asyncio.subprocess.Process, *, has_page: bool) -> str:
+    """How a worker ended, if it has written no page; else an empty text."""
+    if has_page:
+        return ""
     status = worker.returncode or 0
-    return f"none: it ended by {ending_of(status)}" if status < 0 else ""
+    if status in _WELL:
+        return "none: it was ended before it had begun"
+    return f"none: it ended by {ending_of(status)}"
 
 
 def _write_page(options: ReportPage, whole: Whole) -> None:
@@ -196,7 +227,7 @@ class _Ending:
         """Whether a worker drained, and reports bad or skipped events by its exit status."""
         return worker.returncode == _SKIPPED and worker not in self._early
 
-    def status(self, report: Report, view: View) -> int:
+    def status(self, report: Report, letters: int, unfinished: int) -> int:
         """The exit status; what is unfinished is kept for the next run."""
         if not self._cancelled:
             broken: list[int] = []
@@ -212,9 +243,9 @@ class _Ending:
             return report.exit_status
         if any(map(self._has_skipped, self._workers)):
             return _SKIPPED
-        if view.unfinished or self._signalled:
+        if unfinished or self._signalled:
             return _DRAINED
-        return _SKIPPED if view.letters else 0
+        return _SKIPPED if letters else 0
 
 
 async def _unless_a_worker_ends(

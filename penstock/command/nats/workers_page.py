@@ -18,16 +18,19 @@ class Whole(NamedTuple):
     title: str
     seconds: float
     status: int
+    left: int
+    """Events of earlier runs that were unfinished at the beginning."""
     stored: int
     duplicates: int
     letters: int
+    """Those of this run."""
     unfinished: int
     workers: list[str]
 
     @property
     def done(self) -> int:
         """The events that are neither unfinished nor dead letters."""
-        return max(self.stored - self.letters - self.unfinished, 0)
+        return max(self.left + self.stored - self.letters - self.unfinished, 0)
 
 
 def path_of(path: str, worker: int) -> str:
@@ -58,15 +61,16 @@ def page(whole: Whole, path: str) -> str:
 
 
 def _account(whole: Whole) -> str:
+    left = [("left before", whole.left, ""), ("stored", whole.stored, "+")]
     parts = [
-        ("stored", whole.stored, ""),
+        *(left if whole.left else [("stored", whole.stored, "")]),
         ("done", whole.done, "="),
         ("dead letters", whole.letters, "+"),
         ("unfinished", whole.unfinished, "+"),
     ]
     words: list[str] = []
     for name, count, sign in parts:
-        bad = ' class="bad"' if sign == "+" and count else ""
+        bad = ' class="bad"' if name in ("dead letters", "unfinished") and count else ""
         words.append(f'<div class="sign">{sign}</div>' if sign else "")
         words.append(f"<div{bad}><b>{text(count)}</b>{name}</div>")
     said = (
