@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, key_name
@@ -91,7 +92,8 @@ def count_over_time(
     read = Reading(by, begin, end, of, id)
 
     note, routed = "remembers ends of rows", routed_by(late, on_error)
-    info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed)
+    calls = called_name(by, begin, end, of, id)
+    info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed, calls=calls)
 
     def count(downstream: Subscriber[Period], run: Run, info: StageInfo) -> Counting:
         counts = LiveCounts(make, include_zero, lateness)

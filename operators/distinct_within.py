@@ -34,7 +34,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError, HoldExceeded
-from penstock.streams.execution.handler import is_users
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
@@ -91,8 +91,7 @@ def distinct_within(
     note = "remembers keys of the window" + ("" if max_keys is None else f", at most {max_keys:,}")
 
     routed = routed_by(on_error)
-    own_time = None if time is None or not is_users(time) else key_name(time)
-    calls = key_name(by) if is_users(by) else own_time or ""
+    calls = called_name(by, time)
     info = StageInfo(
         *("distinct_within", detail, hold, note),
         by=by,

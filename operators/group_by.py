@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import is_users
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
@@ -123,7 +123,7 @@ def group_by(
         keeps=each is not None,
         policy=on_error,
         inside=None if each is None else partial(_inside, each),
-        calls=key_name(by) if is_users(by) else "",
+        calls=called_name(by),
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -141,6 +141,8 @@ def group_by(
                 stage = Substreams(*common, each, idle, max_groups)
             run.add_stage(grouped.info, stage.group_statistics)
             run.add_stage(spread, stage.spread_statistics)
+            # The stage reads the source; `spread`, which is being attached, reads the stage.
+            run.attaching = grouped.info
             source.attach(stage, run)
 
         grouped: Grouped[Any, Any] = Grouped(rotate, info, source)

@@ -28,7 +28,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.streams.clock import clock_of, monotonic, running_loop
 from penstock.streams.errors import BuildError, CostTooHigh, NoLoop, WrongType, describe
-from penstock.streams.execution.handler import is_users
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import KeyFaults, key_function, key_name
@@ -189,7 +189,7 @@ def rate_limit(
     detail = f"{limit.rate:,.9g} per {limit.per:g} s, burst {limit.burst:,}"
     if cost is not None:
         detail += f", cost {key_name(cost)}"
-    calls = key_name(cost) if cost is not None and is_users(cost) else ""
+    calls = called_name(cost)
     info = StageInfo("rate_limit", detail, 1, routed=routed_by(on_error), calls=calls)
     return lambda source: source.then(make, info, mappings=source.mappings)
 

@@ -145,7 +145,8 @@ class _Spreader(Expanding):
         # The items that have been sent.
         self._sent = 0
 
-    def answer(self, value: Any) -> Iterable[Any]:
+    def answer(self, event: Event[Any]) -> Iterable[Any]:
+        value = event.value
         if hasattr(value, "__iter__") and not isinstance(value, _SINGLE):
             items: Iterable[Any] = value
             return items

@@ -84,14 +84,14 @@ class Flowable(Fluent[T_co]):
         stream.
         """
         run.attachments.begin()
-        stage, run.attaching = run.attaching, self.info
-        below: Subscriber[Any] = guarded(subscriber, stage, run)
+        reader, run.attaching = run.attaching, self.info
+        below: Subscriber[Any] = guarded(subscriber, reader, run)
         for observer in run.observers:
-            below = observer.arrow(self.info, below)
+            below = observer.arrow(self.info, below, reader, is_own=run.is_own(self.info))
         try:
             run.overrides.in_place_of(self)._attach(below, run)
         finally:
-            run.attaching = stage
+            run.attaching = reader
             run.attachments.end()
 
     def then(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Opened",
     "Pooled",
+    "called_name",
     "check_handler",
     "check_plain",
     "check_result",
@@ -90,6 +91,11 @@ def is_own(handler: Callable[..., Any]) -> bool:
 def is_users(value: object) -> bool:
     """Whether a value given to an operator is a function of the user's."""
     return callable(value) and not isinstance(value, type) and not is_own(value)
+
+
+def called_name(*values: object) -> str:
+    """The name of the first of these that is a function of the user's; "" if none is."""
+    return next((handler_name(one) for one in values if callable(one) and is_users(one)), "")
 
 
 def is_coroutine_function(handler: Callable[..., Any]) -> bool:

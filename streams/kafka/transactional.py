@@ -38,7 +38,7 @@ class TransactionalWriting(SinkStage[Any]):
         super().__init__(closed)
         self._run = run
         self._settings = settings
-        self._encode = Encoding(run, settings)
+        self._encode = Encoding(run, settings, self)
         self._faults = ErrorPolicy(settings.on_error, run, self)
         self._transactions = transactions
         self._reading: Reading | None = None

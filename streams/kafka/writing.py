@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from orjson import OPT_NON_STR_KEYS
 
 from penstock.streams.errors import PayloadTooLarge, PenstockError, PublishFailed
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
@@ -19,8 +20,8 @@ from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed
-from penstock.streams.runtime.context import Run
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.runtime.context import CallObserver, Run
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -67,7 +68,7 @@ class Writing(ConfirmedSink):
         super().__init__(run, closed, settings.window, stride, settings.on_error)
         self._run = run
         self._settings = settings
-        self._encode = Encoding(run, settings)
+        self._encode = Encoding(run, settings, self)
         self._producer = settings.producer(dict(settings.client))
         self._threads = ThreadPoolExecutor(1, "penstock write_kafka")
         # Answers that the thread has got, and whether one waits for more.
@@ -155,22 +156,32 @@ class Encoding:
     """Makes a record of an event. Raises what the user's functions raise, and TypeError for what
     cannot be JSON."""
 
-    def __init__(self, run: Run, settings: WritingSettings) -> None:
+    def __init__(self, run: Run, settings: WritingSettings, sink: SinkStage[Any]) -> None:
         self._run = run
+        self._sink = sink
         self._topic = settings.topic
         self._key = None if settings.key is None else key_function(settings.key)
+        self._calls = called_name(settings.topic, settings.key)
+        self._traced: CallObserver | None = None
+
+    def _place(self, value: Any) -> tuple[str, Any]:
+        """The topic and the key for a value."""
+        topic = self._topic if isinstance(self._topic, str) else self._topic(value)
+        return topic, None if self._key is None else self._key(value)
 
     def __call__(self, event: Event[Any]) -> Parts:
         value: Any = event.value
-        key: Any = None
         headers: list[tuple[str, bytes | None]] = []
-        topic = self._topic if isinstance(self._topic, str) else self._topic(value)
-        if self._key is not None:
-            key = self._key(value)
+        tracing = self._run.tracing
+        if tracing is None or not self._calls:
+            topic, key = self._place(value)
+        else:
+            if self._traced is None:
+                self._traced = tracing.calls(self._sink.info, self._calls, None)
+            topic, key = self._traced.call(self._place, event)
         if isinstance(value, KafkaRecord):
             own, headers, value = _parts(event.value)
             key = own if self._key is None else key
-        tracing = self._run.tracing
         if tracing is not None:
             new = tracing.headers_of(event)
             headers = [pair for pair in headers if pair[0] not in new]

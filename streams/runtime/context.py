@@ -46,8 +46,18 @@ _Batch = Callable[[list[Any]], Awaitable[Sequence[Any]]]
 class Observer(Protocol):
     """Sees what the stages of a running send to each other."""
 
-    def arrow(self, info: StageInfo, below: Subscriber[Any], /) -> Subscriber[Any]:
-        """What receives the signals of the stage `info` in place of `below`, and passes them on."""
+    def arrow(
+        self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, /, *, is_own: bool
+    ) -> Subscriber[Any]:
+        """What receives the signals of the stage `info` in place of `below`, and passes them on.
+
+        `reader` describes the stage below, if that is known; `is_own`: `info` is a stage of the
+        pipeline itself, not of another stream that it reads.
+        """
+        ...
+
+    def counted_statistics(self, statistics: Statistics, /) -> Statistics:
+        """The statistics of the stage above the arrow that was made last."""
         ...
 
 
@@ -66,6 +76,10 @@ class CallLimits(Protocol):
 
 class CallObserver(CallLimits, Protocol):
     """Sees the calls of a stage, those of plain handlers and of batches too."""
+
+    def call(self, function: Callable[..., Any], event: Event[Any], /, *more: Any) -> Any:
+        """Call a function with the value of an event, and `more`; returns its result."""
+        ...
 
     def plain(self, handler: _Handler, events: list[Event[Any]], /) -> _Handler:
         """The plain handler, to be called for these events in their order."""
@@ -87,6 +101,10 @@ class Tracer(Protocol):
 
     def calls(self, info: StageInfo, name: str, limits: CallLimits | None, /) -> CallObserver:
         """What sees the calls of the handler `name` in a stage, in place of its `limits`."""
+        ...
+
+    def within(self, event: Event[Any], /) -> Observer | None:
+        """What observes a stream that is read for `event`, if that is traced."""
         ...
 
     def headers_of(self, event: Event[Any], /) -> dict[str, str]:
@@ -165,6 +183,10 @@ class Run:
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
+        # The descriptions of the pipeline's own stages, by `id`; None: all that are attached.
+        self.own: frozenset[int] | None = None
+        # In a part that is one of several inputs: the pipeline's own stage that reads it.
+        self.read_by: int | None = None
         # Where the stages that are being attached note their time slices, while a stage below
         # collects them.
         self.slices: list[TimeSlice] | None = None
@@ -174,7 +196,9 @@ class Run:
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
-            self._list((info, statistics))
+            self._list(
+                (info, self._placed_statistics(statistics, is_counted=info is self.attaching))
+            )
 
     def _list(self, stage: tuple[StageInfo, Statistics]) -> None:
         self.stages.append(stage)
@@ -183,13 +207,33 @@ class Run:
 
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
         """What is called when the limit of the stage has changed, if anything watches it."""
-        return None if self.on_limit is None else partial(self.on_limit, info)
+        if self.on_limit is None or not self.is_own(info):
+            return None
+        return partial(self.on_limit, info)
 
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
         self._count(source)
-        self._list((info.at(1), source.statistics))
+        is_counted = self.attaching is not None
+        self._list((info.at(1), self._placed_statistics(source.statistics, is_counted=is_counted)))
         self.pauses.add(source)
+
+    def is_own(self, info: StageInfo) -> bool:
+        """Whether a stage that is attached here is one of the pipeline itself."""
+        return self.own is None or (self.read_by is None and id(info) in self.own)
+
+    def _placed_statistics(self, statistics: Statistics, *, is_counted: bool) -> Statistics:
+        """The statistics of a stage that is being attached, with its place.
+
+        `is_counted`: what it sends goes through the arrow that was made last.
+        """
+        if is_counted:
+            for observer in self.observers:
+                statistics = observer.counted_statistics(statistics)
+        if self.attaching is None or self.is_own(self.attaching):
+            return statistics
+        read_by = self.read_by
+        return lambda: {"read_by": read_by, **statistics()}
 
     def _count(self, source: Source) -> None:
         self.sources.append(source)
@@ -301,30 +345,47 @@ class Run:
             if source.is_pushed:
                 source.stop()
 
-    def nested(self) -> Run:
-        """A run for a stream that a stage of this one reads, until it is passed to `leave`.
+    def nested(self, event: Event[Any] | None = None) -> Run:
+        """A run for a stream that a stage of this one reads, for `event` if one is given, until it
+        is passed to `leave`.
 
         Its sources pause with those of this one, and their events are not counted here; its errors
-        and its dead letters are this one's.
+        and its dead letters are this one's, and its calls belong to the trace of `event`.
         """
         nested = Run(self.drain_deadline, self.limit, outer=self)
+        nested.own = frozenset()
+        tracing = self.tracing
+        if event is not None and tracing is not None:
+            observer = tracing.within(event)
+            if observer is not None:
+                nested.tracing = tracing
+                nested.observers.append(observer)
         self._nested[nested] = None
         return nested
 
     def part(
-        self, *, listed: bool = True, recovers: bool = False, instead_of: Run | None = None
+        self,
+        *,
+        listed: bool = True,
+        recovers: bool = False,
+        instead_of: Run | None = None,
+        is_input: bool = False,
     ) -> Run:
         """A run for a stream that this one reads as a part of its own, until it is passed to
         `leave`.
 
         As `nested`, but the events of its sources are counted here, and its stages are `listed` in
         the statistics, in place of those of the part `instead_of`. It has the overrides of this
-        run. `recovers`: an error in it does not end this run.
+        run. `recovers`: an error in it does not end this run; `is_input`: the stage that is being
+        attached reads it besides the stream above.
         """
         part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
         part._whole, part._is_listed, part._recovers = self, listed, recovers
         part.tunable, part.attaching = self.tunable, self.attaching
         part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
+        part.own, part.read_by = self.own, self.read_by
+        if is_input and part.read_by is None and self.attaching is not None:
+            part.read_by = self.attaching.number
         if instead_of is not None:
             for stage in instead_of.stages:
                 self._unlist(stage)

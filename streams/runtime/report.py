@@ -113,10 +113,10 @@ def numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
 def _limits(stages: list[dict[str, Any]]) -> list[tuple[int, str]]:
     """Each limit with its reason; a limit that several stages share counts once."""
     found: dict[Any, tuple[int, str]] = {}
-    for stage in stages:
+    for at, stage in enumerate(stages):
         if "limit" in stage:
             shared = stage.get("shared")
-            name = ("stage", stage["stage"]) if shared is None else ("shared", shared["number"])
+            name = ("stage", at) if shared is None else ("shared", shared["number"])
             found[name] = (stage["limit"], stage.get("limit_reason", ""))
     return list(found.values())
 

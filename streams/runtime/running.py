@@ -54,6 +54,7 @@ class Running:
         self._run = run = Run(drain_deadline, limit, overrides)
         loop = run.loop  # Raises NoLoop here rather than in some stage.
         run.is_pipeline = True
+        run.own = frozenset(id(stream.info) for stream in flowable.chain())
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
@@ -326,8 +327,8 @@ class Running:
         `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
         """
         numbers = self._snapshot(self._sinks)
-        if self._recorder is not None:
-            self._recorder.add_to(numbers)
+        if self._recorder is not None and numbers["latency"] is None:
+            numbers.update(latency=self._recorder.latency())
         return numbers
 
     def _snapshot(self, sinks: Iterable[SinkStage[Any]]) -> dict[str, Any]:
@@ -348,7 +349,9 @@ class Running:
         sinks = ((sink.info, sink.statistics) for sink in self._sinks)
         for info, statistics in chain(self._run.stages, sinks):
             if info.number == number:
-                return numbers_of(info, statistics)
+                numbers = numbers_of(info, statistics)
+                if "read_by" not in numbers:
+                    return numbers
         raise IndexError(f"no stage {number} is running")
 
     def describe(self) -> list[StageInfo]:

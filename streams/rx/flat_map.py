@@ -17,7 +17,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.inputs import as_stream
 from penstock.streams.rx.nested import Nested
 
@@ -45,7 +45,7 @@ class Answer:
 class Expanding(DemandStage):
     """Takes answers apart, at most `feeders` at a time; their values are children of their events.
 
-    `answer(value)` returns the outputs for one input. One value of each open answer is sent in
+    `answer(event)` returns the outputs for one input. One value of each open answer is sent in
     rotation, and another answer is opened as soon as there is room. An answer whose next value is
     NOT_YET leaves the rotation until its iterator is passed to `came`. An answer may be endless:
     the stage yields to the loop between its values. The clock is read once per chunk of them.
@@ -68,7 +68,7 @@ class Expanding(DemandStage):
         self._chunk_began = run.now()
         self._left = 0
 
-    def answer(self, value: Any) -> Iterable[Any]:
+    def answer(self, event: Event[Any]) -> Iterable[Any]:
         """The outputs for one event."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Expanding(DemandStage):
     def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
         try:
-            items = iter(self.answer(event.value))
+            items = iter(self.answer(event))
         except Exception as error:
             if not self.survives(event, error):
                 self.fail(error)
@@ -222,9 +222,14 @@ class FlatMap(Expanding):
         function: Callable[..., Any],
         max_concurrent: int = MOST_OPEN,
         ahead: int = 0,
+        calls: str = "",
     ) -> None:
         super().__init__(downstream, run, info, max_concurrent)
         self._function = function
+        # An event may wait before its call, so the stage itself has that traced.
+        self._traced: CallObserver | None = None
+        if calls and run.tracing is not None:
+            self._traced = run.tracing.calls(info, calls, None)
         self._most_ahead = ahead
         self._ahead: deque[Event[Any]] = deque()
         self._index = 0
@@ -265,12 +270,15 @@ class FlatMap(Expanding):
     def _has_room(self) -> bool:
         return not self._open and self.opened < self._feeders
 
-    def answer(self, value: Any) -> Iterable[Any]:
-        result: Any = self._function(value, self._index)
+    def answer(self, event: Event[Any]) -> Iterable[Any]:
+        if self._traced is None:
+            result: Any = self._function(event.value, self._index)
+        else:
+            result = self._traced.call(self._function, event, self._index)
         kind = cast("type[Any]", result.__class__)
         self._index += 1
         if issubclass(kind, Observable | Future) or hasattr(kind, "add_done_callback"):
-            return Nested(as_stream(self.info.name, result), self.run, self.came)
+            return Nested(as_stream(self.info.name, result), event, self.run, self.came)
         if issubclass(kind, Coroutine) or hasattr(kind, "__await__"):
             raise PenstockError(
                 f"{self.info.name} awaits no coroutines: use adaptive_flat_map(handler)"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.flat_map import FlatMap
@@ -31,7 +32,13 @@ def flattened(
     def items(value: Any, _: int) -> Any:
         return value if function is None else function(value)
 
-    make = partial(FlatMap, function=items, max_concurrent=max_concurrent, ahead=ahead)
+    make = partial(
+        FlatMap,
+        function=items,
+        max_concurrent=max_concurrent,
+        ahead=ahead,
+        calls=called_name(function),
+    )
     most = max_concurrent + ahead
     info = StageInfo(name, f"{max_concurrent:,} at once", most, opens=function is None)
     return source.then(make, info)

@@ -12,7 +12,7 @@ from typing import Any
 from reactivex import Observable
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import handler_name, is_users
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -159,7 +159,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             gathers=gathers,
             until_more=until_more,
             keeps=not all(part.name in STATELESS for part in parts),
-            calls=_called_by(parts),
+            # FlatMap observes its calls itself.
+            calls="" if _is_flat_map(make) else _called_by(parts),
         ),
         mappings=source.mappings and name == "filter",
     )
@@ -170,11 +171,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
 
 def _called_by(parts: Sequence[Part]) -> str:
     """The name of the first function of the user's that these operators call with each value."""
-    for part in parts:
-        for name, value in part.arguments.items():
-            if name not in _NOT_WITH_EACH and is_users(value):
-                return handler_name(value)
-    return ""
+    given = [item for part in parts for item in part.arguments.items()]
+    return called_name(*(value for name, value in given if name not in _NOT_WITH_EACH))
 
 
 def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
@@ -193,11 +191,16 @@ def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
             def unnumbered(value: Any, _: int) -> Any:
                 return project(value)
 
-            return partial(FlatMap, function=unnumbered)
+            return partial(FlatMap, function=unnumbered, calls=_called_by(parts))
         case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
-            return partial(FlatMap, function=part.arguments["mapper_indexed"])
+            function = part.arguments["mapper_indexed"]
+            return partial(FlatMap, function=function, calls=_called_by(parts))
         case _:
             return None
+
+
+def _is_flat_map(make: _MakeStage) -> bool:
+    return isinstance(make, partial) and make.func is FlatMap
 
 
 def _is_function(value: object) -> bool:

@@ -17,7 +17,7 @@ __all__ = ["Nested"]
 
 
 class Nested(AckHook, Iterator[Any]):
-    """Iterates over the events of `stream`, each requested when it is needed.
+    """Iterates over the events of `stream`, read for `event`, each requested when it is needed.
 
     If an event does not come at once, the result is NOT_YET, and `arrived` is called when it is
     there, or the end. Memory: one event. The stream has its own run, which lasts until the stream
@@ -27,7 +27,11 @@ class Nested(AckHook, Iterator[Any]):
     upstream: Subscription = UNCONNECTED
 
     def __init__(
-        self, stream: Flowable[Any], run: Run, arrived: Callable[[Nested], object]
+        self,
+        stream: Flowable[Any],
+        event: Event[Any],
+        run: Run,
+        arrived: Callable[[Nested], object],
     ) -> None:
         self._run = run
         self._arrived = arrived
@@ -36,7 +40,7 @@ class Nested(AckHook, Iterator[Any]):
         self._asked = self._left = False
         self._unfinished = 0
         self._lessors: list[Lessor] = []
-        self._own = run.nested()
+        self._own = run.nested(event)
         self._own.on_failed = self.on_error
         leased = len(run.lessors)
         try:

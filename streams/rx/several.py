@@ -94,7 +94,10 @@ class Several(DemandStage):
         prefetch: int = PREFETCH,
     ) -> None:
         super().__init__(downstream, run, info)
-        self.inputs = [Waiting(stream, run.part(), self, prefetch) for stream in streams]
+        self.inputs = [
+            Waiting(stream, run.part(is_input=at > 0), self, prefetch)
+            for at, stream in enumerate(streams)
+        ]
         self._failure: BaseException | None = None
 
     def combine(self) -> bool:

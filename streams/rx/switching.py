@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.inputs import as_stream
 from penstock.streams.rx.nested import Nested
 
@@ -22,7 +23,8 @@ __all__ = ["Exclusive", "Switching", "switched"]
 
 def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -> Flowable[Any]:
     """`source` with the items of the stream `function(value)` of its newest value."""
-    return source.then(partial(_Mapped, function=function), StageInfo(name, "", 2))
+    make = partial(_Mapped, function=function, calls=called_name(function))
+    return source.then(make, StageInfo(name, "", 2))
 
 
 class Switching(DemandStage):
@@ -48,7 +50,7 @@ class Switching(DemandStage):
         """Read the stream of `event`."""
         try:
             stream = as_stream(self.info.name, self.stream_of(event))
-            items = Nested(stream, self.run, self._came)
+            items = Nested(stream, event, self.run, self._came)
         except Exception as error:
             blame(error, self.info, event)
             event.fail(error)
@@ -140,12 +142,18 @@ class _Mapped(Switching):
         run: Run,
         info: StageInfo,
         function: Callable[[Any], Any],
+        calls: str,
     ) -> None:
         super().__init__(downstream, run, info)
         self._function = function
+        self._traced: CallObserver | None = None
+        if calls and run.tracing is not None:
+            self._traced = run.tracing.calls(info, calls, None)
 
     def stream_of(self, event: Event[Any]) -> Any:
-        return self._function(event.value)
+        if self._traced is None:
+            return self._function(event.value)
+        return self._traced.call(self._function, event)
 
 
 class Exclusive(Switching):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
+from penstock.streams.picture import input_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
 
@@ -65,7 +66,15 @@ class Document:
             numbers["latency"] = {
                 name: {of: summary[of] for of in _PERCENTILES} for name, summary in latency.items()
             }
-        numbers["stages"] = {str(stage["stage"]): self._shown(stage) for stage in numbers["stages"]}
+        stages = numbers["stages"]
+        numbers["stages"] = {
+            str(stage["stage"]): self._shown(stage) for stage in stages if "read_by" not in stage
+        }
+        for stage in stages:
+            reader = numbers["stages"].get(str(stage.get("read_by")))
+            if reader is not None:
+                # Other streams, whose stages have numbers of their own.
+                reader.setdefault("inputs", []).append(self._shown(stage))
         numbers["examples"] = {
             kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
             for kind, one in self._recorder.examples.items()
@@ -121,6 +130,7 @@ def _described(stage: StageInfo, last: int) -> dict[str, Any]:
         "holds": stage.holds,
         "kind": kind,
         "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
+        "inputs": [_short(input_text(column)) for column in stage.inputs],
     }
 
 

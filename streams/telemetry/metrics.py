@@ -94,18 +94,22 @@ class _Collected:
         sent = CounterMetricFamily(
             "penstock_stage_sent", "Events that a stage has sent on", labels=labels
         )
-        for stage in numbers["stages"]:
-            values = [str(stage["stage"]), stage["name"]]
-            for name, family in (
-                ("waiting", waiting),
-                ("in_flight", in_flight),
-                ("limit", limit),
-                ("pending", pending),
-                ("sent", sent),
-            ):
+        for name, family in (
+            ("waiting", waiting),
+            ("in_flight", in_flight),
+            ("limit", limit),
+            ("pending", pending),
+            ("sent", sent),
+        ):
+            # Several streams that one stage reads may have stages of the same number and name.
+            sums: dict[tuple[str, str], float] = {}
+            for stage in numbers["stages"]:
                 if stage.get(name) is not None:
-                    family.add_metric(values, stage[name])
-        yield from (waiting, in_flight, limit, pending, sent)
+                    of = _place(stage), stage["name"]
+                    sums[of] = sums.get(of, 0) + stage[name]
+            for of, total in sums.items():
+                family.add_metric(of, total)
+            yield family
         latency = HistogramMetricFamily(
             "penstock_latency",
             "Of measured events: waiting for the handler, service by it, and both",
@@ -115,6 +119,12 @@ class _Collected:
         for part, (buckets, total) in self._recorder.buckets().items():
             latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
         yield latency
+
+
+def _place(stage: dict[str, Any]) -> str:
+    """The number of a stage; of one in another stream, behind that of the stage that reads it."""
+    number: int = stage["stage"]
+    return f"{stage['read_by'] or ''}/{number}" if "read_by" in stage else str(number)
 
 
 def _bound(seconds: float) -> str:

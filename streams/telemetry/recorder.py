@@ -25,7 +25,7 @@ from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.keyed.queues import KeyQueue
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts
 
@@ -141,9 +141,11 @@ class Recorder:
         """When it began, in seconds since the epoch."""
         self.letter: DeadLetter | None = None
         """The last dead letter."""
-        # By the number of a stage and its name: several branches may have the same numbers. A
-        # stage that is connected again, as by retry, has one more.
-        self._arrows: dict[tuple[int, str], list[_Arrow]] = {}
+        # Of the pipeline's own stages, by their numbers. A stage that is connected again, as by
+        # retry, has one more.
+        self._arrows: dict[int, list[_Arrow]] = {}
+        # Those of the stage that was attached last.
+        self._newest: list[_Arrow] = []
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
         # Measured since the stride was chosen; and the total latency of this second's events, of
@@ -176,20 +178,28 @@ class Recorder:
 
     # Arrows.
 
-    def arrow(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
+    def arrow(
+        self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
+    ) -> Subscriber[Any]:
         """What stands between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
         arrow: _Arrow
-        # The stage itself: those of other streams that the pipeline reads have the same numbers.
-        if info is self._last:
+        if is_own and info is self._last:
             arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
             arrow = _Measured(below, self, self._count_keys)
         else:
             arrow = _Arrow(below)
-        self._arrows.setdefault((info.number, info.name), []).append(arrow)
+        # Those of other streams that the pipeline reads have the same numbers.
+        self._newest = self._arrows.setdefault(info.number, []) if is_own else []
+        self._newest.append(arrow)
         return arrow
+
+    def counted_statistics(self, statistics: Statistics) -> Statistics:
+        """The statistics of the stage that is being attached, with what it has `sent`."""
+        arrows = self._newest
+        return lambda: {**statistics(), "sent": sum(arrow.count for arrow in arrows)}
 
     def _measure(self, events: list[Event[Any]]) -> None:
         now = self._run.now()
@@ -240,16 +250,9 @@ class Recorder:
         self._seen += self._measured * self.stride
         self._measured = 0
 
-    def add_to(self, numbers: dict[str, Any]) -> None:
-        """Add to statistics what each stage has `sent`; the latency, unless a sink measures it."""
-        for stage in numbers["stages"]:
-            arrows = self._arrows.get((stage["stage"], stage["name"]))
-            if arrows is not None:
-                stage["sent"] = sum(arrow.count for arrow in arrows)
-        if numbers["latency"] is None:
-            numbers["latency"] = {
-                name: asdict(histogram.snapshot()) for name, histogram in self.latencies().items()
-            }
+    def latency(self) -> dict[str, Any]:
+        """The summaries of the parts of the latency, as in the statistics."""
+        return {name: asdict(histogram.snapshot()) for name, histogram in self.latencies().items()}
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """The histograms of the parts of the latency, over the whole running.
@@ -324,10 +327,9 @@ class Recorder:
     def _sample(self) -> None:
         numbers = self._counts()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
-        sent: dict[int, int] = {}
-        for (number, _), arrows in self._arrows.items():
-            # That of the stage above comes first, and those of other inputs later.
-            sent.setdefault(number, sum(arrow.count for arrow in arrows))
+        sent = {
+            number: sum(arrow.count for arrow in arrows) for number, arrows in self._arrows.items()
+        }
         self._fold()
         cells = self._second.cells()
         summary = self._second.snapshot() if cells else None
@@ -350,7 +352,7 @@ class Recorder:
                 {
                     stage["stage"]: (stage["in_flight"], stage["limit"], stage["limit_reason"])
                     for stage in numbers["stages"]
-                    if "limit" in stage
+                    if "limit" in stage and "read_by" not in stage
                 },
                 {
                     number: count - self._sent_before.get(number, 0)

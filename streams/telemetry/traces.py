@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
-from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +21,7 @@ from penstock.streams.extras import missing_extra
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import CallLimits, Run
+from penstock.streams.runtime.context import CallLimits, Observer, Run, Statistics
 from penstock.streams.validation import is_at_least
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ class Tracing(AckHook):
     """
 
     __slots__ = (
-        *("_begins", "_calls", "_chain", "_credit", "_field", "_last", "_run", "_sample"),
-        *("_show_values", "_start", "_start_ns", "_stages", "_tracer", "_w3c"),
+        *("_begins", "_credit", "_elsewhere", "_exit", "_field", "_last", "_run", "_sample"),
+        *("_show_values", "_start", "_start_ns", "_tracer", "_w3c"),
     )
 
     def __init__(
@@ -87,51 +86,57 @@ class Tracing(AckHook):
         self._tracer = trace.get_tracer("penstock", tracer_provider=provider)
         self._w3c = TraceContextTextMapPropagator()
         self._run = run
-        self._last = last
         self._field = field
         self._sample = sample
         # Of events without a trace of their own, evenly: the first one is traced.
         self._credit = 1.0 - sample
         self._show_values = show_values
         self._start, self._start_ns = run.now(), int(clock.wall() * 1e9)
-        self._chain = {info.number: info for info in chain}
-        # The stages that call a function with each event that comes, and what traces these calls.
-        self._stages = {
-            number: info
-            for number, info in self._chain.items()
-            if info.calls and number not in elsewhere
-        }
-        self._calls: dict[int, _Calls] = {}
+        # Descriptions are told apart by identity: stages of other streams have the same numbers.
+        stages = {info.number: info for info in chain}
+        self._last = last, stages.get(last)
+        self._elsewhere = [stages[number] for number in elsewhere if number in stages]
+        # Where events leave the stage that was attached last; what it reads is attached next.
+        self._exit = _Exit()
         run.observers.append(self)
         run.tracing = self
+
+    def now(self) -> float:
+        """The time by the clock of the running."""
+        return self._run.now()
 
     def _ns(self, now: float) -> int:
         return self._start_ns + round((now - self._start) * 1e9)
 
     # Events.
 
-    def arrow(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
+    def arrow(
+        self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
+    ) -> Subscriber[Any]:
         """What begins traces below the source, has results carry theirs above the sinks, and traces
         the calls of a stage below."""
-        if info.within is not None:
-            return below
-        # The stages of other streams that the pipeline reads have the same numbers.
-        if self._chain.get(info.number) is info:
-            below = self._traced(info, below)
-        if info.number == 1 and self._begins:
+        if info is self._last[1]:
+            below = _Arrow(below, self._carry)
+        below = self.between(below, reader)
+        if info.number == 1 and info.within is None and self._begins:
             below = _Arrow(below, lambda events: self._begin(events, info))
         return below
 
-    def _traced(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
-        if info.number == self._last:
-            below = _Arrow(below, self._carry)
-        if (stage := self._stages.get(info.number + 1)) is not None:
-            below = self._calls[stage.number] = _Calls(below, stage, self._run, self)
-        # A group_by and its spread are one stage when they run.
-        for number in (info.number, *([info.number - 1] if info.name == "spread" else [])):
-            if number in self._stages:
-                below = _Arrow(below, partial(self._returned, number))
-        return below
+    def between(self, below: Subscriber[Any], reader: StageInfo | None) -> Subscriber[Any]:
+        """What traces the calls that the stage `below`, which `reader` describes, makes as an event
+        comes, and ends those of the stage above as one leaves."""
+        if (
+            reader is not None
+            and reader.calls
+            and not any(reader is stage for stage in self._elsewhere)
+        ):
+            below = self._exit.calls = _Calls(below, reader, self._run, self)
+        self._exit = leaving = _Exit()
+        return _Arrow(below, leaving.look)
+
+    def counted_statistics(self, statistics: Statistics) -> Statistics:
+        """The statistics, unchanged."""
+        return statistics
 
     def _begin(self, events: list[Event[Any]], source: StageInfo) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -154,12 +159,6 @@ class Tracing(AckHook):
             trace = _Trace(span, set_span_in_context(span, parent), event.created)
             event.outer = (event.origin, event.outer, trace)
             event.origin = self
-
-    def _returned(self, number: int, _: list[Event[Any]]) -> None:
-        """A stage sends on what it has called its function with."""
-        calls = self._calls.get(number)
-        if calls is not None:
-            calls.end()
 
     def _parent_of(self, event: Event[Any]) -> Context | None:
         """The context that came with an event."""
@@ -218,7 +217,7 @@ class Tracing(AckHook):
     @property
     def options(self) -> tuple[int, str | None, bool]:
         """What a tracer of the same running in another process needs."""
-        return self._last, self._field, self._show_values
+        return self._last[0], self._field, self._show_values
 
     def join(self, events: list[Event[Any]], contexts: list[dict[str, str]], /) -> None:
         """Continue the traces of events that another process has sent, with these headers."""
@@ -231,6 +230,21 @@ class Tracing(AckHook):
                 trace = _Trace(get_current_span(context), context, event.created)
                 event.outer = (event.origin, event.outer, trace)
                 event.origin = self
+
+    def within(self, event: Event[Any]) -> Observer | None:
+        """What traces a stream that is read for `event`, below its span; None if it has none."""
+        trace = self.of(event)
+        return None if trace is None else _Within(self, trace)
+
+    def adopt(self, events: list[Event[Any]], trace: _Trace) -> None:
+        """The calls with these events are a part of another event's trace."""
+        from opentelemetry.trace import NonRecordingSpan
+
+        # It ends with that event: here it only has the context.
+        span = NonRecordingSpan(trace.span.get_span_context())
+        for event in events:
+            event.outer = event.origin, event.outer, _Trace(span, trace.context, event.created)
+            event.origin = self
 
     def of(self, event: Event[Any]) -> _Trace | None:
         """The trace of an event, or of the one that it was made from."""
@@ -279,12 +293,16 @@ class Tracing(AckHook):
     def start(self, trace: _Trace, info: StageInfo, name: str, started: float) -> Span:
         """Begin the span of a call."""
         queued = max(0.0, started - trace.since)
-        return self._tracer.start_span(
+        span = self._tracer.start_span(
             f"{info.name} {name}",
             context=trace.context,
             start_time=self._ns(started),
             attributes={"penstock.stage": info.number, "penstock.queue_time": queued},
         )
+        if info.within is not None:
+            # The number is that within the group.
+            span.set_attribute("penstock.group_by", info.within.number)
+        return span
 
     def stop(self, trace: _Trace, span: Span, error: BaseException | None) -> None:
         """End the span of a call."""
@@ -292,6 +310,27 @@ class Tracing(AckHook):
         if error is not None:
             self._failed(span, error, self._ns(now))
         span.end(self._ns(now))
+
+
+class _Within:
+    """Traces a stream that a stage reads for one of its events, as a part of that one's trace."""
+
+    __slots__ = ("_trace", "_tracing")
+
+    def __init__(self, tracing: Tracing, trace: _Trace) -> None:
+        self._tracing = tracing
+        self._trace = trace
+
+    def arrow(
+        self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
+    ) -> Subscriber[Any]:
+        below = self._tracing.between(below, reader)
+        if info.number == 1 and info.within is None:
+            below = _Arrow(below, lambda events: self._tracing.adopt(events, self._trace))
+        return below
+
+    def counted_statistics(self, statistics: Statistics) -> Statistics:
+        return statistics
 
 
 class TracedCalls:
@@ -353,6 +392,17 @@ class TracedCalls:
         """No more calls are limited."""
         if self._limits is not None:
             self._limits.close()
+
+    def call(self, function: Callable[..., Any], event: Event[Any], *more: Any) -> Any:
+        """Call a function with the value of an event, and `more`."""
+        self.begin(event, self._tracing.now())
+        try:
+            result = function(event.value, *more)
+        except BaseException as error:
+            self.error(event, error)
+            raise
+        self.end(event)
+        return result
 
     def plain(
         self, handler: Callable[[Any], Any], events: list[Event[Any]]
@@ -453,6 +503,19 @@ class _Calls(UserStage):
             trace.call = None
             _detach(token)
             self._tracing.stop(trace, span, None)
+
+
+class _Exit:
+    """Where events leave a stage: then its call has ended."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls: _Calls | None = None
+
+    def look(self, _: list[Event[Any]]) -> None:
+        if self.calls is not None:
+            self.calls.end()
 
 
 class _Arrow:

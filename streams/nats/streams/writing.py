@@ -11,6 +11,7 @@ from uuid import uuid4
 from orjson import OPT_NON_STR_KEYS
 
 from penstock.streams.errors import PenstockError
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
@@ -19,7 +20,7 @@ from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
@@ -53,6 +54,8 @@ class Writing(ConfirmedSink):
         self._run = run
         self._settings = settings
         self._id = None if settings.id is None else key_function(settings.id)
+        self._calls = called_name(settings.subject, settings.id)
+        self._traced: CallObserver | None = None
         self._client: Client | None = None
         self._outbox: Outbox | None = None
         self._waiting: deque[Event[Any]] = deque()
@@ -83,15 +86,23 @@ class Writing(ConfirmedSink):
         if self._outbox is None:
             self._waiting.append(event)
             return
-        settings = self._settings
         value: Any = event.value
-        subject = settings.subject
-        to = subject if isinstance(subject, str) else subject(value)
-        body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
-        id = uuid4().hex if self._id is None else str(self._id(value))
         tracing = self._run.tracing
+        if tracing is None or not self._calls:
+            to, id = self._place(value)
+        else:
+            if self._traced is None:
+                self._traced = tracing.calls(self.info, self._calls, None)
+            to, id = self._traced.call(self._place, event)
+        body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
         headers = {} if tracing is None else tracing.headers_of(event)
         self._outbox.send(to, body, id, partial(self._done, event), headers)
+
+    def _place(self, value: Any) -> tuple[str, str]:
+        """The subject and the id for a value."""
+        subject = self._settings.subject
+        to = subject if isinstance(subject, str) else subject(value)
+        return to, uuid4().hex if self._id is None else str(self._id(value))
 
     def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
         if error is not None:

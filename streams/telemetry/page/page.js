@@ -102,6 +102,8 @@ function build() {
     parts.left = line.appendChild(element("span"));
     parts.right = line.appendChild(element("span"));
     parts.why = box.appendChild(element("div", "why"));
+    for (const input of stage.inputs) box.append(element("div", "detail", `and reads ${input}`));
+    parts.inputs = stage.inputs.length ? box.appendChild(element("div", "facts")) : null;
     for (const route of stage.routes) box.append(element("div", "facts", `failed events go to ${route}`));
     if (stage.kind === "sink") {
       sinks.append(box);
@@ -148,6 +150,7 @@ function showStages() {
     }
     put(parts.left, text);
     put(parts.right, factsOf(parts.stage, numbers));
+    if (parts.inputs) put(parts.inputs, (numbers.inputs ?? []).map(inputText).filter(Boolean).join(" · "));
     if (numbers.limit !== undefined) {
       put(parts.why, numbers.limit_reason ? `limit ${count(numbers.limit)}: ${numbers.limit_reason}` : "");
       spark(parts, number);
@@ -160,6 +163,13 @@ function showStages() {
       parts.arrow.classList.toggle("still", !each);
     }
   }
+}
+
+// Of a stage of another stream that a stage reads.
+function inputText(numbers) {
+  const shown = numbers.in === undefined ? [] : [factsOf({ kind: "source" }, numbers)];
+  if (numbers.limit !== undefined) shown.push(`${count(numbers.in_flight)} of ${count(numbers.limit)} calls`);
+  return shown.length ? `${numbers.name} ${shown.join(", ")}` : "";
 }
 
 function factsOf(stage, numbers) {

@@ -55,6 +55,10 @@ _ELSEWHERE = frozenset(
 )
 
 
+# Of them, those that the page shows in the picture and the charts of the pipeline's own stages.
+_OF_INPUTS = frozenset(("sent", "limit", "limit_reason"))
+
+
 def report_page(
     report: Report,
     stages: list[StageInfo],
@@ -133,13 +137,18 @@ def _account(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, Any]) -> Html:
-    sent = {stage["stage"]: f"{stage['sent']:,}" for stage in numbers["stages"] if "sent" in stage}
+    sent = {stage["stage"]: f"{stage['sent']:,}" for stage in _own(numbers) if "sent" in stage}
     for above, below in pairwise(stages):
         # They are one stage when they run.
         if (above.name, below.name) == ("group_by", "spread") and below.number in sent:
             sent.setdefault(above.number, sent[below.number])
     shown = as_svg(stages[:last], stages[last:], name, sent)
     return Html(f'<div class="picture">{shown}</div>')
+
+
+def _own(numbers: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pipeline's own stages, without those of other streams that it reads."""
+    return [stage for stage in numbers["stages"] if "read_by" not in stage]
 
 
 def _throughput(numbers: dict[str, Any], points: list[Point]) -> Iterator[str]:
@@ -176,7 +185,7 @@ def _limits(
     stages: list[StageInfo], numbers: dict[str, Any], recorder: Recorder, history: History
 ) -> Iterator[Html]:
     named = {stage.number: str(stage) for stage in stages}
-    for stage in numbers["stages"]:
+    for stage in _own(numbers):
         if "limit" in stage:
             parts = _limit(numbers["seconds"], stage, recorder, history.points)
             yield section(f"Limit of {named[stage['stage']]}", parts)
@@ -324,10 +333,12 @@ def _keys(recorder: Recorder, *, show_values: bool) -> Iterator[Html]:
 def _stages(stages: list[dict[str, Any]]) -> Html:
     rows: list[tuple[str | int | Cell, ...]] = []
     for stage in stages:
+        # Those of other streams are nowhere else on the page.
+        elsewhere = _ELSEWHERE - _OF_INPUTS if "read_by" in stage else _ELSEWHERE
         shown = {
             name: _plain(value)
             for name, value in stage.items()
-            if name not in _ELSEWHERE and value not in (None, {}, [], 0, "", False)
+            if name not in elsewhere and value not in (None, {}, [], 0, "", False)
         }
         said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
         rows.append((stage["stage"], f"{stage['name']} {stage['detail']}".rstrip(), said))

@@ -14,7 +14,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.execution.handler import is_users
+from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, routed_by
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.event import Event
@@ -159,11 +159,10 @@ class Rule:
             notes.append(f"given and not in the formula: {', '.join(unused)}")
         routed = routed_by(*policies)
         # The calls with one event are traced together, by the name of the first function.
-        called: list[Any] = [self.by, self.time, *self.tests.values()]
         return StageInfo(
             *(self.stage, self.text + by, bound, "; ".join(notes)),
             routed=routed,
-            calls=next((key_name(one) for one in called if is_users(one)), ""),
+            calls=called_name(self.by, self.time, *self.tests.values()),
         )
 
 

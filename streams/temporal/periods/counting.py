@@ -83,7 +83,8 @@ class Counting(Expanding):
         self._faults = ErrorPolicy(on_error, run, info)
         self._read = read
 
-    def answer(self, value: Any) -> Iterable[Period]:
+    def answer(self, event: Event[Any]) -> Iterable[Period]:
+        value = event.value
         if isinstance(value, Watermark):
             return self._counts.advance(value.time)
         begin = self._read.insert(value, self._counts)

@@ -15,6 +15,7 @@ from penstock import (
     for_each,
     from_iterable,
     group_by,
+    ops,
     route,
     spread,
     write_jsonl,
@@ -121,6 +122,20 @@ def test_the_last_dead_letter_is_in_it_its_value_only_if_asked_for(
         assert letter["value"] == "{'card': '4222'}"
     else:
         assert "4222" not in repr(letter)
+
+
+def test_a_stage_shows_the_other_streams_that_it_reads(run: Run) -> None:
+    async def story() -> tuple[dict[str, Any], dict[str, Any]]:
+        stream = from_iterable(range(2)).pipe(ops.merge(from_iterable(range(5))))
+        async with stream.to(for_each(bool)).start() as running:
+            document = Document(running, running.record(), None, False)
+        return document.fixed(), document.now()
+
+    fixed, now = run(story())
+    assert [stage["inputs"] for stage in fixed["stages"]] == [[], ["from_iterable"], []]
+    assert now["stages"]["1"]["in"] == 2
+    (other,) = now["stages"]["2"]["inputs"]
+    assert (other["stage"], other["name"], other["in"], other["sent"]) == (1, "from_iterable", 5, 5)
 
 
 def test_a_long_name_is_cut(run: Run) -> None:

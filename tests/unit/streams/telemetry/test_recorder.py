@@ -79,6 +79,42 @@ def test_what_a_group_sends_inside_is_not_counted_as_what_the_pipeline_sends(run
     assert sent(numbers) == {"from_iterable": 3, "spread": 2}, numbers["stages"]
 
 
+def test_streams_with_stages_of_the_same_names_are_counted_apart(run: Run) -> None:
+    other = from_iterable(range(5)).pipe(ops.map(lambda n: n), adaptive_flat_map(in_a_tenth))
+    stream = from_iterable(range(3)).pipe(ops.map(lambda n: n), ops.merge(other))
+    numbers, recorder = recorded(run, stream.pipe(ops.map(lambda n: n)).to(for_each(bool)))
+    found = [
+        (stage["stage"], stage["name"], stage.get("read_by"), stage.get("sent"))
+        for stage in numbers["stages"]
+    ]
+    assert sorted(found, key=repr) == [
+        (1, "from_iterable", 3, 5),
+        (1, "from_iterable", None, 3),
+        (2, "map", 3, 5),
+        (2, "map", None, 3),
+        (3, "adaptive_flat_map", 3, 5),
+        (3, "merge", None, 8),
+        (4, "map", None, 8),
+        (5, "for_each", None, None),
+    ]
+    # The third stage of the pipeline itself has no limit.
+    assert [(one.sent, one.calls) for one in recorder.samples] == [({1: 3, 2: 3, 3: 8, 4: 8}, {})]
+
+
+def test_a_stream_that_is_merged_with_itself_is_counted_apart(run: Run) -> None:
+    source = from_iterable(range(3))
+    numbers, _ = recorded(run, source.pipe(ops.merge(source)).to(for_each(bool)))
+    found = [(stage.get("read_by"), stage.get("sent")) for stage in numbers["stages"]]
+    assert sorted(found, key=repr) == [(2, 3), (None, 3), (None, 6), (None, None)]
+
+
+def test_what_a_stage_has_sent_goes_on_when_its_stream_is_read_again(run: Run) -> None:
+    stream = from_iterable(range(3)).pipe(ops.repeat(2))
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    assert sent(numbers) == {"from_iterable": 6, "repeat": 6}
+    assert [one.sent for one in recorder.samples] == [{1: 6, 2: 6}]
+
+
 def test_a_running_without_a_recorder_has_no_number_more(run: Run) -> None:
     numbers = run(from_iterable([1]).to(for_each(bool)).run()).statistics
     assert sent(numbers) == {}

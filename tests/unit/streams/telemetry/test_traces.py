@@ -19,6 +19,7 @@ from penstock import (
     adaptive_flat_map,
     batch,
     collect,
+    count_over_time,
     distinct_within,
     for_each,
     from_iterable,
@@ -29,6 +30,7 @@ from penstock import (
     retry,
     spread,
 )
+from penstock.operators.rx.flat_map import flat_map
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.running import Running
 from penstock.streams.testing.plugin import Run
@@ -461,3 +463,92 @@ def test_events_that_are_not_traced_pass_between_those_that_are(run: Run, spans:
     traced(run, spans, stream.to(collect(results)), sample=0.5, field=None)
     assert results == [{"n": 0}, {"n": 2}]
     assert len(spans.named("map doubled")) == len(spans.named("event of"))
+
+
+def children(spans: Spans, event: ReadableSpan) -> list[str]:
+    """The names of the spans below one, in alphabetical order."""
+    return sorted(one.name for one in spans.named("") if parent(one) == identity(event))
+
+
+def test_the_stages_inside_a_group_have_spans_below_those_of_the_events(
+    run: Run, spans: Spans
+) -> None:
+    grouping = group_by(
+        client_of,
+        each=lambda group: group.pipe(
+            ops.map(doubled), ops.scan(lambda _, value: value, {}), ops.filter(is_small)
+        ),
+        idle=1,
+    )
+    stream = from_iterable(values(3)).pipe(grouping, spread(), ops.map(doubled))
+    traced(run, spans, stream.to(collect([])))
+    inside = ["filter is_small", "map doubled", "scan <lambda>"]
+    below = [children(spans, event) for event in spans.named("event of from_iterable")]
+    # The one that is left out has no call after the group.
+    assert below.count(sorted(["group_by client_of", "map doubled", *inside])) == 2
+    assert below.count(sorted(["group_by client_of", *inside])) == 1
+    groups = [attributes(span).get("penstock.group_by") for span in spans.named("map doubled")]
+    assert sorted(groups, key=str) == [2, 2, 2, None, None]
+
+
+@pytest.mark.parametrize(
+    "reads", [ops.flat_map, ops.concat_map, ops.switch_map, lambda f: flat_map(f, 3)]
+)
+def test_what_is_called_in_the_stream_of_an_event_is_below_its_span(
+    run: Run, spans: Spans, reads: Callable[[Any], Any]
+) -> None:
+    def twice(value: dict[str, Any]) -> Any:
+        inner = from_iterable([value, value])
+        return inner.pipe(ops.map(doubled), adaptive_flat_map(in_a_tenth, Fixed(1)))
+
+    traced(run, spans, from_iterable(values(1)).pipe(reads(twice)).to(collect([])))
+    (event,) = spans.named("event of")
+    (own,) = [name for name in children(spans, event) if name.endswith("twice")]
+    assert children(spans, event) == sorted(
+        [own, "map doubled", "map doubled", *["adaptive_flat_map in_a_tenth"] * 2]
+    )
+    assert [attributes(one)["penstock.queue_time"] for one in spans.named("adaptive")] == [0, 0]
+    assert attributes(event)["penstock.outcome"] == "finished"
+
+
+def test_the_call_of_an_event_that_waits_for_the_stream_before_begins_when_it_is_made(
+    run: Run, spans: Spans
+) -> None:
+    def once(value: dict[str, Any]) -> Any:
+        return from_iterable([value]).pipe(adaptive_flat_map(in_a_tenth, Fixed(1)))
+
+    traced(run, spans, from_iterable(values(2)).pipe(ops.concat_map(once)).to(collect([])))
+    calls = spans.named("concat_map once")
+    assert [seconds(span) for span in calls] == [0, 0]
+    assert [attributes(span)["penstock.queue_time"] for span in calls] == [0, 0.1]
+
+
+def test_a_stream_that_is_read_for_an_event_without_a_trace_has_none(
+    run: Run, spans: Spans
+) -> None:
+    def inner(value: dict[str, Any]) -> Any:
+        return from_iterable([value]).pipe(ops.map(doubled))
+
+    stream = from_iterable(values(4)).pipe(ops.concat_map(inner))
+    traced(run, spans, stream.to(collect([])), sample=0.5)
+    assert len(spans.named("event of")) == len(spans.named("map doubled")) == 2
+
+
+def test_the_stages_of_a_stream_that_is_merged_have_spans_below_its_own_events(
+    run: Run, spans: Spans
+) -> None:
+    other = from_iterable(values(2)).pipe(ops.map(doubled))
+    stream = from_iterable(values(1)).pipe(ops.filter(is_small), ops.merge(other))
+    traced(run, spans, stream.to(collect([])))
+    below = [children(spans, event) for event in spans.named("event of from_iterable")]
+    assert sorted(below) == [["filter is_small"], ["map doubled"], ["map doubled"]]
+
+
+def test_the_functions_that_read_a_row_for_counts_are_a_call(run: Run, spans: Spans) -> None:
+    def begin_of(row: dict[str, Any]) -> int:
+        return int(row["n"])
+
+    stream = from_iterable(values(2)).pipe(count_over_time(begin=begin_of, end=lambda _: 5))
+    traced(run, spans, stream.to(collect([])))
+    events = [identity(span) for span in spans.named("event of from_iterable")]
+    assert [parent(span) for span in spans.named("count_over_time begin_of")] == events

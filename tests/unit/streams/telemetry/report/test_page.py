@@ -20,6 +20,7 @@ from penstock import (
     from_iterable,
     group_by,
     latency_histogram,
+    ops,
     read_jsonl,
     spread,
 )
@@ -101,6 +102,23 @@ def test_the_totals_on_the_page_are_those_of_the_report(
     drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
     # group_by, which has no arrow of its own, and spread are one stage.
     assert drawn == [*sent[:2], sent[2], *sent[2:]]
+
+
+def test_a_limit_in_another_stream_that_is_read_is_not_taken_for_one_of_the_pipeline(
+    run: Run, tmp_path: Path
+) -> None:
+    other = from_iterable(events(3)).pipe(
+        ops.map(lambda event: event),
+        ops.filter(lambda event: "n" in event),
+        adaptive_flat_map(work, Fixed(3)),
+    )
+    merged = from_iterable(events(2)).pipe(ops.merge(other)).to(for_each(bool))
+    _, page = page_of(run, merged, tmp_path / "page.html")
+    drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
+    assert drawn == ["2", "5"]
+    assert "Limit of" not in page
+    assert "read by 2, sent 3" in page
+    assert "limit 3" in page
 
 
 def test_the_latencies_on_the_page_are_those_of_the_report(run: Run, tmp_path: Path) -> None:
