@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name, is_async
@@ -51,19 +51,24 @@ R = TypeVar("R")
 H = TypeVar("H", bound=Hashable)
 
 
+class _Options(TypedDict, total=False):
+    """The options of all overloads; `adaptive_flat_map` says what they mean."""
+
+    ordered: bool
+    timeout: float | None
+    on_error: OnError
+    overload: Overload | None
+    window: int
+    on_limit_change: OnLimitChange | None
+
+
 # For a handler of `dict[str, Any]` mypy infers a result only if all overloads that match take the
 # same type. So the first one, which it names in its errors, must not match a dict.
 @overload
 def adaptive_flat_map(
     handler: Callable[[H], Awaitable[R] | AsyncIterator[R]],
     limit: Limit = ...,
-    *,
-    ordered: bool = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-    overload: Overload | None = ...,
-    window: int = ...,
-    on_limit_change: OnLimitChange | None = ...,
+    **options: Unpack[_Options],
 ) -> Callable[[Flowable[H]], Flowable[R]]: ...
 
 
@@ -71,13 +76,7 @@ def adaptive_flat_map(
 def adaptive_flat_map(
     handler: Callable[[T], Coroutine[Any, Any, R]],
     limit: Limit = ...,
-    *,
-    ordered: bool = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-    overload: Overload | None = ...,
-    window: int = ...,
-    on_limit_change: OnLimitChange | None = ...,
+    **options: Unpack[_Options],
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
@@ -85,13 +84,7 @@ def adaptive_flat_map(
 def adaptive_flat_map(
     handler: Callable[[T], AsyncIterator[R]],
     limit: Limit = ...,
-    *,
-    ordered: bool = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-    overload: Overload | None = ...,
-    window: int = ...,
-    on_limit_change: OnLimitChange | None = ...,
+    **options: Unpack[_Options],
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
@@ -99,13 +92,7 @@ def adaptive_flat_map(
 def adaptive_flat_map(
     handler: Callable[[T], R],
     limit: Limit = ...,
-    *,
-    ordered: bool = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-    overload: Overload | None = ...,
-    window: int = ...,
-    on_limit_change: OnLimitChange | None = ...,
+    **options: Unpack[_Options],
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
