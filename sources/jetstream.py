@@ -23,11 +23,11 @@ Errors:  CannotConnect, StreamMissing and StreamDiffers arrive as errors at the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import require
-from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.source_stage import source
@@ -36,9 +36,18 @@ from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.consumers import Since
-    from penstock.streams.nats.streams.reading import OnBadMessage
 
 __all__ = ["read_jetstream"]
+
+
+class _Options(TypedDict, total=False):
+    """The options of both overloads; `read_jetstream` says what they mean."""
+
+    follow: bool
+    since: Since
+    lease: float
+    retry_after: float
+    on_bad_message: OnBadInput
 
 
 @overload
@@ -48,11 +57,7 @@ def read_jetstream(
     servers: Servers = ...,
     *,
     raw: Literal[False] = ...,
-    follow: bool = ...,
-    since: Since = ...,
-    lease: float = ...,
-    retry_after: float = ...,
-    on_bad_message: OnBadMessage = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[dict[str, Any]]: ...
 
 
@@ -63,11 +68,7 @@ def read_jetstream(
     servers: Servers = ...,
     *,
     raw: Literal[True],
-    follow: bool = ...,
-    since: Since = ...,
-    lease: float = ...,
-    retry_after: float = ...,
-    on_bad_message: OnBadMessage = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[bytes]: ...
 
 
@@ -82,7 +83,7 @@ def read_jetstream(
     since: Since = "first",
     lease: float = 30.0,
     retry_after: float = 5.0,
-    on_bad_message: OnBadMessage = "report",
+    on_bad_message: OnBadInput = "report",
 ) -> Flowable[Any]:
     """Read a stream by its name, or those of its messages with a subject (`orders.*`).
 
@@ -103,11 +104,7 @@ def read_jetstream(
         raise BuildError(
             f"read_jetstream(lease={lease!r}, retry_after={retry_after!r}): must be positive"
         )
-    if on_bad_message not in ("report", "stop") and type(on_bad_message) is not Route:
-        raise BuildError(
-            f'read_jetstream(on_bad_message={on_bad_message!r}): use "report", "stop" or '
-            "route(sink)"
-        )
+    check_bad_input(on_bad_message, "read_jetstream", "on_bad_message")
     require("nats", "read_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines read there.
     from penstock.streams.nats.streams.reading import Reading, ReadingSettings

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.failures.policy import Route
+from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.line_source import (
     Format,
@@ -58,7 +58,7 @@ def read_jsonl(
     path: Path = "-",
     follow: bool = False,
     created: By[dict[str, Any]] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     position: str | os.PathLike[str] | None = None,
@@ -70,23 +70,10 @@ def read_jsonl(
     path: Path = "-",
     follow: bool = False,
     created: By[T] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
-    decode: type[T],
-    position: str | os.PathLike[str] | None = None,
-) -> Flowable[T]: ...
-
-
-@overload
-def read_jsonl(
-    path: Path = "-",
-    follow: bool = False,
-    created: By[T] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
-    max_line: int = 16 * 1024 * 1024,
-    *,
-    decode: Callable[[bytes], T],
+    decode: type[T] | Callable[[bytes], T],
     position: str | os.PathLike[str] | None = None,
 ) -> Flowable[T]: ...
 
@@ -96,7 +83,7 @@ def read_jsonl(
     path: Path = "-",
     follow: bool = False,
     created: By[Any] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: Callable[[bytes], Any] | None = None,

@@ -33,10 +33,10 @@ Kafka's group protocols: KIP-429 (cooperative rebalances), KIP-848 with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.errors import BuildError
-from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_object
 from penstock.streams.io.line_source import decoding
@@ -64,6 +64,17 @@ _FETCHED = 16 * 1024
 _SESSION = 45_000
 
 
+class _Options(TypedDict, total=False):
+    """The options of all overloads; `read_kafka` says what they mean."""
+
+    follow: bool
+    since: Literal["first", "new"]
+    handover: float
+    retry_after: float
+    on_bad_record: OnBadInput
+    config: Mapping[str, Any] | None
+
+
 @overload
 def read_kafka(
     topics: str | Sequence[str],
@@ -72,12 +83,7 @@ def read_kafka(
     *,
     decode: None = ...,
     records: Literal[False] = ...,
-    follow: bool = ...,
-    since: Literal["first", "new"] = ...,
-    handover: float = ...,
-    retry_after: float = ...,
-    on_bad_record: Literal["report", "stop"] | Route = ...,
-    config: Mapping[str, Any] | None = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[dict[str, Any]]: ...
 
 
@@ -89,12 +95,7 @@ def read_kafka(
     *,
     decode: None = ...,
     records: Literal[True],
-    follow: bool = ...,
-    since: Literal["first", "new"] = ...,
-    handover: float = ...,
-    retry_after: float = ...,
-    on_bad_record: Literal["report", "stop"] | Route = ...,
-    config: Mapping[str, Any] | None = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[KafkaRecord[dict[str, Any] | None]]: ...
 
 
@@ -106,12 +107,7 @@ def read_kafka(
     *,
     decode: type[T] | Callable[[bytes], T],
     records: Literal[False] = ...,
-    follow: bool = ...,
-    since: Literal["first", "new"] = ...,
-    handover: float = ...,
-    retry_after: float = ...,
-    on_bad_record: Literal["report", "stop"] | Route = ...,
-    config: Mapping[str, Any] | None = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[T]: ...
 
 
@@ -123,12 +119,7 @@ def read_kafka(
     *,
     decode: type[T] | Callable[[bytes], T],
     records: Literal[True],
-    follow: bool = ...,
-    since: Literal["first", "new"] = ...,
-    handover: float = ...,
-    retry_after: float = ...,
-    on_bad_record: Literal["report", "stop"] | Route = ...,
-    config: Mapping[str, Any] | None = ...,
+    **options: Unpack[_Options],
 ) -> Flowable[KafkaRecord[T | None]]: ...
 
 
@@ -144,7 +135,7 @@ def read_kafka(
     since: Literal["first", "new"] = "first",
     handover: float = 60.0,
     retry_after: float = 5.0,
-    on_bad_record: Literal["report", "stop"] | Route = "report",
+    on_bad_record: OnBadInput = "report",
     config: Mapping[str, Any] | None = None,
 ) -> Flowable[Any]:
     """Read one topic or several; one that begins with `^` is a regular expression.
@@ -168,10 +159,7 @@ def read_kafka(
             f"read_kafka(handover={handover!r}, retry_after={retry_after!r}): at least 1 and 0 "
             "seconds"
         )
-    if on_bad_record not in ("report", "stop") and type(on_bad_record) is not Route:
-        raise BuildError(
-            f'read_kafka(on_bad_record={on_bad_record!r}): use "report", "stop" or route(sink)'
-        )
+    check_bad_input(on_bad_record, "read_kafka", "on_bad_record")
     needs_client("read_kafka")
     client = client_settings(
         servers,

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from penstock.streams.failures.policy import Route
+from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.line_source import (
     Format,
@@ -51,7 +51,7 @@ def read_lines(
     path: Path = "-",
     follow: bool = False,
     created: By[str] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     position: str | os.PathLike[str] | None = None,
@@ -63,23 +63,10 @@ def read_lines(
     path: Path = "-",
     follow: bool = False,
     created: By[T] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
-    decode: type[T],
-    position: str | os.PathLike[str] | None = None,
-) -> Flowable[T]: ...
-
-
-@overload
-def read_lines(
-    path: Path = "-",
-    follow: bool = False,
-    created: By[T] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
-    max_line: int = 16 * 1024 * 1024,
-    *,
-    decode: Callable[[bytes], T],
+    decode: type[T] | Callable[[bytes], T],
     position: str | os.PathLike[str] | None = None,
 ) -> Flowable[T]: ...
 
@@ -89,7 +76,7 @@ def read_lines(
     path: Path = "-",
     follow: bool = False,
     created: By[Any] | None = None,
-    on_bad_line: Literal["report", "stop"] | Route = "report",
+    on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: Callable[[bytes], Any] | None = None,

@@ -22,9 +22,11 @@ __all__ = [
     "DeadLetter",
     "ErrorPolicy",
     "LettersOnly",
+    "OnBadInput",
     "OnError",
     "Retry",
     "Route",
+    "check_bad_input",
     "check_policy",
     "retry",
     "route",
@@ -78,6 +80,9 @@ class Retry(NamedTuple):
 OnError = Literal["stop", "skip", "revert"] | Retry | Route
 """`stop` the pipeline; `skip` the event; `revert` it, so that a source that can, such as
 `read_table`, redelivers it later; retry it here; or write it to the dead letters."""
+
+OnBadInput = Literal["report", "stop"] | Route
+"""`report` what is not an event and go on, `stop` the pipeline, or write it to the dead letters."""
 
 _WORDS = ("stop", "skip", "revert")
 
@@ -164,6 +169,12 @@ def check_policy(
             f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
             "route(sink)."
         )
+
+
+def check_bad_input(policy: OnBadInput, source: str, option: str) -> None:
+    """Raise BuildError unless `policy` says what `source` does with what is not an event."""
+    if policy not in ("report", "stop") and type(policy) is not Route:
+        raise BuildError(f'{source}({option}={policy!r}): use "report", "stop" or route(sink)')
 
 
 def routed_by(*policies: object) -> tuple[StageInfo, ...]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, is_dataclass
 from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import count, islice
 from operator import length_hint
-from typing import Any, Generic, Literal, TypeVar, get_origin, is_typeddict
+from typing import Any, Generic, TypeVar, get_origin, is_typeddict
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
-from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
@@ -63,7 +63,7 @@ class LineOptions:
     path: Path
     follow: bool
     created: By[Any] | None
-    on_bad_line: Literal["report", "stop"] | Route
+    on_bad_line: OnBadInput
     max_line: int
     position: str | os.PathLike[str] | None
 
@@ -75,10 +75,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
     compressed = compression_by_name(source) is not None
     if options.max_line < 1:
         raise BuildError(f"{name}(max_line={options.max_line!r}): at least 1 byte is needed")
-    if options.on_bad_line not in ("report", "stop") and type(options.on_bad_line) is not Route:
-        raise BuildError(
-            f'{name}(on_bad_line={options.on_bad_line!r}): use "report", "stop" or route(sink)'
-        )
+    check_bad_input(options.on_bad_line, name, "on_bad_line")
     if options.follow and (path == "-" or isinstance(path, int) or compressed):
         raise BuildError(
             f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "

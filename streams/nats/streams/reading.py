@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, PenstockError
-from penstock.streams.failures.policy import Route
+from penstock.streams.failures.policy import OnBadInput, Route
 from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.message import fields_of
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
 
-__all__ = ["OnBadMessage", "Reading", "ReadingSettings"]
+__all__ = ["Reading", "ReadingSettings"]
 
-OnBadMessage = Literal["report", "stop"] | Route
 
 _CHUNK = 256
 
@@ -46,7 +45,7 @@ class ReadingSettings(NamedTuple):
     since: Since
     lease: float
     retry_after: float
-    on_bad_message: OnBadMessage
+    on_bad_message: OnBadInput
 
 
 class _Message(NamedTuple):
