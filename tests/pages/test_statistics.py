@@ -13,8 +13,11 @@ import pytest
 
 from penstock.streams.diagnostics.histogram import Summary
 from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
-from penstock.streams.runtime.report import Outcome, Report
-from penstock.streams.runtime.report_text import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.runtime.report import (
+    _HOW_IT_ENDED,  # pyright: ignore[reportPrivateUsage]
+    Outcome,
+    Report,
+)
 from penstock.streams.runtime.sources import TOTALS
 
 HOME = Path(__file__).parents[2]

@@ -15,8 +15,7 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import message_of
 from penstock.streams.picture import as_svg
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.report import Report
-from penstock.streams.runtime.report_text import how_it_ended
+from penstock.streams.runtime.report import Report, how_it_ended
 from penstock.streams.telemetry.recorder import Recorder
 from penstock.streams.telemetry.report.charts import (
     Curve,
