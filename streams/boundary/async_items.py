@@ -9,6 +9,7 @@ from typing import Any
 from penstock.streams.errors import as_raised, cancelled_inside
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
 __all__ = ["NOT_YET", "AsyncItems"]
 
@@ -85,8 +86,7 @@ class AsyncItems(Iterator[Any]):
         except StopAsyncIteration:
             return NOT_YET, (None,)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled_by_owner():
                 raise
             return NOT_YET, (cancelled_inside(f"an async iterable of {self._info}", error),)
         except Exception as error:

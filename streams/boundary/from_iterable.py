@@ -7,11 +7,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from operator import length_hint
 from typing import Any, TypeVar
 
-from penstock.streams.errors import WrongType
+from penstock.streams.errors import WrongType, cancelled_inside
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
 __all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
@@ -213,6 +214,11 @@ class Pulling(SourceStage[T]):
         except StopAsyncIteration:
             self._task = None
             self.complete()
+        except asyncio.CancelledError as error:
+            if is_cancelled_by_owner():
+                raise
+            self._task = None
+            self.error(cancelled_inside(f"an async iterable of {self.info}", error))
         except Exception as error:
             self._task = None
             self.error(error)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Tasks"]
+from penstock.streams.errors import cancelled_inside
+
+__all__ = ["Tasks", "is_cancelled_by_owner"]
 
 # Seconds that cancelled tasks have for their clean-up.
 _GRACE = 5.0
@@ -54,5 +56,16 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._running[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failed(task.get_name().removeprefix(_PREFIX), error)
+        name = task.get_name().removeprefix(_PREFIX)
+        try:
+            error = task.exception()
+        except asyncio.CancelledError as cancelled:
+            error = None if task.cancelling() else cancelled_inside(f"the task '{name}'", cancelled)
+        if error is not None:
+            self._failed(name, error)
+
+
+def is_cancelled_by_owner() -> bool:
+    """Whether the current task was cancelled itself; if not, what it awaits was."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())

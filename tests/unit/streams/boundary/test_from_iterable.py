@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from penstock import Flowable, from_async_iterable, from_iterable
+from penstock.streams.errors import HandlerCancelled
+from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
 from penstock.streams.testing.plugin import Run
 
@@ -135,3 +137,33 @@ def test_what_might_be_empty_is_not_touched_before_it_is_asked_for() -> None:
     probe = Probe[Any]()
     from_iterable(Shy()).connect(probe)
     assert not probe.completed
+
+
+async def cancelled_from_inside() -> AsyncIterator[int]:
+    yield 1
+    awaited = asyncio.get_running_loop().create_future()
+    awaited.cancel()
+    await awaited
+
+
+def test_an_async_iterable_that_is_cancelled_from_inside_fails_the_stream(run: Run) -> None:
+    async def story() -> None:
+        sink = MemorySink()
+        with pytest.raises(HandlerCancelled, match="async iterable of stage 1 'from_async") as told:
+            await from_async_iterable(cancelled_from_inside).to(sink).run()
+        assert sink.values == [1]
+        assert isinstance(told.value.__cause__, asyncio.CancelledError)
+
+    run(story())
+
+
+def test_a_pull_that_its_run_ends_is_no_error_of_the_stream(run: Run) -> None:
+    async def story() -> None:
+        probe, whole = Probe[int](request=2), PipelineRun()
+        from_async_iterable(Seconds().numbers).attach(probe, whole)
+        await asyncio.sleep(1.5)
+        await whole.close()
+        assert (probe.values, probe.error, probe.completed) == ([1], None, False)
+        probe.cancel()
+
+    run(story())
