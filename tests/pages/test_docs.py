@@ -32,7 +32,7 @@ import pytest
 
 from examples.open_orders import orders
 from penstock import operators, sinks, sources
-from penstock.command.kata.table import table
+from penstock.command.kata.report.table import table
 from penstock.operators import rx
 from penstock.streams.rx.table import SPECIAL, TABLE, Kind
 

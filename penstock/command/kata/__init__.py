@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.command.kata.feed import Arrivals, feed, live
-from penstock.command.kata.load import DUPLICATE_WINDOW, FIRST_CLIENT, Event, Load
+from penstock.command.kata.load.events import DUPLICATE_WINDOW, FIRST_CLIENT, Event, Load
+from penstock.command.kata.load.feed import Arrivals, feed, live
+from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.table import table
-from penstock.command.kata.variants import VARIANTS, run_variant
-from penstock.command.kata.work import Work
+from penstock.command.kata.report.table import table
+from penstock.command.kata.solutions.variants import VARIANTS, run_variant
 
 __all__ = [
     "DUPLICATE_WINDOW",

@@ -12,18 +12,18 @@ from functools import partial
 
 from penstock.command.explain import explain, users_line
 from penstock.command.interrupt import Interrupted
-from penstock.command.kata.consumer import Candidate, load_consumer
-from penstock.command.kata.cpu import cpu_name, cpu_rate, run_cpu
-from penstock.command.kata.each_second import each_second
-from penstock.command.kata.load import FIRST_CLIENT, Load
+from penstock.command.kata.load.events import FIRST_CLIENT, Load
+from penstock.command.kata.load.pause import paused
+from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.pause import paused
-from penstock.command.kata.reference import REFERENCE, run_reference
-from penstock.command.kata.table import table
+from penstock.command.kata.report.each_second import each_second
+from penstock.command.kata.report.table import table
+from penstock.command.kata.report.verdict import broken_promises
+from penstock.command.kata.solutions.consumer import Candidate, load_consumer
+from penstock.command.kata.solutions.cpu import cpu_name, cpu_rate, run_cpu
+from penstock.command.kata.solutions.reference import REFERENCE, run_reference
+from penstock.command.kata.solutions.variants import POOLS, VARIANTS, run_variant
 from penstock.command.kata.trial import Trial
-from penstock.command.kata.variants import POOLS, VARIANTS, run_variant
-from penstock.command.kata.verdict import broken_promises
-from penstock.command.kata.work import Work
 from penstock.command.on_signal import on_signal
 from penstock.command.output import flush, mention, put, say
 from penstock.streams.errors import BuildError
@@ -123,7 +123,7 @@ def _draw(runs: list[Measured], heading: str, options: argparse.Namespace) -> No
     """Write what was measured as a page and as a picture, as far as that is asked for."""
     if options.report_page is None and options.plot is None:
         return
-    from penstock.command.kata.page import page, picture
+    from penstock.command.kata.report.page import page, picture
     from penstock.streams.telemetry.report.writing import write_page
 
     drawn: list[tuple[str | None, Callable[[], str]]] = [

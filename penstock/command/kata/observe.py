@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.command.kata.load import DUPLICATE_WINDOW, Event
+from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event
 from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram, Summary
 

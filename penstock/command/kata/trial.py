@@ -21,11 +21,11 @@ from traceback import format_exception_only
 from typing import Any, cast
 
 from penstock.command.explain import users_line, users_line_of_frame
-from penstock.command.kata.consumer import Candidate
-from penstock.command.kata.feed import Arrivals
-from penstock.command.kata.load import Event, Load
+from penstock.command.kata.load.events import Event, Load
+from penstock.command.kata.load.feed import Arrivals
+from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Observer
-from penstock.command.kata.work import Work
+from penstock.command.kata.solutions.consumer import Candidate
 
 __all__ = ["Trial", "TriedEvent"]
 

@@ -143,7 +143,7 @@ def test_a_handler_of_the_library_s_own_is_not_named(
         block(seconds)
 
     handler: Any = project if kind == "async" else lambda seconds: block(seconds)
-    handler.__module__ = "penstock.command.kata.reference"
+    handler.__module__ = "penstock.command.kata.solutions.reference"
     run(CountedSource([0.3]).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
     (warning,) = warnings(caplog)
     assert "stage 2 'adaptive_flat_map'" in warning

@@ -249,7 +249,7 @@ def test_an_interrupted_kata_prints_what_was_measured(
     gate = "import sys; sys.stderr.write('begun\\n'); sys.stderr.flush()"
     code = (
         "import sys\n"
-        "from penstock.command.kata.feed import Arrivals\n"
+        "from penstock.command.kata.load.feed import Arrivals\n"
         "take = Arrivals.take\n"
         "def tell(self):\n"
         f"    Arrivals.take = take; {gate}\n"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.command.kata.load import Event, Load
+from penstock.command.kata.load.events import Event, Load
+from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured
-from penstock.command.kata.reference import REFERENCE, run_reference
-from penstock.command.kata.work import Work
+from penstock.command.kata.solutions.reference import REFERENCE, run_reference
 from penstock.streams.testing import run_virtual
 
 Penstock = Callable[..., Any]

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
-from penstock.command.kata.load import Event, Load
+from penstock.command.kata.load.events import Event, Load
 from penstock.command.kata.observe import Observer
 
 __all__ = ["Arrivals", "feed", "live"]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 
-from penstock.command.kata.load import DUPLICATE_WINDOW, Event
+from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event
 from penstock.command.kata.observe import Observer
 
 __all__ = [

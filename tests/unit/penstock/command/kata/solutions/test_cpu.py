@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from penstock.command.kata.cpu import cpu_name, cpu_rate
 from penstock.command.kata.observe import Observer
+from penstock.command.kata.solutions.cpu import cpu_name, cpu_rate
 
 
 def event(client: int, sequence: int, created: float = 0.0) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from penstock.command.kata.observe import Measured
-from penstock.command.kata.table import columns_of
+from penstock.command.kata.report.table import columns_of
 from penstock.streams.telemetry.report.charts import (
     Curve,
     Line,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command.kata.consumer import Candidate, load_consumer
+from penstock.command.kata.solutions.consumer import Candidate, load_consumer
 from penstock.streams.errors import BuildError
 
 Write = Callable[[str], Path]

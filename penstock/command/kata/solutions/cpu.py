@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from penstock.command.kata.feed import live
-from penstock.command.kata.load import DUPLICATE_WINDOW, Event, Load
+from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event, Load
+from penstock.command.kata.load.feed import live
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.reference import REFERENCE, Watch, reporting_drops
+from penstock.command.kata.solutions.reference import REFERENCE, Watch, reporting_drops
 from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
 from penstock.sinks.for_each import for_each
 from penstock.streams import clock

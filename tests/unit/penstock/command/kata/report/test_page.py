@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.page import broken, page, picture
+from penstock.command.kata.report.page import broken, page, picture
 
 EVENT = {"client_id": 1000, "created": 0.0}
 
@@ -78,7 +78,7 @@ def test_a_run_of_which_nothing_was_measured_has_empty_charts() -> None:
 
 
 def test_the_picture_of_the_readme_is_of_all_steps() -> None:
-    path = Path(__file__).parents[5] / "docs" / "images" / "kata-steps.svg"
+    path = Path(__file__).parents[6] / "docs" / "images" / "kata-steps.svg"
     names = re.findall(r'class="name"[^>]*>([^<]+)<', path.read_text(encoding="utf-8"))
     assert names[0] == "sequential"
     assert names[-1] == "penstock"

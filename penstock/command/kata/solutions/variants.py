@@ -18,7 +18,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from penstock.command.kata.consumers import (
+from penstock.command.kata.load.events import Load
+from penstock.command.kata.load.feed import feed
+from penstock.command.kata.load.work import Work
+from penstock.command.kata.observe import Measured, Observer
+from penstock.command.kata.solutions.consumers import (
     ClientProjection,
     Consumer,
     FailOnConcurrentModification,
@@ -27,10 +31,6 @@ from penstock.command.kata.consumers import (
     SmartPool,
     WaitOnConcurrentModification,
 )
-from penstock.command.kata.feed import feed
-from penstock.command.kata.load import Load
-from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.work import Work
 from penstock.streams import clock
 
 __all__ = ["POOLS", "VARIANTS", "run_variant"]

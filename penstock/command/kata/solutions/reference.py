@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from penstock.command.kata.feed import live
-from penstock.command.kata.load import DUPLICATE_WINDOW, Event, Load
+from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event, Load
+from penstock.command.kata.load.feed import live
+from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.work import Work
 from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
 from penstock.sinks.latency import latency_histogram
 from penstock.streams.clock import clock_of

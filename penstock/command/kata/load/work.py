@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from penstock.command.kata.load import FIRST_CLIENT, Event
+from penstock.command.kata.load.events import FIRST_CLIENT, Event
 
 __all__ = ["Work"]
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.command.kata import Event, Observer
-from penstock.command.kata.consumers import (
+from penstock.command.kata.solutions.consumers import (
     ClientProjection,
     FailOnConcurrentModification,
     IgnoreDuplicates,

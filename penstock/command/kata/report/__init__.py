@@ -1,0 +1,1 @@
+"""What was measured of runs of the kata: a table, a page, a line a second, a verdict."""
