@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from importlib import import_module
 from itertools import accumulate
 from math import floor, inf, sqrt
-from operator import mul
 from struct import pack
 from typing import Any, TextIO
 
@@ -41,8 +40,8 @@ _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 _CHUNK = 16_384
 _LAST_CELL = _HIGHEST >> 21 << 21
 
-# If there are more counts than this, they are merged by cell; there are far fewer cells.
-_MOST_COUNTS = 32_768
+# If there are more counts than this, they are merged by cell.
+_MOST_COUNTS = 16_384
 _BELOW, _BEYOND = -1.0, inf
 
 # A float32 has 23 bits after its first one. Clearing the last 13, one whole byte and 5 bits of the
@@ -93,15 +92,22 @@ class Summary:
 class LatencyHistogram:
     """Count latencies from 1 microsecond to 1 hour with 3 digits.
 
-    Time: two passes of C code. Memory: 16,384 values, and at most 49,152 counts: one for each cell
-    that is not empty, and for fractions of the microseconds below 1,024.
+    Time: two passes of C code; a summary takes as long as what was recorded since the last one has
+    cells. Memory: 16,384 values, and at most 49,152 counts: one for each of the 23,221 cells that
+    is not empty, and for fractions of the microseconds below 1,024.
     """
 
-    __slots__ = ("_cells", "_recent")
+    __slots__ = ("_beyond", "_blocks", "_fresh", "_negative", "_recent", "_squares", "_sum")
 
     def __init__(self) -> None:
         self._recent = array("f")
-        self._cells: Counter[float] = Counter()
+        # Counts by value, not yet merged by cell; then by cell, in blocks of about a thousand.
+        self._fresh: Counter[float] = Counter()
+        self._blocks: dict[int, _Block] = {}
+        # Of the values and of their squares, each as the middle of its cell. Sums of ints, hence
+        # exact: no difference between them can lose what matters.
+        self._sum = self._squares = 0
+        self._beyond = self._negative = 0
 
     def record(self, *seconds: float) -> None:
         """Record values in seconds; many at once are cheaper than one by one."""
@@ -116,48 +122,45 @@ class LatencyHistogram:
 
     def add(self, other: LatencyHistogram, times: int = 1) -> None:
         """Add everything that `other` has recorded, so many times; `other` keeps it."""
-        other._count()
-        if times == 1:
-            self._cells.update(other._cells)
-        else:
-            self._cells.update({value: n * times for value, n in other._cells.items()})
+        other._put_together()
+        for number, block in other._blocks.items():
+            mine = self._blocks.get(number)
+            if mine is None:
+                mine = self._blocks[number] = _Block()
+                mine.cells = {value: n * times for value, n in block.cells.items()}
+            else:
+                cells = mine.cells
+                for value, n in block.cells.items():
+                    cells[value] = cells.get(value, 0) + n * times
+            mine.count += block.count * times
+        self._sum += other._sum * times
+        self._squares += other._squares * times
+        self._beyond += other._beyond * times
+        self._negative += other._negative * times
 
     def reset(self) -> None:
         """Forget everything recorded."""
         del self._recent[:]
-        self._cells.clear()
+        self._fresh.clear()
+        self._blocks.clear()
+        self._sum = self._squares = self._beyond = self._negative = 0
 
     def cells(self) -> list[tuple[int, int]]:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
-        self._count()
         self._put_together()
-        counts = dict(self._cells)
-        # Those beyond the range are in its first and in its last cell.
-        for value, cell in ((_BELOW, 0.0), (_BEYOND, float(_LAST_CELL))):
-            if n := counts.pop(value, 0):
-                counts[cell] = counts.get(cell, 0) + n
-        return [(int(value), n) for value, n in sorted(counts.items())]
+        return [cell for _, block in sorted(self._blocks.items()) for cell in block.ascending()]
 
     def snapshot(self) -> Summary:
-        """Summarise what was recorded since the last reset. Time: O(cells)."""
-        cells = self.cells() or [(0, 0)]
-        counts = [n for _, n in cells]
-        # The middle of a cell is half its width above its lowest value.
-        half = _CELL_BITS + 1
-        middles = [
-            value if value < _EXACT else value + (1 << value.bit_length() - half)
-            for value, _ in cells
-        ]
-        count = sum(counts)
-        # Sums of ints, hence exact: the difference below cannot lose what matters.
-        total = sum(map(mul, middles, counts))
-        squares = sum(map(mul, map(mul, middles, middles), counts))
-        of = max(count, 1)
-        median, p75, p95, p98, p99, p999 = _percentiles(cells, counts)
+        """Summarise what was recorded since the last reset."""
+        self._put_together()
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        count = sum(block.count for block in blocks)
+        total, squares, of = self._sum, self._squares, max(count, 1)
+        median, p75, p95, p98, p99, p999 = _percentiles(blocks, count)
         return Summary(
             count=count,
-            min=cells[0][0] / 1e6,
-            max=_upper(cells[-1][0]) / 1e6,
+            min=min(blocks[0].cells) / 1e6 if blocks else 0.0,
+            max=_upper(max(blocks[-1].cells)) / 1e6 if blocks else 0.0,
             mean=total / of / 1e6,
             median=median / 1e6,
             p75=p75 / 1e6,
@@ -166,8 +169,8 @@ class LatencyHistogram:
             p99=p99 / 1e6,
             p999=p999 / 1e6,
             stddev=sqrt((of * squares - total * total) / (of * of)) / 1e6,
-            beyond=self._cells[_BEYOND],
-            negative=self._cells[_BELOW],
+            beyond=self._beyond,
+            negative=self._negative,
         )
 
     def _count(self) -> None:
@@ -180,21 +183,60 @@ class LatencyHistogram:
         octets[_LAST::4] = bytes(len(self._recent))
         octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
         self._recent = array("f", bytes(octets))
-        self._cells.update(self._recent)
+        self._fresh.update(self._recent)
         del self._recent[:]
-        if len(self._cells) > _MOST_COUNTS:
-            self._put_together()
+        if len(self._fresh) > _MOST_COUNTS:
+            self._merge()
 
     def _put_together(self) -> None:
-        """Merge the counts into one for each cell, one for all below, and one for all beyond."""
-        counts, exact = self._cells.items(), _EXACT // 2
-        # From there on the rest of a value is a cell already.
-        cells = {value: n for value, n in counts if exact <= value <= _LAST_CELL}
-        for value, n in [item for item in counts if not exact <= item[0] <= _LAST_CELL]:
-            # NaN, too, counts as beyond all cells.
-            cell = floor(max(value, _BELOW) + 0.5) if value < exact else _BEYOND
-            cells[cell] = cells.get(cell, 0) + n
-        self._cells = Counter(cells)
+        """Have all counts in the blocks."""
+        if self._recent:
+            self._count()
+        if self._fresh:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Add the counts by value to those of the cells."""
+        blocks, exact = self._blocks, _EXACT // 2
+        for value, n in self._fresh.items():
+            # From there on the rest of a value is a cell already.
+            if exact <= value <= _LAST_CELL:
+                cell = int(value)
+            elif value < exact:
+                cell = floor(max(value, _BELOW) + 0.5)
+                if cell < 0:
+                    self._negative += n
+                    cell = 0
+            else:
+                # NaN, too, counts as beyond all cells.
+                self._beyond += n
+                cell = _LAST_CELL
+            number = cell.bit_length()
+            # The middle of a cell is half its width above its lowest value.
+            middle = cell if cell < _EXACT else cell + (1 << number - _CELL_BITS - 1)
+            self._sum += middle * n
+            self._squares += middle * middle * n
+            block = blocks.get(number)
+            if block is None:
+                block = blocks[number] = _Block()
+            block.count += n
+            block.cells[cell] = block.cells.get(cell, 0) + n
+        self._fresh.clear()
+
+
+class _Block:
+    """The cells of the values with as many binary digits; at most 1,024 from the eleventh on."""
+
+    __slots__ = ("cells", "count")
+
+    def __init__(self) -> None:
+        self.cells: dict[int, int] = {}
+        """The count of each cell by its lowest value."""
+        self.count = 0
+
+    def ascending(self) -> list[tuple[int, int]]:
+        """The cells in ascending order."""
+        return sorted(self.cells.items())
 
 
 class IntervalLog:
@@ -244,11 +286,24 @@ def render(summary: Summary, name: str) -> str:
     return "\n".join(lines)
 
 
-def _percentiles(cells: list[tuple[int, int]], counts: list[int]) -> list[int]:
-    ranks = [max(1, int(percent * sum(counts) / 100 + 0.5)) for percent in _PERCENTILES]
-    reached = list(accumulate(counts))
-    # Nothing recorded: rank 1 is never reached, and the one cell is 0.
-    return [_upper(cells[min(bisect_left(reached, rank), len(cells) - 1)][0]) for rank in ranks]
+def _percentiles(blocks: list[_Block], count: int) -> list[int]:
+    """The upper ends of the cells at the ranks of the percentiles; 0 if there are none."""
+    if not blocks:
+        return [0] * len(_PERCENTILES)
+    ends = list(accumulate(block.count for block in blocks))
+    found: list[int] = []
+    cells: list[tuple[int, int]] = []
+    reached: list[int] = []
+    current = None
+    for percent in _PERCENTILES:
+        rank = max(1, int(percent * count / 100 + 0.5))
+        number = min(bisect_left(ends, rank), len(blocks) - 1)
+        if number != current:
+            current, cells = number, blocks[number].ascending()
+            before = ends[number] - blocks[number].count
+            reached = list(accumulate((n for _, n in cells), initial=before))[1:]
+        found.append(_upper(cells[min(bisect_left(reached, rank), len(cells) - 1)][0]))
+    return found
 
 
 def _width(value: int) -> int:
