@@ -60,6 +60,9 @@ T = TypeVar("T")
 
 # KiB of fetched records that the client keeps, for all partitions together.
 _FETCHED = 16 * 1024
+# It fetches again below so many records, and then looks every so many milliseconds whether to. By
+# default it looks once a second, in which a quick pipeline has long processed what was there.
+_FETCHING = {"queued.min.messages": 10_000, "fetch.queue.backoff.ms": 10}
 # Milliseconds after which brokers give up a reader that does not answer; their own default.
 _SESSION = 45_000
 
@@ -163,7 +166,7 @@ def read_kafka(
     needs_client("read_kafka")
     client = client_settings(
         servers,
-        {"isolation.level": "read_committed", "queued.min.messages": 1000, **(config or {})},
+        {"isolation.level": "read_committed", **_FETCHING, **(config or {})},
         {
             "group.id": group,
             "enable.auto.commit": False,

@@ -32,8 +32,8 @@ class Commits(Protocol):
     """Records what has finished, and commits it. The methods that await have one caller at a
     time."""
 
-    def finish(self, token: Token, /) -> None:
-        """The event of a record has ended, and need not be emitted again."""
+    def finish(self, tokens: Iterable[Token], /) -> None:
+        """The events of records have ended, and need not be emitted again."""
         ...
 
     def take_back(self, token: Token, /) -> None:
@@ -81,8 +81,9 @@ class OffsetCommits:
         self._error = error
         self._committed_at = run.now()
 
-    def finish(self, token: Token, /) -> None:
-        token.partition.finish(token.offset)
+    def finish(self, tokens: Iterable[Token], /) -> None:
+        for token in tokens:
+            token.partition.progress.finish(token.offset)
 
     def take_back(self, token: Token, /) -> None: ...
 

@@ -113,6 +113,8 @@ class Membership:
         self._settings = settings
         self._consumer: Consumer | None = None
         self._paused = False
+        # Whether the client probably has records that it has fetched.
+        self._has_more = False
         # When room ran out, if there is none.
         self._full_since: float | None = None
         self._wanted = asyncio.Event()
@@ -131,10 +133,11 @@ class Membership:
         """There is room for records, or something to commit."""
         self._wanted.set()
 
-    def finish(self, token: Token) -> None:
-        """The event of a record has ended, and has left the pipeline."""
-        token.partition.progress.inside -= 1
-        self.commits.finish(token)
+    def finish(self, tokens: Sequence[Token]) -> None:
+        """The events of records have ended, and have left the pipeline."""
+        for token in tokens:
+            token.partition.progress.inside -= 1
+        self.commits.finish(tokens)
         self._left.set()
 
     def take_back(self, token: Token) -> None:
@@ -189,9 +192,7 @@ class Membership:
     async def _step(self, consumer: Consumer) -> None:
         """Read what there is room for, or only serve the group; and commit now and then."""
         room = self._reader.room
-        if room:
-            self._full_since = None
-        elif not self._paused:
+        if not room and not self._paused:
             if self._full_since is None:
                 self._full_since = self._run.now()
             patience = self._full_since + _PATIENCE - self._run.now()
@@ -203,22 +204,41 @@ class Membership:
             if not room and self._run.now() < self._full_since + _PATIENCE:
                 await self._commit_if_due(consumer)
                 return
+        if room:
+            self._full_since = None
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
-        message = await consumer.poll(timeout=max(0.0, min(_POLL, self.commits.due_in())))
+        messages = await self._messages(consumer)
         if self.in_doubt:
             await self._confirm(consumer)
         elif self._run.now() > self._sure_until:
             self._doubt()
         else:
             self._sure_until = self._run.now() + self._settings.session
-        if message is not None:
-            messages = [message]
-            # The room may be less than before, by what was returned.
-            if (room := min(CHUNK, self._reader.room) - 1) > 0:
-                messages += await consumer.consume(num_messages=room, timeout=0)
+        if messages:
             self._came(messages)
         await self._commit_if_due(consumer)
+
+    async def _messages(self, consumer: Consumer) -> list[Message]:
+        """What the client has, up to the room. If it has nothing, the first that comes, and others
+        with it: a client that is asked for several waits until it has all of them."""
+        room = min(CHUNK, self._reader.room)
+        if room and self._has_more:
+            messages = await consumer.consume(num_messages=room, timeout=0)
+            self._has_more = len(messages) == room
+            if messages:
+                return messages
+        wait = max(0.0, min(_POLL, self.commits.due_in()))
+        message = await consumer.poll(timeout=wait)
+        if message is None:
+            return []
+        messages = [message]
+        # The room may be less than before, by what was returned.
+        room = min(CHUNK, self._reader.room) - 1
+        if room > 0:
+            messages += await consumer.consume(num_messages=room, timeout=0)
+            self._has_more = len(messages) > room
+        return messages
 
     async def _commit_if_due(self, consumer: Consumer) -> None:
         if self.commits.due_in() <= 0:
@@ -235,8 +255,9 @@ class Membership:
         from confluent_kafka import KafkaError
 
         tokens: list[Token] = []
+        find = self.partitions.get
         for message in messages:
-            partition = self.partitions.get((message.topic() or "", message.partition() or 0))
+            partition = find((message.topic() or "", message.partition() or 0))
             fault = message.error()
             if fault is not None:
                 if fault.code() == KafkaError._PARTITION_EOF:
@@ -246,9 +267,9 @@ class Membership:
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:
                 continue
-            elif partition.progress.read(message.offset() or 0):
+            elif partition.progress.read(offset := message.offset() or 0):
                 partition.at_end = False
-                tokens.append(Token(partition, message))
+                tokens.append(Token(partition, message, offset))
             else:
                 self.skipped += 1
         self._reader.came(tokens)

@@ -60,10 +60,6 @@ class Partition:
         other.at_end, other.end, other._most = self.at_end, self.end, self._most
         return other
 
-    def finish(self, offset: int) -> None:
-        """A record is finished."""
-        self.progress.finish(offset)
-
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
         floor = self.progress.floor
@@ -116,10 +112,14 @@ class Token:
 
     __slots__ = ("message", "offset", "partition")
 
-    def __init__(self, partition: Partition, message: Message) -> None:
+    def __init__(self, partition: Partition, message: Message, offset: int) -> None:
         self.partition = partition
         self.message = message
-        self.offset = message.offset() or 0
+        self.offset = offset
+
+    def renewed(self, partition: Partition) -> Token:
+        """The same record, in what has taken the place of its partition."""
+        return Token(partition, self.message, self.offset)
 
     @property
     def place(self) -> tuple[str, int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams import clock
@@ -16,6 +16,7 @@ from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
 from penstock.streams.kafka.transactions import Transactions
+from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -77,19 +78,14 @@ class Reading(SourceStage[Any]):
         if self._withdrawing or self._membership.in_doubt:
             return
         while self.demand and (self._again or self._arrived) and self._failure is None:
-            events: list[Event[Any]] = []
-            while len(events) < min(self.demand, CHUNK) and (token := self._next()) is not None:
-                event = self._event(token)
-                if self._failure is not None:
-                    break
-                if event is not None:
-                    token.partition.progress.inside += 1
-                    events.append(event)
-            if not events and self._failure is None and self._membership.commits.is_full:
+            tokens = self._take(min(self.demand, CHUNK))
+            if not tokens:
+                # Nothing may begin before a commit.
                 self._membership.wake()
                 return
-            self.send(events)
-            if self._slice.is_over(self.run.now()):
+            now = self.run.now()
+            self.send(self._events(tokens, now))
+            if self._slice.is_over(now):
                 return
         if self._failure is not None:
             self.error(self._failure)
@@ -98,19 +94,20 @@ class Reading(SourceStage[Any]):
         else:
             self._membership.wake()
 
-    def _next(self) -> Token | None:
-        """The next record to emit; only the first of all that are unfinished, if the others could
+    def _take(self, most: int) -> list[Token]:
+        """The next records to emit; only the first of all that are unfinished, if the others could
         not be remembered when they are finished."""
+        again, arrived = self._again, self._arrived
         if self._membership.commits.is_full:
-            for tokens in (self._again, self._arrived):
-                for place, token in enumerate(tokens):
+            for waiting in (again, arrived):
+                for place, token in enumerate(waiting):
                     if token.offset == token.partition.progress.floor:
-                        del tokens[place]
-                        return token
-            return None
-        if self._again:
-            return self._again.pop(0)
-        return self._arrived.popleft() if self._arrived else None
+                        del waiting[place]
+                        return [token]
+            return []
+        tokens = again[:most]
+        del again[:most]
+        return tokens + taken(arrived, most - len(tokens))
 
     @property
     def _is_caught_up(self) -> bool:
@@ -135,32 +132,45 @@ class Reading(SourceStage[Any]):
         self._arrived += records
         self.wake()
 
-    def _event(self, token: Token) -> Event[Any] | None:
-        """The event of a record; None for one that has ended here."""
-        message = token.message
-        stamp = message.timestamp()[1] / 1000
-        created = min(stamp + self._offset, self.run.now())
-        try:
-            value = value_of(message, self._settings.decode, token)
-        except BadLine as bad:
-            self._bad(token, bad, created)
-            return None
-        if self._settings.records:
-            value = KafkaRecord(
-                value,
-                message.key(),
-                headers_of(message),
-                message.topic() or "",
-                message.partition() or 0,
-                message.offset() or 0,
-                stamp,
-            )
-        elif message.value() is None:
-            self.received += 1
-            self.drops[TOMBSTONE] = self.drops.get(TOMBSTONE, 0) + 1
-            self._membership.commits.finish(token)
-            return None
-        return Event(value, created, self, token)
+    def _events(self, tokens: Iterable[Token], now: float) -> list[Event[Any]]:
+        """The events of records but for those that end here; up to one that ends the stream."""
+        events: list[Event[Any]] = []
+        decode, records, since = self._settings.decode, self._settings.records, self._offset
+        for token in tokens:
+            message = token.message
+            stamp = message.timestamp()[1] / 1000
+            created = stamp + since
+            if created > now:
+                created = now
+            try:
+                value = value_of(message, decode, token)
+            except BadLine as bad:
+                self._bad(token, bad, created)
+                if self._failure is not None:
+                    break
+                continue
+            if records:
+                value = self._record(token, value, stamp)
+            elif value is None and message.value() is None:
+                self.received += 1
+                self.drops[TOMBSTONE] = self.drops.get(TOMBSTONE, 0) + 1
+                self._membership.commits.finish((token,))
+                continue
+            token.partition.progress.inside += 1
+            events.append(Event(value, created, self, token))
+        return events
+
+    def _record(self, token: Token, value: Any, stamp: float) -> KafkaRecord[Any]:
+        message, partition = token.message, token.partition
+        return KafkaRecord(
+            value,
+            message.key(),
+            headers_of(message),
+            partition.topic,
+            partition.number,
+            token.offset,
+            stamp,
+        )
 
     def _bad(self, token: Token, bad: BadLine, created: float) -> None:
         self.run.errors.count_bad_line(bad)
@@ -172,13 +182,12 @@ class Reading(SourceStage[Any]):
         elif self._settings.on_bad_record == "stop":
             self._failure = bad
         else:
-            self._membership.commits.finish(token)
+            self._membership.commits.finish((token,))
 
     # Outcomes.
 
     def _acknowledge(self, events: list[Event[Any]]) -> None:
-        for event in events:
-            self._membership.finish(event.token)
+        self._membership.finish([event.token for event in events])
 
     def _take_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
         again: list[Token] = []
@@ -199,7 +208,7 @@ class Reading(SourceStage[Any]):
         self._emit_again(tokens)
 
     def _emit_again(self, tokens: list[Token]) -> None:
-        current = [Token(token.partition.current, token.message) for token in tokens]
+        current = [token.renewed(token.partition.current) for token in tokens]
         self._again += [token for token in current if token.partition.held]
         self._again.sort(key=_place)
         self.wake_soon()
@@ -242,7 +251,7 @@ class Reading(SourceStage[Any]):
         """Partitions are held anew: what waits here belongs to the new ones."""
         tokens = [*self._again, *self._arrived]
         self._arrived.clear()
-        self._again = [Token(renewed[token.partition], token.message) for token in tokens]
+        self._again = [token.renewed(renewed[token.partition]) for token in tokens]
         self._again.sort(key=_place)
 
     # The end.

@@ -146,7 +146,11 @@ class Transactions:
         """Whether a record, or one that shares a result with it, is not finished yet."""
         return self._units.of(token).open > 0
 
-    def finish(self, token: Token, /) -> None:
+    def finish(self, tokens: Iterable[Token], /) -> None:
+        for token in tokens:
+            self._finish(token)
+
+    def _finish(self, token: Token) -> None:
         unit = self._units.of(token)
         unit.open -= 1
         if unit.open:
@@ -373,7 +377,7 @@ class Transactions:
         for partition, (mark, offsets) in self._marks.items():
             partition.committed = mark
             for offset in offsets:
-                partition.finish(offset)
+                partition.progress.finish(offset)
         units, self._inside, self._marks = self._inside, [], {}
         for unit in units:
             self._units.forget(unit)

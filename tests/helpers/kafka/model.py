@@ -177,7 +177,7 @@ class Member:
         self.is_lost = False
         self.thawed = asyncio.Event()
         self.thawed.set()
-        self.taken = 0
+        self.taken = self.pauses = 0
         self.generation = broker.generation
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
@@ -289,6 +289,7 @@ class Member:
 
     async def pause(self, partitions: list[TopicPartition]) -> None:
         self.paused |= {_key(place) for place in partitions}
+        self.pauses += 1
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
         self.paused -= {_key(place) for place in partitions}

@@ -66,6 +66,13 @@ def test_no_record_is_taken_without_demand(broker: Broker, run: Run) -> None:
     run(story())
 
 
+def test_the_client_fetches_again_soon_after_records_were_taken(broker: Broker, run: Run) -> None:
+    run(reading([], follow=False).run())
+    (client,) = broker.clients
+    # By default it looks once a second, in which a pipeline stands still.
+    assert client.settings["fetch.queue.backoff.ms"] <= 20
+
+
 def test_a_partition_that_comes_while_the_others_are_paused_is_paused_too(
     two: Broker, run: Run
 ) -> None:
@@ -86,6 +93,27 @@ def test_a_partition_that_comes_while_the_others_are_paused_is_paused_too(
         assert member.paused == {("t", 0), ("t", 1)}
         running.cancel()
         await running.wait()
+
+    run(story())
+
+
+def test_partitions_are_not_paused_while_records_are_requested_now_and_then(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10_000))
+
+    async def story() -> None:
+        async def work(value: Any) -> None:
+            await asyncio.sleep(0.01)
+
+        # Room for a part of the buffer comes some times a second, and is filled at once.
+        flow = source().pipe(group_by("n"), spread(), adaptive_flat_map(work, limit=Fixed(10)))
+        running = flow.to(collect([])).start()
+        await settled(8)
+        (member,) = broker.members
+        assert running.statistics()["finished"] > 7000
+        assert member.pauses == 0
+        await running.drain(5)
 
     run(story())
 

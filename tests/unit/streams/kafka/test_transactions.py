@@ -249,9 +249,9 @@ def test_a_result_is_not_written_when_one_of_its_records_was_returned(
         transactions.serve(lambda: None, again.extend)
         partition = Partition("t", 0, 0)
         records: list[Any] = [Record(("t", 0), offset, b"") for offset in (0, 1)]
-        one, two = (Token(partition, record) for record in records)
+        one, two = (Token(partition, record, record.offset()) for record in records)
         transactions.add([one, two], Result(none, none, ("out", b"", None, [])))
-        steps = [lambda: transactions.take_back(two), lambda: transactions.finish(one)]
+        steps = [lambda: transactions.take_back(two), lambda: transactions.finish([one])]
         for step in steps if returned_first else reversed(steps):
             step()
         # The other one comes again, because its result is not there.
