@@ -178,9 +178,13 @@ def read_kafka(
         },
         "read_kafka",
     )
+    session = min(_SESSION, round(handover * 1000))
     if client.get("group.protocol", "classic") == "classic":
         client["partition.assignment.strategy"] = "cooperative-sticky"
-        client.setdefault("session.timeout.ms", min(_SESSION, round(handover * 1000)))
+        session = client.setdefault("session.timeout.ms", session)
+    else:
+        # The brokers', of which the client does not know: it does not take the setting.
+        session = client.pop("session.timeout.ms", _SESSION)
     settings = ReadingSettings(
         GroupSettings(
             names,
@@ -188,7 +192,7 @@ def read_kafka(
             servers_of(servers, "read_kafka"),
             client,
             handover,
-            client.get("session.timeout.ms", _SESSION) / 1000,
+            session / 1000,
             _consumer,
         ),
         json_object if decode is None else decoding("read_kafka", decode, False).decode,

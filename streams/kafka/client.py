@@ -140,6 +140,7 @@ def error_of(error: KafkaError, what: str, servers: str) -> PenstockError:
     if code in (Code._ALL_BROKERS_DOWN, Code._TRANSPORT, Code._RESOLVE, Code._TIMED_OUT):
         return CannotConnect(
             f"{what}: no Kafka broker answers at {servers} ({text}). Start it, or correct servers=."
+            " If it expects TLS or credentials, set security.protocol in config=."
         )
     if code in (Code._BAD_COMPRESSION, Code._NOT_IMPLEMENTED, Code.UNSUPPORTED_COMPRESSION_TYPE):
         return PenstockError(

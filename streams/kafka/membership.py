@@ -13,6 +13,7 @@ from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.reason import reason
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -181,7 +182,14 @@ class Membership:
         self._reader.error(error)
 
     async def _find(self, consumer: Consumer, topic: str) -> None:
-        found = (await consumer.list_topics(topic, timeout=_ANSWER)).topics.get(topic)
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = await consumer.list_topics(topic, timeout=_ANSWER)
+        except KafkaException as raised:
+            fault = await asyncio.to_thread(reason, raised.args[0], self._settings.client)
+            raise self._error(fault, topic) from None
+        found = answer.topics.get(topic)
         if found is not None and found.error is not None:
             raise self._error(found.error, topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import BuildError, PenstockError
@@ -9,6 +10,7 @@ from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.policy import ErrorPolicy
 from penstock.streams.kafka.partition import Token
 from penstock.streams.kafka.reading import Reading
+from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.transactions import Transactions
 from penstock.streams.kafka.units import Result
 from penstock.streams.kafka.writing import Encoding, WritingSettings, writing_error
@@ -101,7 +103,8 @@ class TransactionalWriting(SinkStage[Any]):
                 if fault is not None:
                     raise KafkaException(fault)
         except KafkaException as raised:
-            self.break_off(writing_error(raised.args[0], self._settings))
+            fault = await asyncio.to_thread(reason, raised.args[0], self._settings.client)
+            self.break_off(writing_error(fault, self._settings))
         except PenstockError as error:
             self.break_off(error)
 

@@ -17,6 +17,7 @@ from penstock.streams.failures.policy import OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.client import error_of
+from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.protocol.event import Event
@@ -92,7 +93,9 @@ class Writing(ConfirmedSink):
             if found is not None and found.error is not None:
                 raise KafkaException(found.error)
         except KafkaException as error:
-            self.give_up(writing_error(error.args[0], self._settings))
+            ask = partial(reason, error.args[0], self._settings.client)
+            fault = await loop.run_in_executor(self._threads, ask)
+            self.give_up(writing_error(fault, self._settings))
 
     # Events.
 

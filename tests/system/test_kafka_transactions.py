@@ -38,6 +38,10 @@ async def story(readers: Readers, seed: int, disturb: str) -> None:
             await readers.freeze_for("a", 5)
         case "storm":
             await readers.storm(drawn)
+        case "broker":
+            await readers.without_broker(drawn.randrange(3), 2)
+        case "away":
+            await readers.without_broker(0, 30)
         case other:
             raise AssertionError(other)
     await writing
@@ -75,12 +79,30 @@ def results_of(readers: Readers) -> tuple[Counter[tuple[str, int, int]], dict[st
     return found, order
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("disturb", ["kill", "freeze", "storm"])
 def test_every_result_is_committed_exactly_once_and_in_the_order_of_its_key(
-    disturb: str, kafka_brokers: Brokers, tmp_path: Path, run_seed: int
+    disturb: str, protocol: str, kafka_brokers: Brokers, tmp_path: Path, run_seed: int
 ) -> None:
-    with Readers(kafka_brokers, tmp_path, pipeline=TRANSACTIONAL) as readers:
+    with Readers(kafka_brokers, tmp_path, pipeline=TRANSACTIONAL, protocol=protocol) as readers:
         asyncio.run(story(readers, run_seed, disturb))
+
+
+def test_results_are_committed_exactly_once_when_a_broker_of_three_is_killed(
+    three_kafka_brokers: Brokers, tmp_path: Path, run_seed: int
+) -> None:
+    with Readers(three_kafka_brokers, tmp_path, pipeline=TRANSACTIONAL) as readers:
+        asyncio.run(story(readers, run_seed, "broker"))
+
+
+def test_results_are_committed_exactly_once_when_the_broker_is_away_for_half_a_minute(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, run_seed: int
+) -> None:
+    with (
+        Brokers(tmp_path_factory.mktemp("kafka-away")) as brokers,
+        Readers(brokers, tmp_path, pipeline=TRANSACTIONAL) as readers,
+    ):
+        asyncio.run(story(readers, run_seed, "away"))
 
 
 def numbers(count: int) -> list[bytes | None]:

@@ -56,5 +56,7 @@ def _settings_in(path: str) -> dict[str, Any]:
         if not equals:
             raise BuildError(f"--kafka-config {path}, line {number}: write name=value")
         value = value.strip()
-        settings[name.strip()] = int(value) if value.isdigit() else value
+        # A password with zeros in front is not a number.
+        is_number = value.isdecimal() and str(int(value)) == value
+        settings[name.strip()] = int(value) if is_number else value
     return settings

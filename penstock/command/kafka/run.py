@@ -80,6 +80,11 @@ def _with(layout: Layout, worker: str, lease: float | None) -> Layout:
     if lease is not None:
         if lease <= 0:
             raise BuildError(f"a lease of {lease:g} s: must be positive seconds")
+        if config.get("group.protocol") == "consumer":
+            raise BuildError(
+                "--lease does not go with group.protocol=consumer, where the brokers choose it: "
+                "group.consumer.session.timeout.ms"
+            )
         config["session.timeout.ms"] = round(lease * 1000)
         config["heartbeat.interval.ms"] = min(_HEARTBEAT, max(1, round(lease * 1000 / 3)))
     return replace(layout, config=config)

@@ -17,6 +17,7 @@ from penstock.streams.kafka.client import (
     servers_of,
     settings_refused,
 )
+from penstock.streams.kafka.reason import reason
 from penstock.streams.keyed.key import By
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Layout:
             ):
                 break
             sleep(_PAUSE)
-        raise error_of(fault, what, self.servers)
+        raise error_of(reason(fault, self.client()), what, self.servers)
 
     def count(self, topic: str, patience: float) -> int:
         """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`

@@ -135,9 +135,19 @@ class Brokers(Cluster):
             "log.cleaner.backoff.ms": "300",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
+            # Of groups whose protocol is KIP-848, where members do not choose these.
+            "group.consumer.min.session.timeout.ms": "1000",
+            "group.consumer.session.timeout.ms": "3000",
+            "group.consumer.min.heartbeat.interval.ms": "500",
+            "group.consumer.heartbeat.interval.ms": "500",
             **self._settings,
+            **self._more(number),
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def _more(self, number: int) -> dict[str, str]:
+        """Settings of a node that differ from those of others."""
+        return {}
 
     def _configuration(self, number: int) -> Path:
         return self._folder / f"server{number}.properties"

@@ -31,7 +31,7 @@ import sys
 from penstock import adaptive_flat_map, for_each, group_by, read_kafka, spread
 from tests.helpers.system.log import Log
 
-servers, topic = sys.argv[3:5]
+servers, topic, protocol = sys.argv[3:6]
 log = Log(sys.argv[1], sys.argv[2])
 log.note("there")
 
@@ -42,10 +42,12 @@ async def handler(event):
     return event
 
 
-SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+SOON = {"session.timeout.ms": 3000, "group.protocol": protocol}
+if protocol == "classic":
+    SOON["heartbeat.interval.ms"] = 500
 
 pipeline = (
-    read_kafka(topic, "readers", servers, handover=20, config=SOON)
+    read_kafka(topic, topic, servers, handover=20, config=SOON)
     .pipe(group_by("client"), spread(), adaptive_flat_map(handler))
     .to(for_each(lambda event: log.sink(event["client"], event["seq"])))
 )
@@ -59,7 +61,7 @@ import sys
 from penstock import adaptive_flat_map, group_by, ops, read_kafka, spread, write_kafka
 from tests.helpers.system.log import Log
 
-servers, topic, results = sys.argv[3:6]
+servers, topic, protocol, results = sys.argv[3:7]
 log = Log(sys.argv[1], sys.argv[2])
 log.note("there")
 
@@ -76,11 +78,13 @@ def results_of(event):
     return [{**event, "part": part} for part in range(0 if seq % 5 == 0 else 1 + (seq % 7 == 0))]
 
 
-SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+SOON = {"session.timeout.ms": 3000, "group.protocol": protocol}
+if protocol == "classic":
+    SOON["heartbeat.interval.ms"] = 500
 TIMEOUT = {"transaction.timeout.ms": 3000}
 
 pipeline = (
-    read_kafka(topic, "readers", servers, handover=20, config=SOON)
+    read_kafka(topic, topic, servers, handover=20, config=SOON)
     .pipe(group_by("client"), spread(), adaptive_flat_map(handler), ops.flat_map(results_of))
     .to(
         write_kafka(
@@ -97,7 +101,8 @@ class Readers:
     """The readers, each a process, killed at the end of the block; and a producer of events.
 
     `sent` counts the events of each client, which are numbered from 1. `pace` is how many events
-    per second are written. With `on` the command gives the same file its source.
+    per second are written. With `on` the command gives the same file its source. `protocol` is that
+    of the group.
     """
 
     def __init__(
@@ -108,6 +113,7 @@ class Readers:
         *,
         on: bool = False,
         pipeline: str = _PIPELINE,
+        protocol: str = "classic",
     ) -> None:
         self.brokers = brokers
         self.topic = brokers.topic(partitions)
@@ -122,6 +128,7 @@ class Readers:
         self._words = ["--on", self.address, "--name", "readers", "--lease", "3"] if on else []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._there: set[str] = set()
+        self._protocol = protocol
         self._hand = Log(self.log, "readers")
         self._producer = Producer(
             {
@@ -155,7 +162,7 @@ class Readers:
                         *self._words,
                         *(("--worker", name) if self._words else ()),
                         *("--", str(self.log), name, self.brokers.servers),
-                        *(self.topic, self.results),
+                        *(self.topic, self._protocol, self.results),
                     ],
                     stderr=errors,
                     env=_ENVIRONMENT,
@@ -192,6 +199,12 @@ class Readers:
                 self.kill(name)
             else:
                 self.drain(name)
+
+    async def without_broker(self, number: int, seconds: float) -> None:
+        """Kill one of the brokers, and start it again after a while."""
+        self.brokers.stop(number, signal.SIGKILL)
+        await asyncio.sleep(seconds)
+        self.brokers.start(number)
 
     def status(self, name: str) -> int:
         """Wait for the end of a process that was drained."""

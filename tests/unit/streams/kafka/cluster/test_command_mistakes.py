@@ -72,6 +72,13 @@ def test_settings_that_cannot_be_meant_are_reported(
     assert "Traceback" not in ran.stderr
 
 
+def test_a_lease_is_refused_where_the_brokers_choose_it(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "c.properties").write_text("group.protocol=consumer\n", encoding="utf-8")
+    ran = penstock("run", "pipe.py", "--on", AWAY, "--lease", "3", "--kafka-config", "c.properties")
+    assert ran.returncode == 2
+    assert "--lease does not go with group.protocol=consumer" in ran.stderr
+
+
 def test_settings_of_the_client_are_used(
     penstock: Penstock, kafka: Cluster, tmp_path: Path
 ) -> None:

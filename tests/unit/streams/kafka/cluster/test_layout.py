@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
+
 import pytest
 
 from penstock import (
@@ -11,6 +14,7 @@ from penstock import (
     group_by,
     spread,
 )
+from penstock.command.kafka.place import layout_of
 from penstock.streams.errors import BuildError
 from penstock.streams.kafka.cluster.layout import Layout, address_of, is_kafka, key_of
 
@@ -56,3 +60,11 @@ def test_events_are_partitioned_by_the_key_of_the_groups_or_else_by_the_identity
 
 def test_dead_letters_have_a_topic_beside_that_of_the_events() -> None:
     assert Layout("a", "orders", "g").letters == "orders.dead-letters"
+
+
+def test_a_password_of_digits_stays_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("sasl.password=0042\nsession.timeout.ms = 3000\n", encoding="utf-8")
+    options = Namespace(on="kafka://a:9092/orders", name="g", kafka_config=str(file))
+    config = {"sasl.password": "0042", "session.timeout.ms": 3000}
+    assert layout_of(options).config == config
