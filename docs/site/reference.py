@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, get_overloads
+from types import ModuleType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_overloads
 
 import penstock
 from docs.site.marble import draw, is_marble
 from penstock import operators, sinks, sources
+from penstock.operators import rx
 from penstock.streams import limits, temporal, testing
 
 __all__ = ["Entry", "entries", "page", "pages"]
@@ -23,6 +25,7 @@ __all__ = ["Entry", "entries", "page", "pages"]
 LABELS = ("Items", "Time", "Memory", "Demand", "Ends", "Errors")
 TITLES = {
     "operators": "Operators",
+    "rx": "Operators of Rx, as penstock.ops.X",
     "sources": "Sources",
     "sinks": "Sinks",
     "streams": "Streams and pipelines",
@@ -74,6 +77,8 @@ def entries() -> list[Entry]:
 def _public() -> Iterator[tuple[str, str, str, Any]]:
     for name in penstock.__all__:
         yield _section(name), "penstock", name, getattr(penstock, name)
+    for name in rx.__all__:
+        yield "rx", "penstock.ops", name, getattr(rx, name)
     for section, module in PACKAGES.items():
         for name in module.__all__:
             if name not in penstock.__all__:
@@ -125,7 +130,8 @@ def _docstring(thing: Any) -> str:
 
 def page(entry: Entry, every: list[Entry]) -> str:
     """The Markdown of the page of one name."""
-    links = {other.name: other for other in every}
+    # The names of Rx are words of everyday, such as `repeat`; those of `penstock` come first.
+    links = {other.name: other for other in every if other.section != "rx"}
     thing = entry.thing
     parts = [f"# {entry.title}", _code(f"from {entry.package} import {entry.name}")]
     sentence, *rest = _docstring(thing).split("\n\n")
@@ -188,6 +194,28 @@ def _plain(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation))
 
 
+def _spelt_out(annotation: str, module: dict[str, Any]) -> str:
+    """An annotation with the values of options in place of a name that the module has for them."""
+
+    def spelt(match: re.Match[str]) -> str:
+        return _values(module.get(match[0])) or match[0]
+
+    return re.sub(r"\b[A-Z]\w*\b(?!\[)", spelt, annotation)
+
+
+def _values(alias: Any) -> str:
+    """`Literal["a", "b"] | Route` as text; "" for anything but literals and unions of them."""
+    if get_origin(alias) is Literal:
+        return f"Literal[{', '.join(map(repr, get_args(alias)))}]"
+    if get_origin(alias) not in (Union, UnionType):
+        return ""
+    parts = [
+        one.__name__ if inspect.isclass(one) and not get_args(one) else _values(one)
+        for one in get_args(alias)
+    ]
+    return " | ".join(parts) if all(parts) else ""
+
+
 def _signatures(name: str, thing: Any) -> str:
     """Each overload, or the one signature; nothing for what is not called."""
     if inspect.isclass(thing):
@@ -226,7 +254,7 @@ def _signature(name: str, function: Callable[..., Any], defaults: dict[str, Any]
             shown.append("*")
         if parameter.default is ...:
             parameter = parameter.replace(default=defaults[parameter.name])
-        shown.append(_parameter(parameter))
+        shown.append(_parameter(parameter, vars(sys.modules[function.__module__])))
         previous = parameter.kind
     if previous == inspect.Parameter.POSITIONAL_ONLY:
         shown.append("/")
@@ -238,14 +266,14 @@ def _signature(name: str, function: Callable[..., Any], defaults: dict[str, Any]
     return f"{name}(\n" + "".join(f"    {part},\n" for part in shown) + f"){to}"
 
 
-def _parameter(parameter: inspect.Parameter) -> str:
+def _parameter(parameter: inspect.Parameter, module: dict[str, Any]) -> str:
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     text: str = next((s for kind, s in stars.items() if kind == parameter.kind), "")
     text += parameter.name
     kind = parameter.annotation
     typed = kind is not parameter.empty
     if typed:
-        text += f": {_plain(kind)}"
+        text += f": {_spelt_out(_plain(kind), module)}"
     if parameter.default is not parameter.empty:
         default = "..." if " object at 0x" in repr(parameter.default) else repr(parameter.default)
         text += f" = {default}" if typed else f"={default}"

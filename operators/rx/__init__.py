@@ -35,6 +35,7 @@ from penstock.operators.rx.timeout_with_mapper import timeout_with_mapper
 from penstock.operators.rx.while_do import while_do
 from penstock.operators.rx.with_latest_from import with_latest_from
 from penstock.operators.rx.zip import zip
+from penstock.streams.pages import show_pages
 
 __all__ = [
     "amb",
@@ -67,3 +68,5 @@ __all__ = [
     "with_latest_from",
     "zip",
 ]
+
+show_pages(__name__, __all__)

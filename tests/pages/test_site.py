@@ -13,6 +13,7 @@ from docs.site import check, marble, reference, staging
 from docs.site.__main__ import ROOT, BuildFailed, build
 from docs.site.navigation import SECTIONS
 from penstock import operators, sinks, sources
+from penstock.operators import rx
 from penstock.streams import limits, temporal, testing
 
 LABELS = ["Items", "Time", "Memory", "Demand", "Ends", "Errors"]
@@ -22,6 +23,7 @@ WITH_LINES = [
     *sinks.__all__,
     "from_iterable",
     "from_async_iterable",
+    *(f"ops.{name}" for name in rx.__all__),
 ]
 PUBLIC = sorted({*penstock.__all__, *limits.__all__, *temporal.__all__, *testing.__all__})
 
@@ -33,7 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_of(site: Path, name: str) -> str:
-    (entry,) = [entry for entry in reference.entries() if entry.name == name]
+    _, dot, name = name.rpartition(".")
+    (entry,) = [
+        entry
+        for entry in reference.entries()
+        if entry.name == name and (entry.section == "rx") == bool(dot)
+    ]
     return (site / entry.path).with_suffix(".html").read_text(encoding="utf-8")
 
 
