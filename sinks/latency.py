@@ -33,7 +33,7 @@ from penstock.streams.diagnostics.histogram import (
     render,
     require_interval_log,
 )
-from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.errors import BuildError, CannotOpen, cancelled_inside
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
@@ -178,8 +178,7 @@ class _Recording(SinkStage[Any]):
         self._timer = None
         try:
             self._end_interval()
-            if self._report is not None:
-                self._report(self._summaries(self._last))
+            self._show(self._last)
         except Exception as error:
             error.add_note(f"in the report of {self.info}")
             self.upstream.cancel()
@@ -196,6 +195,13 @@ class _Recording(SinkStage[Any]):
         self._since = now
         self._last, self._interval = self._interval, {n: LatencyHistogram() for n in self._whole}
 
+    def _show(self, histograms: dict[str, LatencyHistogram]) -> None:
+        if self._report is not None:
+            try:
+                self._report(self._summaries(histograms))
+            except asyncio.CancelledError as error:
+                raise cancelled_inside(f"the report of {self.info}", error) from error
+
     @staticmethod
     def _summaries(histograms: dict[str, LatencyHistogram]) -> dict[str, Summary]:
         return {name: histogram.snapshot() for name, histogram in histograms.items()}
@@ -208,8 +214,7 @@ class _Recording(SinkStage[Any]):
             self._timer = None
         try:
             self._end_interval()
-            if self._report is not None:
-                self._report(self._summaries(self._whole))
+            self._show(self._whole)
             if self._file is not None:
                 self._file.close()
         except Exception as raised:

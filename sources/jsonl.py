@@ -36,13 +36,8 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.flowable import Flowable
-from penstock.streams.io.line_source import (
-    Format,
-    LineOptions,
-    NotAValue,
-    decoding,
-    read_lines_as,
-)
+from penstock.streams.io.body import NotAValue, json_value
+from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
 from penstock.streams.keyed.key import By
@@ -126,10 +121,7 @@ def _objects(lines: list[Line]) -> list[Any] | None:
 
 
 def _object(line: bytes) -> Any:
-    try:
-        value: Any = loads(line)
-    except JSONDecodeError as error:
-        raise NotAValue(f"is not valid JSON ({error})") from error
+    value = json_value(line)
     if value.__class__ is not dict:
         raise NotAValue(f"is {_kind(value)}, not an object")
     return value

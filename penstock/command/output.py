@@ -8,10 +8,22 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-__all__ = ["Lines", "counted", "flush", "is_json", "line", "mention", "put", "say", "use", "write"]
+__all__ = [
+    "Lines",
+    "aligned",
+    "counted",
+    "flush",
+    "is_json",
+    "line",
+    "mention",
+    "put",
+    "say",
+    "use",
+    "write",
+]
 
 # As in the module `logging`, which is slow to import.
 _LEVELS = {"info": 20, "warning": 30, "error": 40}
@@ -143,6 +155,17 @@ def _write(text: str) -> int:
 def counted(number: int, what: str) -> str:
     """`1 worker`, `2 workers`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def aligned(rows: Sequence[Sequence[str]], texts: int = 1, indent: str = "  ") -> list[str]:
+    """The rows of a table as lines: the first columns, so many, are texts, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        cells = list(zip(row, widths, strict=True))
+        left = [cell.ljust(width) for cell, width in cells[:texts]]
+        lines.append(indent + "  ".join(left + [c.rjust(width) for c, width in cells[texts:]]))
+    return lines
 
 
 def flush() -> int:

@@ -1,4 +1,4 @@
-"""Decodes the body of a message, or raises an error that names the message."""
+"""Decodes the body of a message or of a line of JSON, or says why it cannot be decoded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any, TypeVar
 from orjson import JSONDecodeError, loads
 
 from penstock.streams.errors import BadLine, describe
-from penstock.streams.io.line_source import NotAValue
 
-__all__ = ["json_object", "json_value", "text_of", "value_of"]
+__all__ = ["NotAValue", "json_object", "json_value", "text_of", "value_of"]
 
 T = TypeVar("T")
+
+
+class NotAValue(Exception):
+    """What is wrong with data, as the end of a sentence that begins with where it is."""
 
 
 def json_value(data: bytes) -> Any:

@@ -17,6 +17,7 @@ from penstock.streams import clock
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, input_name, is_path
@@ -31,15 +32,11 @@ from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import seconds_of
 
-__all__ = ["Creation", "Format", "LineOptions", "NotAValue", "decoding", "read_lines_as"]
+__all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
 T = TypeVar("T")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class NotAValue(Exception):
-    """Why a line is bad, as the end of a sentence that begins with the line's number."""
 
 
 @dataclass(frozen=True, slots=True)

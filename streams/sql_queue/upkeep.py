@@ -40,23 +40,20 @@ _RETRY_ONE = (
 RETURNING {id}"""
 )
 
-# Of the user's own table, and then what is beside rows that are gone.
-_PURGE_OWN = """DELETE FROM {own} WHERE {own_id} IN (
+# Some rows that have had their status for long enough, to be deleted.
+_OLD = """(
     SELECT {id} FROM {table}
     WHERE {status} >= :status AND {status} <= :status AND {behind}
         AND {finished} <= {now} - :age * {second}
-    ORDER BY {status}, {id} LIMIT :count)
-RETURNING {own_id}"""
+    ORDER BY {status}, {id} LIMIT :count)"""
+
+# Of the user's own table, and then what is beside rows that are gone.
+_PURGE_OWN = f"DELETE FROM {{own}} WHERE {{own_id}} IN {_OLD} RETURNING {{own_id}}"
 _PURGE_BESIDE = """DELETE FROM {table}
 WHERE {status} >= :status AND {status} <= :status AND {finished} <= {now} - :age * {second}
     AND NOT EXISTS (SELECT 1 FROM {own} AS o WHERE o.{own_id} = {table}.{id})"""
 
-_PURGE = """DELETE FROM {table} WHERE {id} IN (
-    SELECT {id} FROM {table}
-    WHERE {status} >= :status AND {status} <= :status AND {behind}
-        AND {finished} <= {now} - :age * {second}
-    ORDER BY {status}, {id} LIMIT :count)
-RETURNING {id}"""
+_PURGE = f"DELETE FROM {{table}} WHERE {{id}} IN {_OLD} RETURNING {{id}}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,10 @@
-"""The stage of the parent: deals events to workers, and sends their results on.
-
-A key belongs to the worker that has events of it, and to none when these have ended; other events
-go to the worker with the fewest. Order per key follows: a worker keeps it, and what it sends comes
-in the order in which it was sent.
-"""
+"""The stage of the parent: deals events to workers, and sends their results on."""
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -38,34 +32,16 @@ from penstock.streams.protocol.event import (
 )
 from penstock.streams.protocol.stage import CLOSED, OPEN, StageInfo, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
+from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
+from penstock.streams.workers import messages
 from penstock.streams.workers.lending import Lending
-from penstock.streams.workers.messages import (
-    Cancel,
-    Complete,
-    Completed,
-    Completions,
-    Confirmed,
-    Ended,
-    Events,
-    Grant,
-    Letter,
-    Link,
-    Numbers,
-    Over,
-    Part,
-    Room,
-    Stop,
-    Stopping,
-    Traced,
-    Warn,
-    Withdraw,
-    Withdrawn,
-)
+from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import together
+from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.placement import Section
 
-__all__ = ["Crew", "Dealing", "Peer"]
+__all__ = ["Crew", "Dealing"]
 
 # An event whose workers have ended so often, it alone being there the last times, is at fault.
 _KILLS = 3
@@ -73,6 +49,9 @@ _KILLS = 3
 # Events that a worker must have, unless it lacks slots for fewer, before a part of them goes to
 # another one, and the seconds between two such moves.
 _MUCH, _EVEN = 8, 0.01
+
+# Seconds for which events for a busy worker wait to be sent together, if they are few.
+_TOGETHER = 0.001
 
 # Seconds after which a worker that has events is reported if it has said nothing.
 _SILENCE = 10.0
@@ -106,66 +85,6 @@ class Crew(Protocol):
         """End what is left."""
 
 
-class _Owner:
-    """A key that belongs to a worker, with how many events of it are there.
-
-    Events without a key have an owner that never ends. `put` adds an event, with its owner, to
-    those that will be sent to the worker.
-    """
-
-    __slots__ = ("count", "key", "peer", "put")
-
-    def __init__(self, peer: Peer, key: Any) -> None:
-        self.key = key
-        self.count = 0
-        self.go_to(peer)
-
-    def go_to(self, peer: Peer) -> None:
-        """Belong to this worker."""
-        self.peer = peer
-        self.put = peer.waiting.append
-
-
-_Dealt = tuple[Event[Any], _Owner]
-
-
-class Peer:
-    """A worker as its parent sees it.
-
-    `out` are the events that it has, by number; `waiting` those that will be sent to it. While
-    there are `suspects`, the first of these in `waiting` is sent alone.
-    """
-
-    def __init__(self, number: int, link: Link | None = None) -> None:
-        self.number = number
-        self.link = link
-        self.out: dict[int, _Dealt] = {}
-        self.waiting: deque[_Dealt] = deque()
-        self.suspects = 0
-        self.keys = 0
-        self.count = 0
-        self.room = 0
-        self.grants = 0
-        self.is_recalled = self.is_active = self.is_told = self.is_completed = False
-        self.heard = 0
-        """How many messages have come since it was started."""
-        self.silences = 0
-        """How often in succession nothing had come since the time before."""
-        self.heard_before = 0
-        self.false_starts = 0
-        self.restarts = 0
-        self.numbers: dict[int, dict[str, Any]] = {}
-        self.before: list[dict[int, dict[str, Any]]] = []
-
-        self.keyless = _Owner(self, None)
-        self.keyless.count = 1
-
-    @property
-    def load(self) -> int:
-        """The events that it has, or will have."""
-        return len(self.out) + len(self.waiting)
-
-
 class Dealing(DemandStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
@@ -185,8 +104,6 @@ class Dealing(DemandStage):
         # Room for fewer results waits for events to come with.
         self._least_room = max(1, work.window // 2)
         self._results = (InOrder if work.ordered else Results)(downstream, work.window)
-        self._key = None if section.by is None else Key(section.by)
-        self._keys: dict[Any, _Owner] = {}
         self._siblings = Siblings()
         self._families: dict[Event[Any], Family] = {}
         self._kills: dict[Event[Any], int] = {}
@@ -207,10 +124,11 @@ class Dealing(DemandStage):
         }
         self._set_limiter(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
         self._peers = [Peer(number) for number in range(crew.workers)]
+        self._owners = Owners(None if section.by is None else Key(section.by), self._peers)
         self._lending = Lending(self._limit, crew.workers)
-        # Those that get new keys.
-        self._ready = self._peers[:1]
         self._evened = 0.0
+        # The timer for events that wait for others to be sent with.
+        self._shipping: TimerHandle | None = None
         # How many workers may have calls; whether each gets its slots once, as a stage needs that
         # has a number of calls and no limiter.
         self._most = 0
@@ -231,11 +149,6 @@ class Dealing(DemandStage):
         self._learns = not isinstance(limiter, Fixed)
         # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
         self._is_free = work.is_plain and self._learns
-
-    @property
-    def _out(self) -> int:
-        """The events that workers have, or will have."""
-        return sum([peer.load for peer in self._peers])
 
     @property
     def _limit(self) -> int:
@@ -261,7 +174,7 @@ class Dealing(DemandStage):
             return
         self._is_free = False
         others = sum(
-            min(self._lending.granted[other.number], self._need(other))
+            min(self._lending.granted[other.number], self._owners.need(other))
             for other in self._peers
             if other is not peer
         )
@@ -270,10 +183,6 @@ class Dealing(DemandStage):
         )
         if self._control.follow():
             self._lend()
-
-    def _need(self, peer: Peer) -> int:
-        """The most calls that a worker could have in flight now."""
-        return peer.keys if self._key is not None else peer.load
 
     def _lend(self, *, changed: bool = False) -> None:
         """Divide the limit among the workers."""
@@ -287,12 +196,12 @@ class Dealing(DemandStage):
                 lending.lost(peer.number)
         if self._is_dealt_once and not changed:
             return
-        told = lending.balance([self._need(peer) for peer in self._peers], most)
+        told = lending.balance([self._owners.need(peer) for peer in self._peers], most)
         for number in range(most) if changed else told:
             if number < most:
                 peer = self._peers[number]
                 peer.grants += 1
-                self._send(peer, Grant(peer.grants, lending.granted[number], self._learns))
+                self._send(peer, messages.Grant(peer.grants, lending.granted[number], self._learns))
 
     def _activate(self, most: int) -> None:
         """Let so many workers have calls; what the others have not begun goes to these."""
@@ -305,7 +214,7 @@ class Dealing(DemandStage):
 
     def _choose_ready(self) -> None:
         active = [peer for peer in self._peers if peer.is_active]
-        self._ready = [peer for peer in active if not peer.suspects] or active
+        self._owners.ready = [peer for peer in active if not peer.suspects] or active
 
     # Demand.
 
@@ -328,7 +237,7 @@ class Dealing(DemandStage):
             self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
         else:
             if self.run.tracing is not None:
-                self._send(peer, Traced(*self.run.tracing.options))
+                self._send(peer, messages.Traced(*self.run.tracing.options))
 
     def request(self, n: int, /) -> None:
         if self.state >= CLOSED:
@@ -343,8 +252,8 @@ class Dealing(DemandStage):
             self._ship_soon()
         if self.state is not OPEN or not self._is_open:
             return
-        room = self._bound - self._out - self.asked - self._results.waiting
-        if room >= self._least_asked or (room > 0 and not self._out and not self.asked):
+        room = self._bound - self._owners.load - self.asked - self._results.waiting
+        if room >= self._least_asked or (room > 0 and not self._owners.load and not self.asked):
             self.ask(room)
 
     # Events.
@@ -352,7 +261,8 @@ class Dealing(DemandStage):
     def take(self, events: list[Event[Any]], /) -> None:
         if self._has_turns:
             events = [event for event in events if self._may_begin(event)]
-        self._deal(events)
+        self._results.begin(events)
+        self._owners.deal(events)
         self._ship_soon()
 
     def _may_begin(self, event: Event[Any]) -> bool:
@@ -365,43 +275,6 @@ class Dealing(DemandStage):
             give_back_all(events)
         else:
             super().on_events(events)
-
-    def _deal(self, events: list[Event[Any]]) -> None:
-        """Choose the worker of each event."""
-        self._results.begin(events)
-        key, before = self._key, self._out
-        if key is not None:
-            find, begin = self._keys.get, self._begin_key
-            with suppress(Exception):
-                for event, found in zip(events, map(key.get, map(_value, events)), strict=False):
-                    owner = find(found) or begin(found)
-                    owner.count += 1
-                    owner.put((event, owner))
-        # Those without a key, and the rest of a list in which one cannot be read as the others.
-        for event in events[self._out - before :]:
-            owner = self._least().keyless if key is None else self._owner_of(key, event.value)
-            owner.count += 1
-            owner.put((event, owner))
-
-    def _begin_key(self, key: Any) -> _Owner:
-        owner = self._keys[key] = _Owner(self._least(), key)
-        owner.peer.keys += 1
-        return owner
-
-    def _owner_of(self, key: Key, value: Any) -> _Owner:
-        """The owner of an event whose key is read otherwise, or cannot be read."""
-        try:
-            if key.adapts(value):
-                found = key.get(value)
-                return self._keys.get(found) or self._begin_key(found)
-        except Exception:
-            pass
-        # Its `group_by` says what is wrong.
-        return self._least().keyless
-
-    def _least(self) -> Peer:
-        """The worker with the fewest events."""
-        return min(self._ready, key=_load)
 
     def _ship_soon(self) -> None:
         """Ship once for all that comes in a loop iteration, because a message costs much."""
@@ -416,14 +289,32 @@ class Dealing(DemandStage):
             self._even_out()
             self._lend()
             for peer in self._peers:
-                dealt = self._due(peer)
-                if dealt:
+                if not self._may_wait(peer) and (dealt := self._due(peer)):
                     self._send_events(peer, dealt)
         for peer in self._peers:
             if self._gets_room(peer, self._least_room):
-                self._send(peer, Room(self._new_room(peer)))
+                self._send(peer, messages.Room(self._new_room(peer)))
 
-    def _due(self, peer: Peer) -> list[_Dealt]:
+    def _may_wait(self, peer: Peer) -> bool:
+        """Whether its events may wait for others to be sent with: it could not begin them now, and
+        has not answered what it was sent a moment ago.
+        """
+        work, granted = self._section.work, self._lending.granted[peer.number]
+        is_busy = len(peer.out) >= (1 if work.is_plain else granted)
+        if not is_busy or peer.is_heard or len(peer.waiting) >= LARGEST:
+            return False
+        left = peer.sent_at + _TOGETHER - self.run.now()
+        if left <= 0:
+            return False
+        if peer.waiting and self._shipping is None:
+            self._shipping = self.run.call_later(left, self.info, self.within, self._ship_rest)
+        return True
+
+    def _ship_rest(self) -> None:
+        self._shipping = None
+        self._ship()
+
+    def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
         is_able = self._lending.granted[peer.number] and not peer.is_recalled
         if not (peer.waiting and is_able) or peer.link is None:
@@ -442,14 +333,15 @@ class Dealing(DemandStage):
     def _gets_room(self, peer: Peer, least: int) -> bool:
         return peer.room >= least and self._results.waiting <= self._window // 2
 
-    def _send_events(self, peer: Peer, dealt: list[_Dealt]) -> None:
+    def _send_events(self, peer: Peer, dealt: list[Dealt]) -> None:
+        peer.sent_at, peer.is_heard = self.run.now(), False
         first = peer.count
         peer.count += len(dealt)
         peer.out.update(zip(range(first, peer.count), dealt, strict=True))
         events = [event for event, _ in dealt]
         tokens = [event.token for event in events]
         room, tracing = self._new_room(peer), self.run.tracing
-        message = Events(
+        message = messages.Events(
             first,
             [event.value for event in events],
             array("d", [event.created for event in events]),
@@ -470,9 +362,9 @@ class Dealing(DemandStage):
                 self._cannot_be_sent(peer, *dealt[0], error)
 
     def _cannot_be_sent(
-        self, peer: Peer, event: Event[Any], owner: _Owner, error: NotPicklable
+        self, peer: Peer, event: Event[Any], owner: Owner, error: NotPicklable
     ) -> None:
-        self._release(owner)
+        self._owners.end((owner,))
         told = NotPicklable(f"an event {error}")
         self._settle_failed(event, told, self._section.working.number, 1)
 
@@ -485,52 +377,53 @@ class Dealing(DemandStage):
     def received(self, peer: Peer, message: Any) -> None:
         """A message of a worker."""
         peer.heard += 1
+        peer.is_heard = True
         if self.state < CLOSED:
             self.within(self._handle, peer, message)
-        elif isinstance(message, Numbers):
+        elif isinstance(message, messages.Numbers):
             peer.numbers = message.stages
-        elif isinstance(message, Warn):
+        elif isinstance(message, messages.Warn):
             self.run.errors.warn(message.text, **(message.fields or {}))
-        elif isinstance(message, Completed):
+        elif isinstance(message, messages.Completed):
             peer.is_completed = True
 
     def _handle(self, peer: Peer, message: Any) -> None:
         match message:
-            case Ended():
+            case messages.Ended():
                 self._ended(peer, message)
-            case Completions():
+            case messages.Completions():
                 self._completed(peer, message.ends)
                 return
-            case Part():
+            case messages.Part():
                 self._part(peer, message)
-            case Over():
+            case messages.Over():
                 self._over(peer, message)
-            case Letter():
+            case messages.Letter():
                 self._letter(peer, message)
-            case Numbers():
+            case messages.Numbers():
                 peer.numbers = message.stages
-            case Confirmed():
+            case messages.Confirmed():
                 if message.grant == peer.grants:
                     self._lending.confirmed(peer.number)
-            case Stopping():
+            case messages.Stopping():
                 self.stop(message.error)
-            case Withdrawn():
+            case messages.Withdrawn():
                 peer.is_recalled = False
-                self._move(peer)
-            case Warn():
+                self._owners.move(peer)
+            case messages.Warn():
                 self.run.errors.warn(message.text, **(message.fields or {}))
-            case Completed():
+            case messages.Completed():
                 peer.is_completed = True
             case _:
                 raise TypeError(f"unknown message: {message!r}")
         if peer.waiting and not (peer.is_active or peer.is_recalled):
-            self._move(peer)
+            self._owners.move(peer)
         self._ship_soon()
 
     def _pop(self, peer: Peer, number: int) -> Event[Any]:
         """An event has ended in its worker."""
         event, owner = peer.out.pop(number)
-        self._release(owner)
+        self._owners.end((owner,))
         if self._kills:
             self._acquit(peer, event)
         return event
@@ -542,30 +435,16 @@ class Dealing(DemandStage):
             if not peer.suspects:
                 self._choose_ready()
 
-    def _release(self, owner: _Owner) -> None:
-        owner.count -= 1
-        if not owner.count:
-            self._end_key(owner)
-
-    def _end_key(self, owner: _Owner) -> None:
-        owner.peer.keys -= 1
-        del self._keys[owner.key]
-
-    def _ended(self, peer: Peer, message: Ended) -> None:
+    def _ended(self, peer: Peer, message: messages.Ended) -> None:
         peer.false_starts = 0
         numbers, results, starts, ends = message
-        events: list[Event[Any]] = []
-        add = events.append
-        for (event, owner), result, started, ended in zip(
-            map(peer.out.pop, numbers), results, starts, ends, strict=True
-        ):
-            owner.count = count = owner.count - 1
-            if not count:
-                self._end_key(owner)
+        dealt = list(map(peer.out.pop, numbers))
+        self._owners.end([owner for _, owner in dealt])
+        events = [event for event, _ in dealt]
+        for event, result, started, ended in zip(events, results, starts, ends, strict=True):
             event.value = result
             event.started = started
             event.ended = ended
-            add(event)
         peer.room += len(events)
         if self._kills:
             for event in events:
@@ -589,7 +468,9 @@ class Dealing(DemandStage):
             return
         release(turns)
         following = [self._siblings.next(turn) for turn in turns]
-        self._deal([event for event in following if event is not None])
+        begun = [event for event in following if event is not None]
+        self._results.begin(begun)
+        self._owners.deal(begun)
 
     def _family(self, event: Event[Any]) -> Family:
         family = self._families.get(event)
@@ -597,7 +478,7 @@ class Dealing(DemandStage):
             family = self._families[event] = Family(event, "empty")
         return family
 
-    def _part(self, peer: Peer, message: Part) -> None:
+    def _part(self, peer: Peer, message: messages.Part) -> None:
         peer.room += 1
         event, _ = peer.out[message.number]
         event.started = message.started
@@ -608,13 +489,13 @@ class Dealing(DemandStage):
             part.end_turn()
         self._results.put(event, part)
 
-    def _letter(self, peer: Peer, message: Letter) -> None:
+    def _letter(self, peer: Peer, message: messages.Letter) -> None:
         event, _ = peer.out[message.number]
         part = self._family(event).child(message.value)
         stage, sink = self._sinks[message.stage]
         self.run.letters.open(sink).send(part, message.error, str(stage), message.attempts)
 
-    def _over(self, peer: Peer, message: Over) -> None:
+    def _over(self, peer: Peer, message: messages.Over) -> None:
         ending = Ending(message.ending)
         if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
             # In their order, before those that came later.
@@ -658,45 +539,22 @@ class Dealing(DemandStage):
         """Take back what a worker has not begun, so that others may begin it."""
         if not (peer.is_recalled or peer.is_told) and peer.link is not None:
             peer.is_recalled = True
-            self._send(peer, Withdraw())
+            self._send(peer, messages.Withdraw())
 
     def _even_out(self) -> None:
         """Where a worker has nothing to do, and another much, divide that anew."""
         now = self.run.now()
-        if now < self._evened + _EVEN or all(peer.load for peer in self._ready):
+        if now < self._evened + _EVEN or all(peer.load for peer in self._owners.ready):
             return
-        fullest = max(self._ready, key=_load)
-        is_short_of_slots = self._need(fullest) > self._lending.granted[fullest.number]
+        fullest = max(self._owners.ready, key=attrgetter("load"))
+        is_short_of_slots = self._owners.need(fullest) > self._lending.granted[fullest.number]
         if (
             (fullest.load >= _MUCH or is_short_of_slots)
             and not fullest.suspects
-            and (self._key is None or fullest.keys > 1)
+            and self._owners.can_divide(fullest)
         ):
             self._evened = now
             self._withdraw(fullest)
-
-    def _move(self, peer: Peer) -> None:
-        """Deal anew what waits for a worker, but for keys of which it has an event."""
-        busy = {owner for _, owner in peer.out.values()}
-        waiting = list(peer.waiting)
-        peer.waiting.clear()
-        moved: dict[_Owner, Peer] = {}
-        for event, owner in waiting:
-            if owner is peer.keyless:
-                other = self._least()
-                peer.keyless.count -= 1
-                owner = other.keyless
-                owner.count += 1
-            elif owner in busy:
-                other = peer
-            elif owner in moved:
-                other = moved[owner]
-            else:
-                other = moved[owner] = self._least()
-                owner.go_to(other)
-                peer.keys -= 1
-                other.keys += 1
-            other.waiting.append((event, owner))
 
     def lost(self, peer: Peer, how: str) -> None:
         """A worker has ended before it was asked to."""
@@ -725,7 +583,7 @@ class Dealing(DemandStage):
             again = []
             del self._kills[event]
             peer.suspects = max(0, peer.suspects - 1)
-            self._release(owner)
+            self._owners.end((owner,))
             error = WorkerLost(
                 f"its worker process ended {_KILLS} times while it worked on this event, the last "
                 f"time by {how}"
@@ -734,7 +592,7 @@ class Dealing(DemandStage):
         if self.state >= STOPPED:
             # Nothing begins any more.
             for event, owner in [*again, *peer.waiting]:
-                self._release(owner)
+                self._owners.end((owner,))
                 self._results.end(event)
                 self._families.pop(event, None)
                 event.give_back()
@@ -778,28 +636,28 @@ class Dealing(DemandStage):
             waiting = list(peer.waiting)
             peer.waiting.clear()
             for event, owner in waiting:
-                self._release(owner)
+                self._owners.end((owner,))
                 self._results.end(event)
                 event.give_back()
             peer.is_recalled = peer.is_told = True
-            self._send(peer, Stop())
+            self._send(peer, messages.Stop())
         self._drain()
 
     def _end_if_idle(self) -> None:
-        if self.state >= CLOSED or self._out or self._siblings.waiting:
+        if self.state >= CLOSED or self._owners.load or self._siblings.waiting:
             return
         if self._results.waiting or self._results.delivering:
             return
         self.state = CLOSED
-        self._complete_peers(Complete())
+        self._complete_peers(messages.Complete())
         if self.error is None:
             self.downstream.on_completed()
         else:
             self.downstream.on_error(self.error)
 
-    def _complete_peers(self, message: Complete | Cancel) -> None:
+    def _complete_peers(self, message: messages.Complete | messages.Cancel) -> None:
         for peer in self._peers:
-            if not peer.is_told or isinstance(message, Cancel):
+            if not peer.is_told or isinstance(message, messages.Cancel):
                 peer.is_told = True
                 self._send(peer, message)
 
@@ -808,13 +666,13 @@ class Dealing(DemandStage):
             super().cancel()
 
     def release(self) -> None:
-        self._complete_peers(Cancel())
+        self._complete_peers(messages.Cancel())
         left: list[Event[Any]] = []
         for peer in self._peers:
             left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
             peer.out.clear()
             peer.waiting.clear()
-        self._keys.clear()
+        self._owners.clear()
         self._results.give_back()
         for event in [*left, *self._siblings.clear()]:
             family = self._families.pop(event, None)
@@ -842,6 +700,8 @@ class Dealing(DemandStage):
         self._listen_later()
 
     async def _close_crew(self) -> None:
+        if self._shipping is not None:
+            self._shipping.cancel()
         if self._is_open:
             self._listening.cancel()
             await self._crew.close()
@@ -858,7 +718,7 @@ class Dealing(DemandStage):
         ]
         found = together(by_worker)
         if stage.number == self._section.working.number:
-            found["in_flight"] = min(found.get("in_flight", 0), self._out)
+            found["in_flight"] = min(found.get("in_flight", 0), self._owners.load)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit
             found["limit_reason"] = self._control.reason
@@ -867,7 +727,3 @@ class Dealing(DemandStage):
                 found[name] = found.get(name, 0) + count
         found["workers"] = by_worker
         return found
-
-
-_load: Callable[[Peer], int] = attrgetter("load")
-_value: Callable[[Event[Any]], Any] = attrgetter("value")

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from penstock.command.kafka.place import PATIENCE, layout_of
-from penstock.command.output import counted, put
+from penstock.command.output import aligned, counted, put
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import View, groups_of, look
 
@@ -54,46 +54,30 @@ def as_text(view: View) -> str:
         keys = ", ".join(f"{_cut(key)} {count:,}" for key, count in view.keys)
         lines.append(f"  hottest keys of {counted(view.sampled, 'unfinished event')}: {keys}")
     if view.members:
-        lines += _table(
-            ("worker", "host", "partitions", "behind"),
-            [
-                (
-                    member.name,
-                    member.host,
-                    f"{len(member.partitions):,}",
-                    f"{sum(view.parts[one].unfinished for one in member.partitions):,}",
-                )
-                for member in view.members
-            ],
-        )
+        workers = [
+            (
+                member.name,
+                member.host,
+                f"{len(member.partitions):,}",
+                f"{sum(view.parts[one].unfinished for one in member.partitions):,}",
+            )
+            for member in view.members
+        ]
+        lines += aligned([("worker", "host", "partitions", "behind"), *workers], texts=2)
     else:
         lines.append("  no worker is there")
-    lines += _table(
-        ("partition", "worker", "floor", "finished above", "end", "behind"),
-        [
-            (
-                str(number),
-                owners[number].name if number in owners else "-",
-                *(f"{n:,}" for n in (part.floor, part.above, part.end, part.unfinished)),
-            )
-            for number, part in sorted(view.parts.items())
-        ],
-    )
+    partitions = [
+        (
+            str(number),
+            owners[number].name if number in owners else "-",
+            *(f"{n:,}" for n in (part.floor, part.above, part.end, part.unfinished)),
+        )
+        for number, part in sorted(view.parts.items())
+    ]
+    heading = ("partition", "worker", "floor", "finished above", "end", "behind")
+    lines += aligned([heading, *partitions], texts=2)
     return "\n".join([*lines, ""])
 
 
 def _cut(key: str) -> str:
     return key if len(key) <= _LONGEST else key[:_LONGEST] + "..."
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """The lines of a table whose first two columns are texts, the others numbers."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            text.ljust(width) if place < 2 else text.rjust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]

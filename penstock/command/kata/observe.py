@@ -76,6 +76,10 @@ class Measured:
     """The parts of the run that were asked for, in their order."""
 
 
+# Latencies that are put into the histograms together.
+_TOGETHER = 256
+
+
 class Observer:
     """Takes the reports of one run; every method may be called from any thread.
 
@@ -96,6 +100,9 @@ class Observer:
         self._recent = LatencyHistogram()
         self._lock_waits = LatencyHistogram()
         self._others = LatencyHistogram()
+        # Not in the histograms yet: many at once cost little more than one.
+        self._new: list[float] = []
+        self._new_of_slow: list[float] = []
         self._slow_client = slow_client
         self._counts: Counter[str] = Counter()
         self._queue = 0
@@ -147,11 +154,7 @@ class Observer:
         """The handler begins."""
         client = event["client_id"]
         with self._lock:
-            latency = self.now() - event["created"]
-            self._latencies.record(latency)
-            self._recent.record(latency)
-            if client != self._slow_client:
-                self._others.record(latency)
+            self._note(client, self.now() - event["created"])
             self._counts["started"] += 1
             self._counts["duplicates"] += self._is_duplicate(event)
             if self._in_flight[client] > 0:
@@ -177,10 +180,7 @@ class Observer:
         """
         client, sequence = event["client_id"], event["sequence"]
         with self._lock:
-            self._latencies.record(started - event["created"])
-            self._recent.record(started - event["created"])
-            if client != self._slow_client:
-                self._others.record(started - event["created"])
+            self._note(client, started - event["created"])
             self._counts["started"] += 1
             self._counts["duplicates"] += self._is_duplicate(event)
             self._counts["finished"] += 1
@@ -202,6 +202,7 @@ class Observer:
     def interval(self) -> Interval:
         """What happened since the last call, or since the start."""
         with self._lock:
+            self._record()
             at = self.now() - self.start
             interval = Interval(self._recent.snapshot(), self.waiting, at)
             self._recent.reset()
@@ -211,6 +212,7 @@ class Observer:
     def measured(self, variant: str) -> Measured:
         """The numbers so far."""
         with self._lock:
+            self._record()
             counts = self._counts
             lost = counts["lost"] + counts["failed"]
             seconds = self._last_finish - self.start
@@ -236,6 +238,23 @@ class Observer:
                 cells=tuple(self._latencies.cells()),
                 intervals=tuple(self._intervals),
             )
+
+    def _note(self, client: int, latency: float) -> None:
+        """An event of this client has started so many seconds after it was created."""
+        if client == self._slow_client:
+            self._new_of_slow.append(latency)
+        else:
+            self._new.append(latency)
+        if len(self._new) + len(self._new_of_slow) >= _TOGETHER:
+            self._record()
+
+    def _record(self) -> None:
+        """Put the latencies noted so far into the histograms."""
+        for histogram in (self._latencies, self._recent):
+            histogram.record(*self._new, *self._new_of_slow)
+        self._others.record(*self._new)
+        self._new.clear()
+        self._new_of_slow.clear()
 
     def _is_duplicate(self, event: Event) -> bool:
         identity, created = event["uuid"], event["created"]

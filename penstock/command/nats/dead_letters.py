@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from orjson import loads
 
 from penstock.command.dead_letters import Chosen, list_letters, publish_again
-from penstock.command.nats.pool_status import pool_called
 from penstock.command.nats.run import PATIENCE, urls_of
 from penstock.command.nats.status import one_of
 from penstock.command.output import counted, mention
@@ -53,7 +52,7 @@ async def _work(options: argparse.Namespace) -> int:
     try:
         js = jetstream(client)
         if options.pool is not None:
-            pool = pool_called(await pools_there(js), options.pool)
+            pool = one_of(await pools_there(js), options.pool, "work pool")
             letters = _letters(js, pool.letters, chosen)
             if options.action == "list":
                 status = await list_letters(letters)

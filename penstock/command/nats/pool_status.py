@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from penstock.command.output import counted
-from penstock.streams.errors import BuildError
 from penstock.streams.work_pulling.view import Epic, PoolView
-from penstock.streams.work_pulling.wire import Wire
 
-__all__ = ["pool_as_text", "pool_called"]
+__all__ = ["pool_as_text"]
 
 
 def pool_as_text(view: PoolView) -> str:
@@ -42,12 +40,3 @@ def _use(epic: Epic) -> str:
     elif epic.pays is not None and epic.pays < epic.workers:
         said += f"; {epic.pays} would do"
     return said
-
-
-def pool_called(pools: list[Wire], name: str) -> Wire:
-    """The pool of that name; raises BuildError that lists those that exist."""
-    for pool in pools:
-        if pool.name == name:
-            return pool
-    there = ", ".join(pool.name for pool in pools) or "none"
-    raise BuildError(f"the servers have no work pool '{name}'; there are: {there}")

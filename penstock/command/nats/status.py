@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.command.nats.pool_status import pool_as_text, pool_called
+from penstock.command.nats.pool_status import pool_as_text
 from penstock.command.nats.run import PATIENCE, urls_of
-from penstock.command.output import counted, put
+from penstock.command.output import aligned, counted, put
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import shown
 from penstock.streams.nats.client.connection import connect, jetstream
-from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.view import View, layouts_there, look
 from penstock.streams.work_pulling.view import look_at, pools_there
 
@@ -73,17 +72,25 @@ async def _pools(client: Client, options: argparse.Namespace) -> list[str]:
         return []
     pools = await pools_there(jetstream(client))
     if options.pool is not None:
-        pools = [pool_called(pools, options.pool)]
+        pools = [one_of(pools, options.pool, "work pool")]
     return [pool_as_text(await look_at(client, pool)) for pool in pools]
 
 
-def one_of(layouts: list[Layout], name: str) -> Layout:
-    """The pipeline of that name; raises BuildError that lists those that exist."""
-    for layout in layouts:
-        if layout.name == name:
-            return layout
-    there = ", ".join(layout.name for layout in layouts) or "none"
-    raise BuildError(f"the servers have no pipeline '{name}'; there are: {there}")
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+
+
+def one_of(found: list[N], name: str, what: str = "pipeline") -> N:
+    """The one of that name; raises BuildError that lists those that exist."""
+    for one in found:
+        if one.name == name:
+            return one
+    there = ", ".join(one.name for one in found) or "none"
+    raise BuildError(f"the servers have no {what} '{name}'; there are: {there}")
 
 
 def _rate(view: View, before: dict[str, tuple[float, int]]) -> float | None:
@@ -120,8 +127,4 @@ def as_text(view: View, rate: float | None = None) -> str:
             worker[name] for name in ("in_flight", "waiting", "finished", "failed")
         ]
         rows.append((worker["name"], *(f"{number:,}" for number in numbers)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
-        lines.append("  " + "  ".join([first.ljust(widths[0]), *cells]))
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *aligned(rows), ""])

@@ -9,8 +9,8 @@ from typing import Any
 
 from orjson import OPT_APPEND_NEWLINE, dumps
 
-from penstock.command.output import mention, put
-from penstock.command.queue.text import as_table, span
+from penstock.command.output import aligned, mention, put
+from penstock.command.queue.text import span
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.replay import (
     Numbers,
@@ -74,7 +74,7 @@ def _text(name: str, window: float, past: Past, found: list[tuple[str, Numbers, 
         )
         for what, numbers, one in found
     ]
-    lines += as_table([_HEADING, *rows])
+    lines += aligned([_HEADING, *rows])
     if len(found) > 2:
         _, numbers, one = found[-1]
         lines.append(

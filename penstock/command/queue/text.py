@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from penstock.command.output import aligned
 from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
 from penstock.streams.sql_queue.history import History, Kind, Trend
 
-__all__ = ["as_table", "as_text", "hours_as_text", "kinds_as_text", "span"]
+__all__ = ["as_text", "hours_as_text", "kinds_as_text", "span"]
 
 
 def as_text(name: str, stats: QueueStats) -> str:
@@ -36,10 +37,10 @@ def as_text(name: str, stats: QueueStats) -> str:
             _times("waiting", stats.time_waiting),
             _times("in work", stats.time_in_work),
         ]
-        lines += as_table(rows)
+        lines += aligned(rows)
     if stats.pollers:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
-        lines += as_table([heading, *map(_poller, stats.pollers)])
+        lines += aligned([heading, *map(_poller, stats.pollers)])
     return "\n".join([*lines, ""])
 
 
@@ -62,7 +63,7 @@ def hours_as_text(name: str, history: History) -> str:
         for hour in history.hours
     ]
     heading = ("hour (UTC)", "came", "finished", "dead", "open", *_SECONDS)
-    return "\n".join([f"{name}:", *as_table([heading, *rows]), *_trend(history.trend), ""])
+    return "\n".join([f"{name}:", *aligned([heading, *rows]), *_trend(history.trend), ""])
 
 
 def kinds_as_text(name: str, field: str, window: float, kinds: Sequence[Kind]) -> str:
@@ -85,7 +86,7 @@ def kinds_as_text(name: str, field: str, window: float, kinds: Sequence[Kind]) -
     ]
     heading = (field, "waiting", "in work", "finished", "dead", "came", "done", "work", *_SECONDS)
     lines = [f"{name}; came, done, work and seconds are of the last {span(window)}:"]
-    return "\n".join([*lines, *as_table([heading, *rows]), ""])
+    return "\n".join([*lines, *aligned([heading, *rows]), ""])
 
 
 _SECONDS = ("waited p50", "p95", "in work p50", "p95")
@@ -141,16 +142,3 @@ def _poller(poller: Poller) -> tuple[str, ...]:
         _rate(poller.service_rate),
         "" if seconds is None else f"{seconds:,.3f}",
     )
-
-
-def as_table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of columns, the first of which is to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(
-            [first.ljust(widths[0])]
-            + [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
-        )
-        for first, *others in rows
-    ]

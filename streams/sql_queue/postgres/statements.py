@@ -62,6 +62,16 @@ def _planning(state: str, local: str) -> str:
 PLAN_BY_INDEX = _planning("off", "false")
 PLAN_FREELY = _planning("on", "true")
 
+# The columns about the work on a row, in a queue's table and in one beside the user's.
+_WORK = """{started} timestamptz,
+    {finished} timestamptz,
+    {attempts} integer NOT NULL DEFAULT 0,
+    {owner} text,
+    {token} bigint,
+    {expires} timestamptz,
+    {error} text
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)"""
+
 # One creator at a time: two concurrent CREATE IF NOT EXISTS can fail. Every insert, by any program,
 # wakes the readers.
 CREATE = (
@@ -72,14 +82,8 @@ CREATE = (
     {status} smallint NOT NULL DEFAULT 0,
     {run_at} timestamptz NOT NULL DEFAULT now(),
     {enqueued} timestamptz NOT NULL DEFAULT now(),
-    {started} timestamptz,
-    {finished} timestamptz,
-    {attempts} integer NOT NULL DEFAULT 0,
-    {owner} text,
-    {token} bigint,
-    {expires} timestamptz,
-    {error} text
-) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)""",
+    """
+    + _WORK,
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
     """CREATE OR REPLACE FUNCTION {wake}() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_notify(TG_ARGV[0], ''); RETURN NULL; END $$""",
@@ -96,14 +100,8 @@ CREATE_BESIDE = (
     {status} smallint NOT NULL DEFAULT 0,
     {run_at} timestamptz,
     {enqueued} timestamptz NOT NULL DEFAULT now(),
-    {started} timestamptz,
-    {finished} timestamptz,
-    {attempts} integer NOT NULL DEFAULT 0,
-    {owner} text,
-    {token} bigint,
-    {expires} timestamptz,
-    {error} text
-) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)""",
+    """
+    + _WORK,
     CREATE[2],
     """CREATE OR REPLACE FUNCTION {mirror}() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN

@@ -38,6 +38,15 @@ __all__ = [
 # Seconds since 1970, to the millisecond.
 _NOW = "((julianday('now') - 2440587.5) * 86400.0)"
 
+# The columns about the work on a row, in a queue's table and in one beside the user's.
+_WORK = """{started} REAL,
+    {finished} REAL,
+    {attempts} INTEGER NOT NULL DEFAULT 0,
+    {owner} TEXT,
+    {token} INTEGER,
+    {expires} REAL,
+    {error} TEXT"""
+
 CREATE = (
     f"""CREATE TABLE IF NOT EXISTS {{table}} (
     {{id}} INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -45,13 +54,7 @@ CREATE = (
     {{status}} INTEGER NOT NULL DEFAULT 0,
     {{run_at}} REAL NOT NULL DEFAULT {_NOW},
     {{enqueued}} REAL NOT NULL DEFAULT {_NOW},
-    {{started}} REAL,
-    {{finished}} REAL,
-    {{attempts}} INTEGER NOT NULL DEFAULT 0,
-    {{owner}} TEXT,
-    {{token}} INTEGER,
-    {{expires}} REAL,
-    {{error}} TEXT
+    {_WORK}
 )""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
 )
@@ -64,13 +67,7 @@ CREATE_BESIDE = (
     {{status}} INTEGER NOT NULL DEFAULT 0,
     {{run_at}} REAL,
     {{enqueued}} REAL NOT NULL DEFAULT {_NOW},
-    {{started}} REAL,
-    {{finished}} REAL,
-    {{attempts}} INTEGER NOT NULL DEFAULT 0,
-    {{owner}} TEXT,
-    {{token}} INTEGER,
-    {{expires}} REAL,
-    {{error}} TEXT
+    {_WORK}
 )""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
     """CREATE TRIGGER IF NOT EXISTS {mirror} AFTER UPDATE OF {status} ON {table_name}

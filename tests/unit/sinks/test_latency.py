@@ -12,7 +12,7 @@ from hdrh.log import HistogramLogReader  # type: ignore[import-untyped]
 
 from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, latency_histogram, spread
 from penstock.streams.diagnostics.histogram import Summary
-from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.errors import BuildError, CannotOpen, HandlerCancelled
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 
@@ -168,6 +168,20 @@ def test_a_report_that_raises_ends_the_pipeline(run: Run, when: str) -> None:
     if every is not None:
         assert raised.value.__notes__ == ["in the report of stage 3 'latency_histogram'"]
         assert source.acked == [0, 1]
+    assert source.unsettled == []
+
+
+@pytest.mark.parametrize("every", [1.5, None])
+def test_a_report_that_is_cancelled_from_inside_ends_the_pipeline(
+    run: Run, every: float | None
+) -> None:
+    def cancelled(summaries: Any) -> None:
+        raise asyncio.CancelledError
+
+    source = MemorySource(range(5))
+    flow = source.pipe(adaptive_flat_map(second, Fixed(1)))
+    with pytest.raises(HandlerCancelled, match="latency_histogram' was cancelled from inside"):
+        run(flow.to(latency_histogram(every, report=cancelled), MemorySink()).run())
     assert source.unsettled == []
 
 

@@ -12,7 +12,6 @@ random client. Unlike there, duplicates are part of the rate instead of an addit
 from __future__ import annotations
 
 import random
-import uuid
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ class Load:
             if position in repeats and originals:
                 _, identity, client = rng.choice(originals)
             else:
-                identity = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+                identity = _uuid(rng.getrandbits(128))
                 client = rng.randrange(self.clients)
                 originals.append((due, identity, client))
             yield (
@@ -110,3 +109,14 @@ class Load:
         candidates = range(1, len(self))
         count = min(round(len(self) * self.duplicates), len(candidates))
         return frozenset(rng.sample(candidates, count))
+
+
+def _uuid(bits: int) -> str:
+    """The text of the UUID of version 4 with these bits; `uuid.UUID` takes four times as long."""
+    text = f"{bits & ~_FIXED | _VERSION_4:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+# The bits that the version and the variant take, and what they are.
+_FIXED = 0xF << 76 | 0x3 << 62
+_VERSION_4 = 0x4 << 76 | 0x2 << 62

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.command.kata.observe import Measured
+from penstock.command.output import aligned
 from penstock.streams.diagnostics.histogram import Summary
 
 __all__ = ["columns_of", "table"]
@@ -66,11 +67,4 @@ def table(runs: Iterable[Measured]) -> str:
     columns = columns_of(runs)
     rows = [[heading for heading, _ in columns]]
     rows += [[cell(run) for _, cell in columns] for run in runs]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if position == 0 else cell.rjust(width)
-            for position, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    return "\n".join(aligned(rows, indent=""))

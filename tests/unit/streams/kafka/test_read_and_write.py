@@ -116,7 +116,8 @@ async def test_a_record_that_was_read_is_written_with_its_key_and_headers(kafka:
 
 async def test_the_context_of_a_trace_goes_with_a_record_to_who_reads_it(kafka: Cluster) -> None:
     topic, spans, seen = kafka.topic(), Spans(), list[Any]()
-    written = from_iterable([{"n": 1}, {"n": 2}]).to(write_kafka(topic, kafka.servers)).start()
+    sink = write_kafka(topic, kafka.servers, key=lambda value: str(value["n"]))
+    written = from_iterable([{"n": 1}, {"n": 2}]).to(sink).start()
     written.trace(spans.provider)
     await written.wait()
     again = read(kafka, topic, seen).start()
@@ -126,6 +127,8 @@ async def test_the_context_of_a_trace_goes_with_a_record_to_who_reads_it(kafka: 
     sent, came = spans.named("event of from_iterable"), spans.named("event of read_kafka")
     assert {parent(span) for span in came} == {identity(span) for span in sent}
     assert [parent(span) for span in sent] == [None, None]
+    called = [parent(span) for span in spans.named("write_kafka <lambda>")]
+    assert called == [identity(span) for span in sent]
 
 
 async def test_bytes_are_written_as_they_are_to_a_topic_by_the_value(kafka: Cluster) -> None:

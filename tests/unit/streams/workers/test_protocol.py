@@ -85,6 +85,60 @@ class Slow(SourceStage[int]):
             self.wake()
 
 
+async def often() -> AsyncIterator[int]:
+    for value in range(250):
+        yield value
+        await asyncio.sleep(0.0001)
+
+
+def test_events_for_a_worker_without_a_free_slot_are_sent_together() -> None:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(1)
+        return value
+
+    async def look(_: Running) -> None:
+        # The last event came after 25 ms, and none waits for more than one.
+        await asyncio.sleep(0.0261)
+        sent.extend(crew.values(0))
+
+    crew, sent = LocalCrew(1), list[int]()
+    stream = from_async_iterable(often).pipe(adaptive_flat_map(handler, limit=Fixed(2)))
+    run_with(crew, stream, look)
+    assert sent == list(range(250))
+    # The first two can begin.
+    messages = of_kind(crew.messages(0)[0], Events)
+    assert [len(message.values) for message in messages[:2]] == [1, 1]
+    assert len(messages) <= 28
+
+
+def test_an_event_that_a_worker_can_begin_does_not_wait_for_others() -> None:
+    async def handler(value: int) -> int:
+        begun.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1)
+        return value
+
+    async def noted() -> AsyncIterator[int]:
+        async for value in often():
+            came.append(asyncio.get_running_loop().time())
+            yield value
+
+    begun, came = list[float](), list[float]()
+    stream = from_async_iterable(noted).pipe(adaptive_flat_map(handler, limit=Fixed(250)))
+    run_with(LocalCrew(1), stream)
+    assert begun == came
+
+
+def test_a_worker_that_has_results_gets_its_next_events_at_once() -> None:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.0001)
+        return value
+
+    stream = from_iterable(range(500)).pipe(adaptive_flat_map(handler, limit=Fixed(1), window=7))
+    report = run_with(LocalCrew(1, lambda: 0.0002), stream)
+    # It is never without an event. The crew takes 50 ms to close.
+    assert report.statistics["seconds"] < 500 * 0.0001 + 0.05 + 0.005
+
+
 def test_what_was_requested_and_has_not_come_counts_against_the_bound() -> None:
     def attach(downstream: Subscriber[int], run: Run) -> None:
         Slow(downstream, run, slow.info).start()

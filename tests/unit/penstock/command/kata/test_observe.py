@@ -216,6 +216,7 @@ def test_the_others_are_all_but_the_slow_client(observer: Observer, clock: Clock
     assert others is not None
     assert others.count == 1
     assert others.max == pytest.approx(2, rel=0.001)
+    assert watching.measured("x").latency.count == 2
 
 
 def test_overlaps_and_overtakings_are_counted_for_each_client(observer: Observer) -> None:

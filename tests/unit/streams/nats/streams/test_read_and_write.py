@@ -109,7 +109,7 @@ def test_the_context_of_a_trace_goes_with_a_message_to_who_reads_it(server: Serv
         async with stream(server, "traced") as it:
             spans, seen = Spans(), list[Any]()
             values = from_iterable([{"n": 1}, {"n": 2}])
-            written = values.to(write_jetstream("traced.all", it.urls)).start()
+            written = values.to(write_jetstream(lambda _: "traced.all", it.urls)).start()
             written.trace(spans.provider)
             await written.wait()
             again = read(it, seen, follow=False).start()
@@ -119,6 +119,8 @@ def test_the_context_of_a_trace_goes_with_a_message_to_who_reads_it(server: Serv
             sent, came = spans.named("event of from_iterable"), spans.named("event of read_")
             assert {parent(span) for span in came} == {identity(span) for span in sent}
             assert [parent(span) for span in sent] == [None, None]
+            called = [parent(span) for span in spans.named("write_jetstream <lambda>")]
+            assert called == [identity(span) for span in sent]
 
     asyncio.run(story())
 

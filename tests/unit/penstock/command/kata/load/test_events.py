@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import islice
+from uuid import RFC_4122, UUID
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,13 @@ def test_one_event_is_due_in_each_period_of_the_rate(load: Load) -> None:
     assert len(schedule) == len(load) == round(load.rate * load.seconds)
     for position, (due, _) in enumerate(schedule):
         assert position / load.rate <= due <= (position + 1) / load.rate
+
+
+@given(loads)
+def test_events_have_random_uuids(load: Load) -> None:
+    for _, event in islice(load, 20):
+        found = UUID(event["uuid"])
+        assert (str(found), found.version, found.variant) == (event["uuid"], 4, RFC_4122)
 
 
 @given(loads)

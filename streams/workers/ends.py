@@ -1,0 +1,191 @@
+"""The ends of a section in a worker: a source of what the parent sends, and a sink of results."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable
+from itertools import count, repeat
+from typing import Any
+
+from penstock.streams.errors import NotPicklable
+from penstock.streams.io.encoding import Unencoded
+from penstock.streams.keyed.taken import taken
+from penstock.streams.protocol.acknowledgement import AckHook, Family
+from penstock.streams.protocol.event import RETURNED, Ending, Event, new_events
+from penstock.streams.protocol.sink_stage import SinkStage
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import LARGEST
+from penstock.streams.runtime.context import Run
+from penstock.streams.workers.messages import Ended, Events, Part
+
+__all__ = ["Inlet", "Outlet", "Sent", "root_of"]
+
+
+class Sent(Event[Any]):
+    """An event of the parent, with its number there."""
+
+    __slots__ = ("number",)
+
+    number: int
+
+
+_ONLY_SENT: set[type[Event[Any]]] = {Sent}
+
+
+class Inlet(SourceStage[Any]):
+    """The source of a section: emits what the parent has sent."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        settled: Callable[[list[Event[Any]], Ending, Any], None],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._settled = settled
+        self._inbox: deque[Event[Any]] = deque()
+        self._is_last = False
+
+    def take(self, message: Events) -> None:
+        """Events have come."""
+        tokens = repeat(None) if message.tokens is None else message.tokens
+        events: list[Any] = new_events(message.values, 0.0, self, tokens, Sent)
+        for event, created, number in zip(
+            events, message.created, count(message.first), strict=False
+        ):
+            event.created = created
+            event.number = number
+        if message.contexts is not None and self.run.tracing is not None:
+            self.run.tracing.join(events, message.contexts)
+        if self.done:
+            self._settled(events, RETURNED, None)
+        else:
+            self._inbox.extend(events)
+            self.wake()
+
+    def end(self) -> None:
+        """No more events come."""
+        self._is_last = True
+        if not self._inbox:
+            self.complete()
+
+    def produce(self) -> None:
+        while self.demand and self._inbox:
+            self.send(taken(self._inbox, self.demand))
+        if self._is_last and not self._inbox:
+            self.complete()
+
+    def withdraw(self) -> None:
+        """Return what was not emitted yet."""
+        if self._inbox:
+            self._settled(taken(self._inbox, len(self._inbox)), RETURNED, None)
+
+    def release(self) -> None:
+        self.withdraw()
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        self._settled(events, ending, why)
+
+
+class Outlet(SinkStage[Any]):
+    """The sink of a section: sends the results to the parent, as many as that has room for.
+
+    Results wait for others until the loop goes on, and until there are 256 of them: the parent has
+    more work with a message than with what is in it.
+    """
+
+    def __init__(
+        self,
+        room: int,
+        run: Run,
+        send: Callable[[Any], None],
+        unsendable: Callable[[Event[Any], NotPicklable], None],
+        closed: Callable[[BaseException | None], None],
+        encode: Callable[[Any], bytes] | None,
+    ) -> None:
+        super().__init__(closed)
+        self.asks_first = room
+        self._encode = encode
+        self._run = run
+        self._send = send
+        self._unsendable = unsendable
+        self._unsent: list[Sent] = []
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        unsent = self._unsent
+        whole: list[Any] = events
+        # Faster than to look at each, and there is rarely another kind.
+        if set(map(type, events)) != _ONLY_SENT:
+            whole = [event for event in events if type(event) is Sent]
+        if whole:
+            if not unsent:
+                self._run.call_soon(None, self.flush)
+            unsent += whole
+            if len(unsent) >= LARGEST:
+                self.flush()
+        if len(whole) < len(events):
+            for event in events:
+                if type(event) is not Sent:
+                    self._send_part(event)
+
+    def flush(self) -> None:
+        """Send the results that wait."""
+        events, self._unsent = self._unsent, []
+        if events:
+            self._send_whole(events)
+
+    def _send_whole(self, events: list[Sent]) -> None:
+        """Events with one result each, which is their value now."""
+        try:
+            self._send(
+                Ended(
+                    [event.number for event in events],
+                    self._encoded([event.value for event in events]),
+                    array("d", [event.started or event.created for event in events]),
+                    array("d", [event.ended for event in events]),
+                )
+            )
+        except NotPicklable as error:
+            if len(events) > 1:
+                for event in events:
+                    self._send_whole([event])
+            else:
+                self._unsendable(events[0], error)
+
+    def _encoded(self, values: list[Any]) -> list[Any]:
+        """The values as they are sent."""
+        encode = self._encode
+        if encode is None:
+            return values
+        try:
+            return list(map(encode, values))
+        except Exception:
+            if len(values) == 1:
+                # The sink will find the same error, and do what it does about it.
+                return [Unencoded(values[0])]
+            return [self._encoded([value])[0] for value in values]
+
+    def _send_part(self, event: Event[Any]) -> None:
+        self.flush()
+        try:
+            started = event.started or event.created
+            (value,) = self._encoded([event.value])
+            self._send(Part(root_of(event).number, value, started, event.ended))
+        except NotPicklable as error:
+            self._unsendable(event, error)
+        else:
+            event.finish()
+
+
+def root_of(event: Event[Any]) -> Sent:
+    """The event of the parent that `event` was made of: no stage of a section joins events."""
+    while not isinstance(event, Sent):
+        origin, outer = event.origin, event.outer
+        while isinstance(origin, AckHook):
+            origin, outer = origin.behind(outer)
+        assert isinstance(origin, Family)
+        event = origin.parent
+    return event
