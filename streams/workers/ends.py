@@ -93,8 +93,8 @@ class Inlet(SourceStage[Any]):
 class Outlet(SinkStage[Any]):
     """The sink of a section: sends the results to the parent, as many as that has room for.
 
-    Results wait for others until the loop goes on, and until there are 256 of them: the parent has
-    more work with a message than with what is in it.
+    Results wait for others until the loop goes on, because a message costs much, but not longer
+    than until they take half of the room: the worker goes on while the parent makes room again.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Outlet(SinkStage[Any]):
     ) -> None:
         super().__init__(closed)
         self.asks_first = room
+        self._most = min(LARGEST, max(1, room // 2))
         self._encode = encode
         self._run = run
         self._send = send
@@ -124,7 +125,7 @@ class Outlet(SinkStage[Any]):
             if not unsent:
                 self._run.call_soon(None, self.flush)
             unsent += whole
-            if len(unsent) >= LARGEST:
+            if len(unsent) >= self._most:
                 self.flush()
         if len(whole) < len(events):
             for event in events:

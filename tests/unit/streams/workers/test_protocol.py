@@ -22,7 +22,7 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Report, Running
-from penstock.streams.testing.loop import run_virtual
+from penstock.streams.testing.loop import VirtualTimeLoop, run_virtual
 from penstock.streams.workers.messages import Ended, Events, Over, Room
 from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew
@@ -65,6 +65,21 @@ def test_room_for_more_results_comes_with_the_next_events() -> None:
     assert with_events + alone >= results - 2 * 256
     assert with_events >= 1_000
     assert len(of_kind(down, Room)) < len(of_kind(up, Ended))
+
+
+def test_a_worker_sends_results_while_it_has_room_for_more() -> None:
+    def handler(value: int) -> int:
+        # So long that 250 of them are a slice of the worker's loop.
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.advance(0.00002)
+        return value
+
+    crew = LocalCrew(1)
+    run_with(crew, from_iterable(range(2_000)).pipe(adaptive_flat_map(handler, window=256)))
+    most = max(len(message.numbers) for message in of_kind(crew.messages(0)[1], Ended))
+    # Half of the room, and those that ended in the same millisecond.
+    assert 128 <= most <= 128 + 50
 
 
 class Slow(SourceStage[int]):
