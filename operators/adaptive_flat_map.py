@@ -153,7 +153,7 @@ def adaptive_flat_map(
             lent = run.overrides.lent
             own = settings if lent is None else replace(settings, on_limit_change=None)
             stage = WorkerStage(downstream, run, info, own, lent or limiter(run))
-            run.tunable[info.number] = stage.retune
+            run.add_tunable(info, stage.retune)
             return stage
 
         def info(limit: Limit) -> StageInfo:

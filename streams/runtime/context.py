@@ -205,6 +205,14 @@ class Run:
         if self._whole is not None and self._is_listed:
             self._whole._list(stage)
 
+    def add_tunable(self, info: StageInfo, retune: Callable[[Limiter], None]) -> None:
+        """Let the limit of a stage be replaced by its number, which is first that of the pipeline's
+        own stage."""
+        if self.is_own(info):
+            self.tunable[info.number] = retune
+        else:
+            self.tunable.setdefault(info.number, retune)
+
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
         """What is called when the limit of the stage has changed, if anything watches it."""
         if self.on_limit is None or not self.is_own(info):

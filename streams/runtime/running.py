@@ -168,7 +168,8 @@ class Running:
     def retune(self, limit: Limit, stage: int | None = None) -> None:
         """Replace the limiter, or the bounds, of a working stage from the next event on.
 
-        `stage` is its number (see `statistics`), needed if there are several working stages. Work
+        `stage` is its number (see `statistics`), needed if there are several working stages; a
+        stage of the pipeline comes before one of this number in another stream that it reads. Work
         in flight is not cancelled. How many events the stage may hold, as shown by
         `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """

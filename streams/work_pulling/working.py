@@ -59,7 +59,7 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
         limiter = limiter_for(copy.deepcopy(limit))
         stage = WorkerStage(downstream, run, flowable.info, settings, limiter)
         run.add_stage(flowable.info, stage.statistics)
-        run.tunable[flowable.info.number] = stage.retune
+        run.add_tunable(flowable.info, stage.retune)
         jobs.attach(stage, run)
 
     info = StageInfo("work", name, None, routed=routed_by(again))

@@ -135,7 +135,7 @@ class Dealing(DemandStage):
         self._is_dealt_once = work.limiter is None
         self._is_open = False
         if work.limiter is not None:
-            run.tunable[section.working.number] = self.retune
+            run.add_tunable(section.working, self.retune)
         for stage in section.infos:
             run.add_stage(stage, partial(self.stage_statistics, stage))
         run.on_close(self._close_crew)

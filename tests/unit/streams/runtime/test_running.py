@@ -23,6 +23,7 @@ from penstock import (
     from_iterable,
     group_by,
     latency_histogram,
+    ops,
     route,
     spread,
 )
@@ -634,6 +635,23 @@ def test_retune_names_the_stages_there_are(run: Run) -> None:
             running.retune(Fixed(2), 3)
             limits = [stage.get("limit") for stage in running.statistics()["stages"]]
             assert limits == [None, 1, 2, None]
+
+    run(story())
+
+
+def test_retune_changes_the_stage_of_the_pipeline_not_one_of_its_number_in_another_stream(
+    run: Run,
+) -> None:
+    def working(count: int, limit: int) -> Flowable[int]:
+        return CountedSource(range(count)).pipe(adaptive_flat_map(second, Fixed(limit)))
+
+    async def story() -> None:
+        async with working(3, 1).pipe(ops.merge(working(3, 2))).to(MemorySink()).start() as running:
+            await asyncio.sleep(0)
+            running.retune(Fixed(7), 2)
+            stages = [stage for stage in running.statistics()["stages"] if "limit" in stage]
+            limits = {stage.get("read_by"): stage["limit"] for stage in stages}
+            assert limits == {None: 7, 3: 2}
 
     run(story())
 

@@ -101,6 +101,28 @@ def test_streams_with_stages_of_the_same_names_are_counted_apart(run: Run) -> No
     assert [(one.sent, one.calls) for one in recorder.samples] == [({1: 3, 2: 3, 3: 8, 4: 8}, {})]
 
 
+def test_the_limits_of_other_streams_count_and_their_changes_are_not_the_pipeline_s(
+    run: Run,
+) -> None:
+    other = from_iterable(range(20)).pipe(adaptive_flat_map(in_a_tenth, (1, 10)))
+    stream = from_iterable(range(5)).pipe(adaptive_flat_map(in_a_tenth, Fixed(3)), ops.merge(other))
+    seen: list[tuple[int, int]] = []
+
+    def limited(running: Running, recorder: Recorder) -> None:
+        stages = running.statistics()["stages"]
+        seen.append(
+            (running.statistics()["limit"], sum(one["limit"] for one in stages if "limit" in one))
+        )
+
+    numbers, recorder = recorded(run, stream.to(for_each(bool)), limited)
+    assert seen
+    assert all(total == parts for total, parts in seen)
+    # The limit of the other one has changed.
+    (changed,) = [one for one in numbers["stages"] if one.get("read_by") and "limit" in one]
+    assert changed["limit_reason"]
+    assert (list(recorder.changes), recorder.reasons) == ([], {})
+
+
 def test_a_stream_that_is_merged_with_itself_is_counted_apart(run: Run) -> None:
     source = from_iterable(range(3))
     numbers, _ = recorded(run, source.pipe(ops.merge(source)).to(for_each(bool)))

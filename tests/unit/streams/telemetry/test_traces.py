@@ -508,6 +508,8 @@ def test_what_is_called_in_the_stream_of_an_event_is_below_its_span(
         [own, "map doubled", "map doubled", *["adaptive_flat_map in_a_tenth"] * 2]
     )
     assert [attributes(one)["penstock.queue_time"] for one in spans.named("adaptive")] == [0, 0]
+    # It ends when all that came of it has ended.
+    assert seconds(event) == 0.2
     assert attributes(event)["penstock.outcome"] == "finished"
 
 
