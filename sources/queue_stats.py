@@ -32,7 +32,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from penstock.streams.sql_queue.analytics import QueueStats
+    from penstock.streams.sql_queue.analytics.statistics import QueueStats
 
 __all__ = ["queue_stats"]
 
@@ -54,7 +54,7 @@ def queue_stats(
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import DatabaseLost, open_store, redacted
-    from penstock.streams.sql_queue.analytics import measure
+    from penstock.streams.sql_queue.analytics.statistics import measure
 
     for option, value in (("every", every), ("window", window), ("patience", patience)):
         if not value > 0:

@@ -18,7 +18,7 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue.analytics import due
+from penstock.streams.sql_queue.analytics.statistics import due
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.elsewhere import Elsewhere
 from penstock.streams.sql_queue.insist import Insistence

@@ -25,7 +25,6 @@ from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.lease import Lease, take
 from penstock.streams.nats.cluster.letters import JetStreamLetters
 from penstock.streams.protocol.event import Event
-from penstock.streams.work_pulling.crew import Crew
 from penstock.streams.work_pulling.wire import BEAT, Wire
 from penstock.streams.work_pulling.words import hello_in, report_in
 
@@ -43,6 +42,8 @@ __all__ = ["Master"]
 _MOMENT, _MEASURED, _LARGEST = 0.002, 0.05, 64
 # The most bytes of a parcel with several jobs, and the overhead of a message.
 _BYTES, _FRAME = 65536, 4096
+# Seconds after which a silent worker no longer counts.
+_GONE = 3.5 * BEAT
 
 
 class Master:
@@ -69,7 +70,7 @@ class Master:
         # Messages that do not come from a worker.
         self.foreign = 0
         self._ready = self._closed = False
-        self._crew = Crew()
+        self._crew = _Crew()
         self._began = clock.monotonic()
         # The jobs of the next parcel, and the number of parcels.
         self._packed: list[tuple[int, int, Fragment]] = []
@@ -360,3 +361,27 @@ class Master:
             self._generation.pop(number, None)
             self._lost.pop(number, None)
             self._late.pop(number, None)
+
+
+class _Crew:
+    """The workers known to a master: the capacity of each by its id; `capacity` is the total."""
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self._workers: dict[str, tuple[int, float]] = {}
+
+    def hear(self, worker: str, capacity: int) -> None:
+        """Record how many jobs a worker can hold in all; 0 when it leaves."""
+        before, _ = self._workers.pop(worker, (0, 0.0))
+        if capacity:
+            self._workers[worker] = capacity, clock.monotonic()
+        self.capacity += capacity - before
+
+    def forget_the_silent(self) -> None:
+        """Forget silent workers; to be called periodically."""
+        gone = clock.monotonic() - _GONE
+        for worker in [one for one, (_, heard) in self._workers.items() if heard < gone]:
+            self.hear(worker, 0)
+
+    def __len__(self) -> int:
+        return len(self._workers)

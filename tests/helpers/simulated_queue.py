@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.streams.sql_queue.replay import Visit
+from penstock.streams.sql_queue.analytics.replay import Visit
 from penstock.streams.testing import run_virtual
 
 __all__ = ["Row", "simulated"]

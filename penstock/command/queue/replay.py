@@ -12,7 +12,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 from penstock.command.output import aligned, mention, put
 from penstock.command.queue.text import span
 from penstock.streams.sql_queue import Store
-from penstock.streams.sql_queue.replay import (
+from penstock.streams.sql_queue.analytics.replay import (
     Numbers,
     Past,
     Replay,

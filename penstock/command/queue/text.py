@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from penstock.command.output import aligned
-from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
-from penstock.streams.sql_queue.history import History, Kind, Trend
+from penstock.streams.sql_queue.analytics.history import History, Kind, Trend
+from penstock.streams.sql_queue.analytics.statistics import Poller, QueueStats, Times
 
 __all__ = ["as_text", "hours_as_text", "kinds_as_text", "span"]
 

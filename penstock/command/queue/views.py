@@ -10,8 +10,8 @@ from penstock.command.pictures.steps import Steps, as_svg
 from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store
-from penstock.streams.sql_queue.analytics import measure
-from penstock.streams.sql_queue.history import HOUR, History, by_hour, by_kind
+from penstock.streams.sql_queue.analytics.history import HOUR, History, by_hour, by_kind
+from penstock.streams.sql_queue.analytics.statistics import measure
 
 __all__ = ["check", "look"]
 

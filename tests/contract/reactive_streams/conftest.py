@@ -14,6 +14,6 @@ def in_memory() -> Iterator[None]:
     with (
         patch("penstock.streams.nats.streams.reading.connect", Connection.make),
         patch("penstock.streams.sql_queue.open_store", Looks),
-        patch("penstock.streams.sql_queue.analytics.measure", look),
+        patch("penstock.streams.sql_queue.analytics.statistics.measure", look),
     ):
         yield

@@ -14,7 +14,7 @@ import pytest
 
 from penstock import collect, read_table
 from penstock.streams.sql_queue import Row, Settlement, Store, Terms, open_store
-from penstock.streams.sql_queue.analytics import measure
+from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import retry
 
 FOLDER = Path(__file__).parent / "first"

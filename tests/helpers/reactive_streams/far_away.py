@@ -68,7 +68,7 @@ class Looks:
 
 
 async def look(store: Looks, window: float) -> int:
-    """Stands for `penstock.streams.sql_queue.analytics.measure`."""
+    """Stands for `penstock.streams.sql_queue.analytics.statistics.measure`."""
     await asyncio.sleep(0)
     store.number += 1
     return store.number

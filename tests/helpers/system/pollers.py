@@ -23,7 +23,7 @@ import psycopg
 from orjson import dumps, loads
 
 from penstock.streams.sql_queue import DEAD, Store, open_store
-from penstock.streams.sql_queue.analytics import QueueStats, measure
+from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
 from penstock.streams.sql_queue.upkeep import Found, peek
 from tests.helpers.beside import make_own
 from tests.helpers.system.checker import Verdict, check

@@ -16,7 +16,7 @@ from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.sql_queue import DEAD, UNPROCESSED, Store, open_store
-from penstock.streams.sql_queue.analytics import measure
+from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, retry
 
 ROWS = 60

@@ -11,7 +11,8 @@ from reactivex import operators as ops
 import penstock.streams.sql_queue
 from penstock import queue_stats, write_jsonl
 from penstock.streams.errors import BuildError, CannotOpen, DatabaseUnavailable, TableMissing
-from penstock.streams.sql_queue import DatabaseLost, analytics, open_store
+from penstock.streams.sql_queue import DatabaseLost, open_store
+from penstock.streams.sql_queue.analytics import statistics
 from penstock.streams.testing import Probe, run_virtual
 
 
@@ -44,7 +45,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def use(store: Ticking) -> None:
         monkeypatch.setattr(penstock.streams.sql_queue, "open_store", lambda *_, **__: store)
-        monkeypatch.setattr(analytics, "measure", lambda store, window: store.look())
+        monkeypatch.setattr(statistics, "measure", lambda store, window: store.look())
 
     return use
 

@@ -16,8 +16,8 @@ from penstock import adaptive_flat_map, collect, from_iterable, read_table, writ
 from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
-from penstock.streams.sql_queue.analytics import measure
-from penstock.streams.sql_queue.replay import read_visits
+from penstock.streams.sql_queue.analytics.replay import read_visits
+from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, purge, retry
 from tests.helpers.beside import COLUMNS
 

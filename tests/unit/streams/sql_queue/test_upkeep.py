@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.sql_queue import DEAD, Failure, Settlement, Store, Terms, open_store, upkeep
-from penstock.streams.sql_queue.analytics import measure
+from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, purge, retry, retry_some
 
 TERMS = Terms("poller", attempts=3)

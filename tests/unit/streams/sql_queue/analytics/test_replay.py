@@ -5,7 +5,14 @@ from random import Random
 
 import pytest
 
-from penstock.streams.sql_queue.replay import Numbers, Past, Replay, Visit, observed, replayed
+from penstock.streams.sql_queue.analytics.replay import (
+    Numbers,
+    Past,
+    Replay,
+    Visit,
+    observed,
+    replayed,
+)
 from tests.helpers.simulated_queue import Row, simulated
 
 HOUR = 3600.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.sql_queue.analytics import WORKING, Times, measure, times_by
+from penstock.streams.sql_queue.analytics.statistics import WORKING, Times, measure, times_by
 from penstock.streams.sql_queue.store import Store
 
 __all__ = ["HOUR", "History", "Hour", "Kind", "Trend", "by_hour", "by_kind"]

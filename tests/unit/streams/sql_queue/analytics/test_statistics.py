@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import DEAD, IN_PROCESS, PROCESSED, UNPROCESSED, Store, open_store
-from penstock.streams.sql_queue.analytics import Oldest, QueueStats, Times, measure
+from penstock.streams.sql_queue.analytics.statistics import Oldest, QueueStats, Times, measure
 
 INSERT = """INSERT INTO {table} ({payload}, {status}, {enqueued}, {run_at}, {started}, {finished},
     {attempts}, {owner}, {expires}, {error})

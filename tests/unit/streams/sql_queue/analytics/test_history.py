@@ -8,7 +8,7 @@ import pytest
 
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store, open_store
-from penstock.streams.sql_queue.history import HOUR, by_hour, by_kind
+from penstock.streams.sql_queue.analytics.history import HOUR, by_hour, by_kind
 
 ROW = """INSERT INTO {table} ({payload}, {status}, {enqueued}, {run_at}, {started}, {finished})
 SELECT :payload, :status, {now} - :came * {second}, {now} - :came * {second},
