@@ -361,6 +361,10 @@ class _Reader(SourceStage[T]):
         self.received += len(waiting)
         give_back_all(waiting)
 
+    @property
+    def acknowledges(self) -> bool:
+        return bool(self._awaited)
+
     async def _forget(self) -> None:
         """Release all callers that wait for an event of a run that is over."""
         self._tell(list(self._awaited), _returned())

@@ -319,8 +319,8 @@ class Substreams(KeyedStage):
         self.fail(
             HoldExceeded(
                 f"{held:,} inputs in a group of {self.info} wait for an output that does not come "
-                f"(hold {HOLD:,}). Use an operator that answers at once, such as scan for reduce, "
-                "or lift(operator, hold=...)."
+                f"(hold {HOLD:,}). Use an operator that answers at once, such as scan, or "
+                "lift(operator, hold=...) to let it hold more."
             )
         )
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import BuildError
+from penstock.streams.protocol.acknowledgement import NOBODY, roots
 from penstock.streams.protocol.event import (
     DROPPED,
     FINISHED,
@@ -20,7 +21,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
-__all__ = ["SourceStage", "source"]
+__all__ = ["SourceStage", "acknowledges", "source"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,6 +64,11 @@ class SourceStage(Generic[T]):
     def gives_again(self) -> bool:
         """Whether a failed event that was not acknowledged is redelivered."""
         return self.nack is not None
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether it does something when an event has ended, as forgetting it."""
+        return self.ack is not None or self.gives_again
 
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
         self.downstream = downstream
@@ -255,3 +261,14 @@ class SourceStage(Generic[T]):
             "dropped": dict(self.drops),
             "returned_tokens": list(self._returned_tokens),
         }
+
+
+def acknowledges(event: Event[Any]) -> bool:
+    """Whether the end of `event` does anything at a source besides being counted."""
+    for origin, _ in roots(event):
+        if isinstance(origin, SourceStage):
+            if origin.acknowledges:
+                return True
+        elif origin is not NOBODY:
+            return True
+    return False

@@ -17,7 +17,8 @@ from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.event import Event, drop_all, finish_all, give_back_all
+from penstock.streams.protocol.source_stage import acknowledges
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.recognise import Part
@@ -248,6 +249,10 @@ class LiftedHolding(Lifted):
     the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
     that took over no input, such as an empty list, does not meet a reader's demand: more inputs
     are requested.
+
+    When it holds as many as it may, it ends those early that the operator does not need: it drops
+    all but the latest, if the operator `keeps` only so many; and if it `folds` them, it finishes
+    those whose ends do nothing at their source.
     """
 
     def __init__(
@@ -257,9 +262,13 @@ class LiftedHolding(Lifted):
         info: StageInfo,
         parts: Sequence[Part],
         hold: int,
+        keeps: int | None = None,
+        folds: bool = False,
     ) -> None:
         super().__init__(downstream, run, info, parts)
         self._hold = hold
+        self._keeps, self._folds = keeps, folds
+        self._has_warned = False
         self._held: deque[Event[Any]] = deque()
         self._one_to_one = all(part.name == "delay" for part in parts)
         # Whether the last output that was sent took over no input, and how many that wait did.
@@ -335,7 +344,7 @@ class LiftedHolding(Lifted):
         )
         if self.asked or not is_wanted:
             return 0
-        if len(self._held) < self._hold:
+        if len(self._held) < self._hold or self._lets_go():
             return 1
         if not self.pending and not self.scheduler.pending:
             if len(self._held) == self._hold:
@@ -344,11 +353,34 @@ class LiftedHolding(Lifted):
             self.fail(
                 HoldExceeded(
                     f"{len(self._held):,} inputs of {self.info} wait for an output that does "
-                    f"not come (hold {self._hold:,}). Use an operator that answers at once, "
-                    f"such as scan for reduce, or lift(operator, hold=...)."
+                    f"not come (hold {self._hold:,}). {self._why_all()} Use lift(operator, "
+                    "hold=...) to let it hold more, or cut the stream into windows."
                 )
             )
+        elif not self.pending and not self._has_warned:
+            self._has_warned = True
+            self.run.errors.warn(
+                f"{self.info} holds {self._hold:,} events, as many as it may, and reads no more "
+                "until it emits: use lift(operator, hold=...) to let it hold more",
+                stage=self.info.number,
+            )
         return 0
+
+    def _lets_go(self) -> bool:
+        """End inputs that the operator does not need; whether there is room now."""
+        held = self._held
+        if self._keeps is not None:
+            needless = len(held) - max(self._keeps, 1)
+            drop_all([held.popleft() for _ in range(needless)], self.info.name)
+        elif self._folds and not any(acknowledges(event) for event in held):
+            finish_all(list(held))
+            held.clear()
+        return len(held) < self._hold
+
+    def _why_all(self) -> str:
+        if self._folds:
+            return "The source must not forget them before the result is written."
+        return "It keeps them all."
 
     def complete(self) -> None:
         # Inputs still held at completion produced no output.

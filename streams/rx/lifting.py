@@ -22,7 +22,7 @@ from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise
-from penstock.streams.rx.table import STATELESS, TABLE, Entry, Kind
+from penstock.streams.rx.table import COUNTING, STATELESS, TABLE, Entry, Kind
 
 __all__ = ["apply_all", "lift_one"]
 
@@ -130,6 +130,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         if part.entry.kind is Kind.REFUSED:
             raise BuildError(f"{part.name} {part.entry.why}; use {part.entry.instead}")
     holds = any(part.entry.kind is Kind.HOLDS for part in parts)
+    if hold == HOLD:
+        hold = max(hold, *(_counted(part) for part in parts))
     if holds and source.turns:
         raise BuildError(
             f"{name} holds events, which between spread() and the working stage would hold "
@@ -146,7 +148,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)
     if make is None and holds:
-        make = partial(LiftedHolding, parts=parts, hold=hold)
+        make = partial(LiftedHolding, parts=parts, hold=hold, **_needless(parts))
     elif make is None:
         make = partial(Lifted, parts=parts, one_by_one=one_by_one)
     flowable = source.then(
@@ -167,6 +169,24 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
         flowable.whole = _WHOLE.get(name)
     return flowable
+
+
+def _counted(part: Part) -> int:
+    """How many inputs an operator holds because its arguments say so."""
+    if part.name not in COUNTING:
+        return 0
+    return max([int(part.arguments.get(name) or 0) for name in ("count", "skip")])
+
+
+def _needless(parts: Sequence[Part]) -> dict[str, Any]:
+    """What an operator keeps of the inputs that it holds, as `LiftedHolding` takes it."""
+    if len(parts) > 1:
+        return {}
+    (part,) = parts
+    chosen = part.arguments.get("predicate") is not None
+    if part.entry.latest and not chosen:
+        return {"keeps": part.arguments.get("count", 1)}
+    return {"folds": part.entry.folds or part.entry.latest}
 
 
 def _called_by(parts: Sequence[Part]) -> str:

@@ -21,11 +21,11 @@ The entries follow the source of reactivex 6.1 and are tested against its behavi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+__all__ = ["COUNTING", "SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
 
 
 class Kind(Enum):
@@ -50,6 +50,8 @@ class Entry:
     why: str
     instead: str = ""
     by_ticks: bool = False
+    latest: bool = False
+    folds: bool = False
 
 
 def _at_once(why: str, names: str) -> dict[str, Entry]:
@@ -59,6 +61,15 @@ def _at_once(why: str, names: str) -> dict[str, Entry]:
 def _holds(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
     holding = dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
     return holding | dict.fromkeys(by_ticks.split(), Entry(Kind.HOLDS, why, by_ticks=True))
+
+
+def _latest(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
+    holding = _holds(why, names, by_ticks)
+    return {name: replace(entry, latest=True) for name, entry in holding.items()}
+
+
+def _folds(why: str, names: str) -> dict[str, Entry]:
+    return {name: replace(entry, folds=True) for name, entry in _holds(why, names).items()}
 
 
 def _ours(why: str, names: str) -> dict[str, Entry]:
@@ -127,13 +138,19 @@ _HOLDING = {
     ),
     **_holds(
         "emits what it made of all inputs, at completion",
-        "average count max max_by min min_by reduce sum to_dict to_iterable to_list to_marbles"
-        " to_set",
+        "max_by min_by to_dict to_iterable to_list to_marbles to_set",
+    ),
+    **_folds(
+        "emits one value that it made of all inputs, at completion",
+        "average count max min reduce sum",
     ),
     **_holds(
         "emits inputs that it cannot know before completion",
-        "fork_join last last_or_default single single_or_default single_or_default_async"
-        " take_last take_last_buffer take_last_with_time",
+        "fork_join single single_or_default single_or_default_async take_last_with_time",
+    ),
+    **_latest(
+        "emits the last inputs, which it cannot know before completion",
+        "last last_or_default take_last take_last_buffer",
     ),
     **_holds(
         "emits an input when enough later ones, or enough time, have followed it",
@@ -143,11 +160,11 @@ _HOLDING = {
         "emits an input when a time has passed",
         by_ticks="delay delay_with_mapper",
     ),
-    **_holds(
+    **_latest(
         "keeps the latest input until a tick or a silence; a newer one replaces it",
         by_ticks="debounce sample throttle_with_mapper throttle_with_timeout",
     ),
-    **_holds(
+    **_latest(
         "keeps the latest input until every other source has a new value too",
         "zip_latest",
     ),
@@ -225,6 +242,11 @@ TABLE: Mapping[str, Entry] = MappingProxyType(
 #: Operators that keep nothing from one event to the next, nor do anything when the stream begins or
 #: ends: a part of the events may pass through one instance, the rest through another.
 STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_map"))
+
+#: Operators that hold as many inputs as their arguments `count` and `skip` say.
+COUNTING = frozenset(
+    ("buffer_with_count", "window_with_count", "skip_last", "take_last", "take_last_buffer")
+)
 
 #: What replaces an entry of the table when the operator was built with certain arguments.
 SPECIAL: Mapping[str, Entry] = MappingProxyType(

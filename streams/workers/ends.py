@@ -86,6 +86,10 @@ class Inlet(SourceStage[Any]):
     def release(self) -> None:
         self.withdraw()
 
+    @property
+    def acknowledges(self) -> bool:
+        return True
+
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self._settled(events, ending, why)
 

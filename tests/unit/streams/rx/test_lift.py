@@ -31,6 +31,7 @@ from penstock import (
 )
 from penstock.streams.errors import BuildError, HoldExceeded, PenstockError
 from penstock.streams.protocol.event import Ending
+from penstock.streams.rx.lift import HOLD
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,
@@ -484,6 +485,138 @@ def test_holding_more_than_allowed_is_an_error_that_says_what_to_do() -> None:
 
 def test_holding_as_much_as_allowed_is_not_an_error() -> None:
     assert read(MemorySource(range(10)), lift(ops.to_list(), hold=10)).values == [list(range(10))]
+
+
+# More inputs than an operator may hold.
+
+MANY = range(5000)
+
+FOLDS = {
+    "count": (ops.count(), 5000),
+    "count of some": (ops.count(lambda n: n % 2 == 0), 2500),
+    "sum": (ops.sum(), sum(MANY)),
+    "average": (ops.average(), 2499.5),
+    "min": (ops.min(), 0),
+    "max": (ops.max(), 4999),
+    "reduce": (ops.reduce(max), 4999),
+    "last of some": (ops.last(lambda n: n < 10), 9),
+}
+
+LATEST = {
+    "last": (ops.last(), [4999]),
+    "last_or_default": (ops.last_or_default(None), [4999]),
+    "take_last": (ops.take_last(3), [4997, 4998, 4999]),
+    "take_last_buffer": (ops.take_last_buffer(2), [[4998, 4999]]),
+    "take_last of none": (ops.take_last(0), []),
+    "debounce": (ops.debounce(1), [4999]),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_an_operator_that_keeps_one_value_of_its_inputs_reads_any_number_of_them(
+    name: str,
+) -> None:
+    operator, value = FOLDS[name]
+
+    async def story() -> None:
+        results: list[Any] = []
+        pipeline = from_iterable(MANY).pipe(operator).to(collect(results))
+        async with pipeline.start() as running:
+            await running.wait()
+            numbers = running.statistics()
+        assert results == [value]
+        assert (numbers["finished"], numbers["unfinished"]) == (5000, 0)
+
+    run_virtual(story())
+
+
+def test_a_source_that_gives_events_again_forgets_none_before_their_result_is_written() -> None:
+    source = MemorySource(MANY)
+    probe = read(source, ops.count())
+    assert isinstance(probe.error, HoldExceeded)
+    assert "must not forget them before the result" in str(probe.error)
+    assert source.acked == []
+    source = MemorySource(MANY)
+    probe = read(source, lift(ops.count(), hold=5000), hold=True)
+    assert probe.values == [5000]
+    assert source.acked == []
+    probe.events[0].finish()
+    assert source.acked == list(MANY)
+
+
+@pytest.mark.parametrize("name", LATEST)
+def test_of_inputs_that_newer_ones_replace_only_the_latest_are_kept(name: str) -> None:
+    operator, values = LATEST[name]
+
+    async def story() -> None:
+        source = MemorySource(MANY)
+        probe = read(source, operator, hold=True)
+        assert probe.values == values
+        # Those that were dropped to make room; the others wait with the output.
+        assert len(source.ledger.ended(Ending.DROPPED)) >= 5000 - HOLD
+        for event in probe.events:
+            event.finish()
+        assert source.unsettled == []
+
+    run_virtual(story())
+
+
+def test_debounce_waits_for_the_end_of_a_burst_however_long_that_is() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[int](), Probe[int](request=9)
+        source.pipe(ops.debounce(1.0)).connect(probe)
+        for n in range(3000):
+            source.send(n)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(5)
+        assert probe.values == [2999]
+        probe.cancel()
+
+    run_virtual(story())
+
+
+def test_sample_does_not_hold_up_a_source_that_is_faster() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[int](), Probe[int](request=9)
+        source.pipe(ops.sample(100.0)).connect(probe)
+        for n in range(4000):
+            source.send(n)
+        await asyncio.sleep(100.5)
+        assert probe.values == [3999]
+        probe.cancel()
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"),
+    [
+        (ops.buffer_with_count(3000), [list(range(3000)), list(range(3000, 5000))]),
+        (ops.buffer_with_count(2, 3000), [[0, 1], [3000, 3001]]),
+        (ops.skip_last(3000), list(range(2000))),
+        (ops.take_last(3000), list(range(2000, 5000))),
+    ],
+)
+def test_an_operator_holds_as_many_as_its_own_arguments_say(
+    operator: Any, values: list[Any]
+) -> None:
+    probe = read(MemorySource(MANY), operator, request=5000)
+    assert probe.error is None
+    assert probe.values == values
+
+
+def test_a_timer_for_which_reading_waits_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        results: list[Any] = []
+        await from_iterable(MANY).pipe(ops.buffer_with_time(1.0)).to(collect(results)).run()
+        assert [len(each) for each in results] == [1024, 1024, 1024, 1024, 904]
+        (warning,) = [record.getMessage() for record in caplog.records]
+        assert "holds 1,024 events" in warning
+        assert "lift(operator, hold=...)" in warning
+
+    run_virtual(story())
 
 
 def test_a_slow_reader_of_an_operator_that_another_source_makes_emit_is_bounded_too() -> None:
