@@ -10,14 +10,13 @@ from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.streams.errors import NotPicklable, WorkerLost
-from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, sink_of
 from penstock.streams.keyed.key import Key
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
-from penstock.streams.limits import Completion, Fixed, Limiter
+from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
@@ -35,7 +34,7 @@ from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
 from penstock.streams.workers import messages
-from penstock.streams.workers.lending import Lending
+from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import together
 from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
@@ -122,17 +121,14 @@ class Dealing(DemandStage):
             for stage in section.infos
             if (sink := sink_of(stage.policy)) is not None
         }
-        self._set_limiter(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
         self._peers = [Peer(number) for number in range(crew.workers)]
         self._owners = Owners(None if section.by is None else Key(section.by), self._peers)
-        self._lending = Lending(self._limit, crew.workers)
+        self._limit = CommonLimit(
+            *(section, run, self._peers, self._owners, self._send, self._withdraw, self.stop)
+        )
         self._evened = 0.0
         # The timer for events that wait for others to be sent with.
         self._shipping: TimerHandle | None = None
-        # How many workers may have calls; whether each gets its slots once, as a stage needs that
-        # has a number of calls and no limiter.
-        self._most = 0
-        self._is_dealt_once = work.limiter is None
         self._is_open = False
         if work.limiter is not None:
             run.add_tunable(section.working, self.retune)
@@ -140,81 +136,10 @@ class Dealing(DemandStage):
             run.add_stage(stage, partial(self.stage_statistics, stage))
         run.on_close(self._close_crew)
 
-    # The limit.
-
-    def _set_limiter(self, limiter: Limiter) -> None:
-        work = self._section.work
-        watch = self.run.watch_of_limit(self._section.working)
-        self._control = LimitControl(limiter, self._broke, None, work.on_limit_change, watch)
-        self._learns = not isinstance(limiter, Fixed)
-        # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
-        self._is_free = work.is_plain and self._learns
-
-    @property
-    def _limit(self) -> int:
-        """How many calls may be in flight in all workers together."""
-        limit = self._control.limit
-        return max(limit, len(self._peers)) if self._is_free else limit
-
-    def _broke(self, error: Exception, what: str) -> None:
-        self._learns = False
-        error.add_note(f"in the {what} of {self._section.working}")
-        self.stop(error)
-
     def retune(self, limiter: Limiter) -> None:
         """Follow another limiter from the next event on; nothing is cancelled."""
-        old = self._control.limit
-        self._set_limiter(limiter)
-        self._control.retuned(old)
-        self._lend(changed=True)
+        self._limit.retune(limiter)
         self._ship_soon()
-
-    def _completed(self, peer: Peer, ends: list[Completion]) -> None:
-        if not self._learns or not ends:
-            return
-        self._is_free = False
-        others = sum(
-            min(self._lending.granted[other.number], self._owners.need(other))
-            for other in self._peers
-            if other is not peer
-        )
-        self._control.completed(
-            [(now, started, level + others, outcome) for now, started, level, outcome in ends]
-        )
-        if self._control.follow():
-            self._lend()
-
-    def _lend(self, *, changed: bool = False) -> None:
-        """Divide the limit among the workers."""
-        lending = self._lending
-        lending.limit = self._limit
-        most = min(len(self._peers), lending.limit)
-        if most != self._most:
-            self._activate(most)
-        for peer in self._peers[most:]:
-            if not peer.out:
-                lending.lost(peer.number)
-        if self._is_dealt_once and not changed:
-            return
-        told = lending.balance([self._owners.need(peer) for peer in self._peers], most)
-        for number in range(most) if changed else told:
-            if number < most:
-                peer = self._peers[number]
-                peer.grants += 1
-                self._send(peer, messages.Grant(peer.grants, lending.granted[number], self._learns))
-
-    def _activate(self, most: int) -> None:
-        """Let so many workers have calls; what the others have not begun goes to these."""
-        self._most = most
-        for peer in self._peers:
-            was_active, peer.is_active = peer.is_active, peer.number < most
-            if was_active and not peer.is_active:
-                self._withdraw(peer)
-        self._choose_ready()
-
-    def _choose_ready(self) -> None:
-        active = [peer for peer in self._peers if peer.is_active]
-        self._owners.ready = [peer for peer in active if not peer.suspects] or active
 
     # Demand.
 
@@ -223,7 +148,7 @@ class Dealing(DemandStage):
         for peer in self._peers:
             if self.state < STOPPED:
                 self._start(peer)
-        self._lend(changed=True)
+        self._limit.lend(changed=True)
         self._listen_later()
 
     def _start(self, peer: Peer) -> None:
@@ -287,7 +212,7 @@ class Dealing(DemandStage):
         self._ships = False
         if self.state < STOPPED:
             self._even_out()
-            self._lend()
+            self._limit.lend()
             for peer in self._peers:
                 if not self._may_wait(peer) and (dealt := self._due(peer)):
                     self._send_events(peer, dealt)
@@ -299,8 +224,8 @@ class Dealing(DemandStage):
         """Whether its events may wait for others to be sent with: it could not begin them now, and
         has not answered what it was sent a moment ago.
         """
-        work, granted = self._section.work, self._lending.granted[peer.number]
-        is_busy = len(peer.out) >= (1 if work.is_plain else granted)
+        slots = 1 if self._section.work.is_plain else self._limit.slots(peer)
+        is_busy = len(peer.out) >= slots
         if not is_busy or peer.is_heard or len(peer.waiting) >= LARGEST:
             return False
         left = peer.sent_at + _TOGETHER - self.run.now()
@@ -316,7 +241,7 @@ class Dealing(DemandStage):
 
     def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
-        is_able = self._lending.granted[peer.number] and not peer.is_recalled
+        is_able = self._limit.slots(peer) and not peer.is_recalled
         if not (peer.waiting and is_able) or peer.link is None:
             return []
         if not peer.suspects:
@@ -392,7 +317,7 @@ class Dealing(DemandStage):
             case messages.Ended():
                 self._ended(peer, message)
             case messages.Completions():
-                self._completed(peer, message.ends)
+                self._limit.completed(peer, message.ends)
                 return
             case messages.Part():
                 self._part(peer, message)
@@ -403,8 +328,7 @@ class Dealing(DemandStage):
             case messages.Numbers():
                 peer.numbers = message.stages
             case messages.Confirmed():
-                if message.grant == peer.grants:
-                    self._lending.confirmed(peer.number)
+                self._limit.confirmed(peer, message.grant)
             case messages.Stopping():
                 self.stop(message.error)
             case messages.Withdrawn():
@@ -433,7 +357,7 @@ class Dealing(DemandStage):
         if self._kills.pop(event, 0) and peer.suspects:
             peer.suspects -= 1
             if not peer.suspects:
-                self._choose_ready()
+                self._limit.choose_ready()
 
     def _ended(self, peer: Peer, message: messages.Ended) -> None:
         peer.false_starts = 0
@@ -547,9 +471,8 @@ class Dealing(DemandStage):
         if now < self._evened + _EVEN or all(peer.load for peer in self._owners.ready):
             return
         fullest = max(self._owners.ready, key=attrgetter("load"))
-        is_short_of_slots = self._owners.need(fullest) > self._lending.granted[fullest.number]
         if (
-            (fullest.load >= _MUCH or is_short_of_slots)
+            (fullest.load >= _MUCH or self._limit.is_short(fullest))
             and not fullest.suspects
             and self._owners.can_divide(fullest)
         ):
@@ -564,7 +487,7 @@ class Dealing(DemandStage):
             peer.link = None
 
     def _replace(self, peer: Peer, how: str) -> None:
-        self._lending.lost(peer.number)
+        self._limit.lost(peer)
         peer.link = None
         peer.room = 0
         if peer.numbers:
@@ -720,8 +643,8 @@ class Dealing(DemandStage):
         if stage.number == self._section.working.number:
             found["in_flight"] = min(found.get("in_flight", 0), self._owners.load)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
-            found["limit"] = self._limit
-            found["limit_reason"] = self._control.reason
+            found["limit"] = self._limit.limit
+            found["limit_reason"] = self._limit.reason
         if stage.number in self._policies:
             for name, count in self._policies[stage.number].statistics().items():
                 found[name] = found.get(name, 0) + count
