@@ -29,8 +29,9 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import compress, takewhile
 from math import inf, isfinite
+from operator import is_not
 from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError, HoldExceeded
@@ -162,7 +163,8 @@ class _Window(Stage[Any, Any]):
         self._forgotten = self._peak = self._room = self._owed = self._coming = 0
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        self._coming = max(0, self._coming - len(events))
+        came = len(events)
+        self._coming = max(0, self._coming - came)
         fresh: list[Event[Any]] = []
         # Those of one list are looked up together, unless that could exceed `max_keys`. When one of
         # them cannot be read none has been, and which one it is shows one by one.
@@ -174,7 +176,7 @@ class _Window(Stage[Any, Any]):
                 if error is not None and not self._faults.survives(event, error):
                     self._fail(error, fresh, events[place + 1 :])
                     return
-        self._let_pass(fresh, len(events))
+        self._let_pass(fresh, came)
         if self._owed:
             self._ask_for_owed()
 
@@ -208,7 +210,7 @@ class _Window(Stage[Any, Any]):
             self._fail(error, [], [])
 
     def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> Exception | None:
-        """Number `events`, and add those with a new key to `fresh`.
+        """Number `events`, and add those with a new key to `fresh`. The list is not used again.
 
         Returns the error if a key or a time cannot be read; then nothing has changed.
         """
@@ -242,25 +244,33 @@ class _Window(Stage[Any, Any]):
             del times[known:]
             self._event_time = clock
             return error
-        key_of_unfinished, source = unfinished.keys, unfinished.source
-        for event, key, first, number in zip(events, keys, firsts, numbers, strict=True):
-            if first != number:
-                # Checked again, because an event of this list may have renewed the key.
-                first = seen[key]
-                if first >= base and times[first - base] + seconds > times[number - base]:
-                    self._duplicate(event, first)
-                    continue
+        duplicates: list[tuple[int, int]] = []
+        for place in compress(range(len(keys)), map(is_not, firsts, numbers)):
+            # Read again, because an event of this list may have renewed the key.
+            key, number = keys[place], numbers[place]
+            first = seen[key]
+            if first >= base and times[first - base] + seconds > times[number - base]:
+                duplicates.append((place, first))
+            else:
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
                 seen[key] = number
+        repeated: list[tuple[Event[Any], int]] = []
+        for place, first in reversed(duplicates):
+            repeated.append((events.pop(place), first))
+            del keys[place], numbers[place]
+        unfinished.keys.update(zip(numbers, keys, strict=True))
+        source = unfinished.source
+        for event, number in zip(events, numbers, strict=True):
             if event.origin is source:
                 event.outer = number
             else:
                 event.outer = unfinished.outer_of(event, number)
                 source = unfinished.source
             event.origin = unfinished
-            key_of_unfinished[number] = key
-            fresh.append(event)
+        fresh += events
+        while repeated:
+            self._duplicate(*repeated.pop())
         if self._max_keys is not None and len(seen) > self._max_keys:
             self._make_room()
         return None
@@ -400,7 +410,8 @@ class _Unfinished(AckHook):
                 # Another event may hold the key by now: only this event's own entry is touched.
                 if seen.get(key := keys.pop(number)) == number:
                     del seen[key]
-        if sharing := self._sharing:
+        sharing = self._sharing
+        if sharing and not sharing.keys().isdisjoint(numbers):
             for number in [number for number in numbers if number in sharing]:
                 self._settle(sharing.pop(number), ending, error)
 

@@ -8,6 +8,7 @@ and both the stages above and below can be notified.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.protocol.blame import blame, is_ours
@@ -30,10 +31,16 @@ def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
     The `UserStage` costs one more call per event. `info` describes the stage, if it is known.
     """
     kind = type(stage)
-    if not any(_is_foreign(base) for base in kind.__mro__):
+    if _is_own(kind):
         return stage
     own: StageInfo = getattr(stage, "info", StageInfo(kind.__name__))
     return UserStage(stage, info or own, run)
+
+
+# Asked for each stream inside a stream, and the same for all of them.
+@lru_cache(maxsize=256)
+def _is_own(kind: type) -> bool:
+    return not any(_is_foreign(base) for base in kind.__mro__)
 
 
 def _is_foreign(kind: type) -> bool:

@@ -42,6 +42,27 @@ class CallingStage(DemandStage, ABC):
     on. On cancel it returns all its events and cancels its tasks.
     """
 
+    __slots__ = (
+        "_faults",
+        "_inbox",
+        "_is_own",
+        "_looking",
+        "_name",
+        "_now",
+        "_results",
+        "_retries",
+        "_siblings",
+        "_sleepers",
+        "_tasks",
+        "_timeouts",
+        "_traced",
+        "_waiting",
+        "_watch",
+        "_who",
+        "in_flight",
+        "peak_in_flight",
+    )
+
     def __init__(
         self,
         downstream: Subscriber[Any],

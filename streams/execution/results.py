@@ -110,8 +110,9 @@ class InOrder(Results):
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
         super().__init__(downstream, window)
         self._order: deque[Event[Any]] = deque()
-        # The results so far of each call that is in the order.
-        self._held: dict[Event[Any], list[Event[Any]]] = {}
+        # The calls that are in the order, with the results that each has so far, if it is not the
+        # first; and those of them that have ended.
+        self._held: dict[Event[Any], list[Event[Any]] | None] = {}
         self._ended: set[Event[Any]] = set()
         self._count = 0
 
@@ -125,51 +126,63 @@ class InOrder(Results):
 
     def begin(self, events: Iterable[Event[Any]]) -> None:
         held = self._held
-        for event in events:
-            if event not in held:
-                held[event] = []
-                self._order.append(event)
+        if not held.keys().isdisjoint(events):
+            # Those that are tried again keep their places.
+            events = [event for event in events if event not in held]
+        held.update(dict.fromkeys(events))
+        self._order.extend(events)
 
     def add(self, event: Event[Any], result: Event[Any]) -> None:
         if self._returns or event is self.head:
             super().add(event, result)
         else:
-            self._held[event].append(result)
-            self._count += 1
+            self._hold(event, result)
+
+    def _hold(self, event: Event[Any], result: Event[Any]) -> None:
+        results = self._held[event]
+        if results is None:
+            self._held[event] = [result]
+        else:
+            results.append(result)
+        self._count += 1
 
     def complete(self, events: list[Event[Any]]) -> None:
         if self._returns:
             give_back_all(events)
             return
-        held = self._held
+        order, held = self._order, self._held
+        next_ones: list[Event[Any]] = []
         for event in events:
-            held[event].append(event)
-        self._count += len(events)
-        self._ended.update(events)
-        self._advance()
+            if event is order[0] and held[event] is None:
+                order.popleft()
+                del held[event]
+                next_ones.append(event)
+            else:
+                self._hold(event, event)
+                self._ended.add(event)
+        self._advance(next_ones)
 
     def end(self, event: Event[Any]) -> None:
         if event in self._held:
             self._ended.add(event)
-            self._advance()
+            self._advance([])
 
-    def _advance(self) -> None:
-        """Move the results of calls that have no unfinished call before them to `ready`."""
-        order, held, ended, ready = self._order, self._held, self._ended, self.ready
-        waited = len(ready)
+    def _advance(self, next_ones: list[Event[Any]]) -> None:
+        """Deliver these results, and those of calls that have no unfinished call before them."""
+        order, held, ended = self._order, self._held, self._ended
         while order:
             head = order[0]
+            results = held[head]
+            if results is not None:
+                held[head] = None
+                self._count -= len(results)
+                next_ones += results
             if head not in ended:
-                results = held[head]
-                if results:
-                    ready += results
-                    held[head] = []
                 break
             order.popleft()
             ended.discard(head)
-            ready += held.pop(head)
-        self._count -= len(ready) - waited
-        self.deliver()
+            del held[head]
+        super().complete(next_ones)
 
     def has_room(self, event: Event[Any], kept: int) -> bool:
         if self._returns or event is self.head:
@@ -181,7 +194,7 @@ class InOrder(Results):
     def give_back(self) -> None:
         super().give_back()
         for results in self._held.values():
-            give_back_all(results)
+            give_back_all(results or ())
         self._held.clear()
         self._order.clear()
         self._ended.clear()

@@ -36,7 +36,6 @@ from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import (
     CANCELLED,
     CLOSED,
-    COMPLETING,
     FAILED,
     StageInfo,
     Subscriber,
@@ -76,6 +75,38 @@ class WorkerStage(CallingStage):
     slice, and no more than there is demand for. One slot of a shared limit serves them all, unless
     another stage waits for it.
     """
+
+    __slots__ = (
+        "_admitted",
+        "_begun",
+        "_checked",
+        "_completions",
+        "_control",
+        "_due",
+        "_ended",
+        "_families",
+        "_flushed",
+        "_from_arrival",
+        "_handler",
+        "_hold_timer",
+        "_in_slots",
+        "_is_awaited",
+        "_is_concurrent",
+        "_iterators",
+        "_learns",
+        "_levels",
+        "_limit",
+        "_limiter",
+        "_settings",
+        "_shared",
+        "_slice",
+        "_slot_drains",
+        "_stride",
+        "_stride_began",
+        "_wake_is_due",
+        "flush_is_due",
+        "slots",
+    )
 
     def __init__(
         self,
@@ -212,7 +243,11 @@ class WorkerStage(CallingStage):
             self._inbox.extend(events)
         else:
             self._waiting.put(events, self._limit)
-        self._drain()
+        if self._draining:
+            # As most often: they come in the call that requests them.
+            self._noted = True
+        else:
+            self._drain()
 
     def _is_admitted(self, event: Event[Any]) -> bool:
         """Whether an event may wait for its call."""
@@ -281,8 +316,10 @@ class WorkerStage(CallingStage):
         slot, because nothing else makes progress.
         """
         in_flight = self.in_flight
-        ready = len(self._inbox) if self._retries is None else self._with_room()
-        n = min(ready, self.slots - in_flight)
+        n = len(self._inbox) if self._retries is None else self._with_room()
+        free = self.slots - in_flight
+        if free < n:
+            n = free
         if n > 0:
             return n
         if not in_flight or self._iterators.suspended < in_flight or not self._has_head():
@@ -414,11 +451,12 @@ class WorkerStage(CallingStage):
         append = unflushed.append
         task = asyncio.current_task()
         self._looking -= 1
+        started = now()
         while True:
             while due:
                 event = due.popleft()
                 level = levels.popleft() if levels else 0
-                event.started = started = now()
+                event.started = started
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
@@ -451,6 +489,7 @@ class WorkerStage(CallingStage):
                         self._failed(event, error, level)
                     finally:
                         self._looking -= 1
+                    started = now()
                     continue
                 event.ended = ended = now()
                 event.value = result
@@ -460,7 +499,9 @@ class WorkerStage(CallingStage):
                 append(event)
                 if self._learns:
                     self._completions.append((ended, started, level, _SUCCESS))
-                if len(unflushed) == self.in_flight:
+                # The end of one call is the start of the next.
+                started = ended
+                if not due and len(unflushed) == self.in_flight:
                     # No other call is in flight.
                     self._slot_drains = True
                     self._looking += 1
@@ -469,6 +510,7 @@ class WorkerStage(CallingStage):
                     finally:
                         self._looking -= 1
                         self._slot_drains = False
+                    started = now()
                 elif not self.flush_is_due:
                     self.flush_soon()
             if self.state and self.state >= CLOSED:
@@ -482,6 +524,7 @@ class WorkerStage(CallingStage):
                     self._looking -= 1
             if not due:
                 await self._sleep()
+            started = now()
 
     def flush_soon(self) -> None:
         """Flush in the next loop iteration."""
@@ -521,7 +564,7 @@ class WorkerStage(CallingStage):
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
-        flush_at = ended + _FLUSH_AFTER
+        flush_at, state = ended + _FLUSH_AFTER, self.state
         events = taken(self._inbox, n)
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
@@ -548,7 +591,7 @@ class WorkerStage(CallingStage):
             event.ended = ended = now()
             event.value = result
             done += 1
-            if ended >= flush_at or self.state > COMPLETING:
+            if ended >= flush_at or self.state is not state:
                 self._look_at(event)
                 break
         begun = done + (is_later or error is not None)
@@ -567,7 +610,8 @@ class WorkerStage(CallingStage):
         else:
             self._inbox.extendleft(reversed(rest))
             self._ended.extend(ended_events)
-            if self._learns:
+            # A call with no other in flight teaches nothing, as where no limit is shared.
+            if self._learns and (level > 1 or self._is_concurrent or self._from_arrival):
                 self._completions = [
                     (other.ended, other.started or 0.0, level, _SUCCESS) for other in ended_events
                 ]

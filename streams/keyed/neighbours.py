@@ -21,34 +21,37 @@ class Neighbours:
     ended meanwhile has no neighbour, and is not counted. Memory: that of `Distances`.
     """
 
-    __slots__ = ("_at", "_awaited", "_distances", "_key", "_left", "_resume")
+    __slots__ = ("_at", "_awaited", "_distances", "_key", "left", "resume")
 
     def __init__(self) -> None:
         self._distances = Distances()
-        # The events that have left, up to which of them it pauses, and where the awaited group was.
-        self._left = self._resume = self._at = 0
+        self.left = self.resume = 0
+        """The events that have left, and up to which of them it pauses."""
+        # The group that is awaited, and where it was.
         self._awaited: KeyQueue | None = None
         self._key: Any = None
+        self._at = 0
 
-    def leave(self, events: list[Event[Any]]) -> None:
-        """These events, which hold their turns, leave after all before them."""
-        before = self._left
-        self._left = before + len(events)
+    def look(self, events: list[Event[Any]]) -> None:
+        """See the events that were the last to leave, which hold their turns.
+
+        To be called for each list that leaves while `left`, with these events, is above `resume`.
+        """
         awaited = self._awaited
         if awaited is None:
             turn = events[-1].turn
-            if self._left > self._resume and isinstance(turn, KeyQueue):
-                self._awaited, self._key, self._at = turn, turn.key, self._left
+            if isinstance(turn, KeyQueue):
+                self._awaited, self._key, self._at = turn, turn.key, self.left
             return
         # Queues are used again for other keys.
         if awaited.key is not self._key or not (awaited.holders or awaited.events):
             self._awaited = None
             return
-        for place, event in enumerate(events, before + 1):
+        for place, event in enumerate(events, self.left - len(events) + 1):
             if event.turn is awaited:
                 distance = place - self._at
                 self._distances.count(distance)
-                self._resume = place + _PAUSE * distance
+                self.resume = place + _PAUSE * distance
                 self._awaited = None
                 return
 

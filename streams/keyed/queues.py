@@ -14,13 +14,12 @@ The queues do not depend on stages: the only call they make is `go_on`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import nlargest
 from typing import Any
 from weakref import WeakSet
 
 from penstock.streams.keyed.key import Key
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import Event, Turn
 
@@ -204,9 +203,9 @@ class KeyedQueues:
         First one of each ready queue; then more of the queues whose turns are open, in rotation.
         """
         events: list[Event[Any]] = []
-        leaves = self._leaves
-        ready = taken(self.rotation, n)
-        for queue in ready:
+        leaves, rotation = self._leaves, self.rotation
+        for _ in range(min(n, len(rotation))):
+            queue = rotation.popleft()
             event = queue.events.popleft()
             turn = event.turn
             if turn is not None:
@@ -214,8 +213,8 @@ class KeyedQueues:
             event.turn = queue
             queue.holders = 1
             events.append(event)
-        if leaves:
-            self.taken += [queue.key for queue in ready]
+            if leaves:
+                self.taken.append(queue.key)
         while self.opened and len(events) < n:
             events.append(self._take_another())
         self.waiting -= len(events)
@@ -237,14 +236,20 @@ class KeyedQueues:
             queue.outer = turn if queue.outer is None else Turns(queue.outer, turn)
         return event
 
-    def release(self, turns: Iterable[KeyQueue]) -> list[Turn]:
-        """Give up a share of each of these turns; after the last one the next event may be taken.
+    def release(self, turns: Sequence[Turn | None]) -> tuple[list[Turn | None], list[Turn | None]]:
+        """Give up a share of each turn among these that is of these queues; after the last one the
+        next event may be taken.
 
-        Returns their outer turns, to be ended when events of the ready queues have been taken.
+        Returns their outer turns, to be ended when events of the ready queues have been taken, and
+        the turns that are not of these queues.
         """
         ready, queues, spare = self.rotation, self._queues, self._spare
-        outer: list[Turn] = []
+        outer: list[Turn | None] = []
+        others: list[Turn | None] = []
         for queue in turns:
+            if type(queue) is not KeyQueue or queue.queues is not self:
+                others.append(queue)
+                continue
             queue.holders = holders = queue.holders - 1
             if holders:
                 continue
@@ -259,7 +264,7 @@ class KeyedQueues:
                 spare.append(queue)
                 if self._ends_matter:
                     self._dismiss(queue)
-        return outer
+        return outer, others
 
     def _dismiss(self, queue: KeyQueue) -> None:
         """Remove an empty queue from the rotation: the next one enters."""
@@ -340,27 +345,25 @@ def turns_held() -> int:
     return sum(queues.held for queues in _all)
 
 
-def release(turns: Iterable[Turn | None]) -> None:
-    """End a share of each of these turns; all their queues are ready before an event is taken.
+def release(turns: Sequence[Turn | None]) -> None:
+    """End a share of each of these turns; the queues of one stage are all ready before an event of
+    them is taken.
 
     A turn that is in the list several times gives up as many shares.
     """
-    of_queues: dict[KeyedQueues, list[KeyQueue]] = {}
-    last: KeyedQueues | None = None
-    ended: list[KeyQueue] = []
-    for turn in turns:
-        if type(turn) is KeyQueue:
-            if turn.queues is not last:
-                last = turn.queues
-                ended = of_queues.setdefault(last, [])
-            ended.append(turn)
-        elif turn is not None:
-            turn.end()
-    for queues, ended in of_queues.items():
-        outer = queues.release(ended)
-        queues.go_on()
-        if outer:
-            release(outer)
+    while turns:
+        first = turns[0]
+        if type(first) is KeyQueue:
+            queues = first.queues
+            outer, turns = queues.release(turns)
+            queues.go_on()
+            if outer:
+                release(outer)
+        else:
+            for turn in turns:
+                if turn is not None and type(turn) is not KeyQueue:
+                    turn.end()
+            turns = [turn for turn in turns if type(turn) is KeyQueue]
 
 
 def open_turns(turns: Iterable[Turn | None]) -> None:

@@ -49,7 +49,7 @@ class KeyedStage(DemandStage):
         leaves: bool = False,
     ) -> None:
         super().__init__(downstream, run, info)
-        self.queues = KeyedQueues(key, self._drain, feeders, leaves=leaves)
+        self.queues = KeyedQueues(key, self._go_on, feeders, leaves=leaves)
         self._neighbours = Neighbours()
         self._put = self.queues.put
         self._key = key
@@ -106,13 +106,21 @@ class KeyedStage(DemandStage):
         if self._freed >= self._batch:
             self._ask()
 
+    def _go_on(self) -> None:
+        """Turns have ended, or were opened."""
+        if self.demand:
+            self._drain()
+
     def _proceed(self) -> None:
-        queues = self.queues
+        queues, neighbours = self.queues, self._neighbours
         while self.demand and (queues.rotation or queues.opened):
             events = queues.take(self.demand)
-            self.demand -= len(events)
-            self._freed += len(events)
-            self._neighbours.leave(events)
+            n = len(events)
+            self.demand -= n
+            self._freed += n
+            neighbours.left += n
+            if neighbours.left > neighbours.resume:
+                neighbours.look(events)
             self.downstream.on_events(events)
             if self._freed >= self._batch:
                 self._ask()

@@ -214,6 +214,10 @@ class Substreams(KeyedStage):
         if self.state:
             self._close_group(group)
 
+    def _go_on(self) -> None:
+        # Also without demand, because groups may have ended with their turns.
+        self._drain()
+
     def _proceed(self) -> None:
         """Pass outputs on, and do what follows from what has been noted."""
         super()._proceed()

@@ -74,7 +74,8 @@ class Shared:
     it has learnt. The stages may be of one pipeline or of several, on one event loop at a time.
 
     However many stages there are, no more calls than the limit are in flight in all of them
-    together, and the limiter receives each completion with the number in flight in all. When no
+    together, and the limiter receives each completion with the number in flight in all, except of
+    a plain handler's call while no other was in flight, from which nothing can be learnt. When no
     slot is free, the stages that have events waiting get one call each, in rotation. A stage
     requests what there is room for, and at least one event, so that it knows whether there is
     work: at most one more than the limit are ever in it and not finished. A plain handler takes one

@@ -104,14 +104,12 @@ class SlowStart:
         while at < end:
             at, due = self._add_successes(completions, at)
             if due:
-                changed = self._judge(completions[at - 1][0])
-            elif at < end:
-                changed = self._add_failure(*completions[at])
+                self._judge(completions[at - 1][0])
+                break
+            if at < end:
                 at += 1
-            else:
-                break
-            if changed:
-                break
+                if self._add_failure(*completions[at - 1]):
+                    break
         return at
 
     def _add_successes(self, completions: Sequence[Completion], at: int) -> tuple[int, bool]:
@@ -144,10 +142,17 @@ class SlowStart:
             size += 1
             if in_flight >= limit:
                 full += 1
-            # The rest of the round may still show that the limit is in use.
-            if 2 * size > limit and (size >= limit or 2 * full >= size or (filling and full)):
+            if 2 * size <= limit:
+                continue
+            # A new limit is filled by a burst that begins below it: reaching it is enough. Later
+            # on, most of the work must begin at the limit, or something else holds the work back.
+            if 2 * full >= size or (filling and full):
                 due = True
                 break
+            if size >= limit:
+                self._begin(now)
+                filling, since, calls, size, full = False, now, 0.0, 0, 0
+                busy = logs = logs2 = 0.0
         failures.calls, self._since, self._size, self._full = calls, since, size, full
         self._succeeded_busy, self._logs, self._logs2 = busy, logs, logs2
         return at, due
@@ -177,14 +182,9 @@ class SlowStart:
         self._end("work was dropped" if dropped else "more calls failed")
         return True
 
-    def _judge(self, now: float) -> bool:
-        """Compare a round with those before; True if that changed the limit or ended the start."""
+    def _judge(self, now: float) -> None:
+        """Compare a round with those before: the limit changes, or the start ends."""
         size, mean = self._size, self._logs / self._size
-        # A new limit is filled by a burst that begins below it: reaching it is enough. Later on,
-        # most of the work must begin at the limit, or something else holds the work back.
-        if 2 * self._full < size and not (self._filling and self._full):
-            self._begin(now)
-            return False
         self._squares += max(0.0, self._logs2 - size * mean * mean)
         self._freedom += size - 1
         # The cost of a success: failures beside it occupied slots too.
@@ -197,7 +197,7 @@ class SlowStart:
                 level = level if self._filling else self._paid[-1].limit
                 self.limit = max(self._floor, level)
                 self._end("doubling paid too little")
-                return True
+                return
         if self.limit >= self._ceiling:
             self._end("at the ceiling")
         else:
@@ -206,7 +206,6 @@ class SlowStart:
             self.limit = min(2 * self.limit, self._ceiling)
             self.reason = "doubling pays"
             self._begin(now, filling=True)
-        return True
 
     def _pays(self, paid: _Round, mean: float, size: int) -> bool:
         step = log(self.limit / paid.limit)
