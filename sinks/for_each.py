@@ -151,7 +151,7 @@ class _Calling(SinkStage[Any]):
 
     def _check(self, result: object) -> bool:
         name = handler_name(self._function)
-        if is_iterator(result):
+        if is_iterator(type(result)):
             raise UnfinishedResult(
                 f"'{name}' returned an async generator, which is never read: for_each has no "
                 "results; take the `yield` out of it, or give it to adaptive_flat_map"

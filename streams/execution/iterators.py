@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, cast
 
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
@@ -17,9 +18,13 @@ __all__ = ["Iterators", "is_iterator"]
 _NOTHING = "no results"
 
 
-def is_iterator(result: object) -> bool:
-    """Whether a call's result is an async iterator of several results."""
-    return hasattr(type(result), "__aiter__")
+def _is_iterator(kind: type) -> bool:
+    return hasattr(kind, "__aiter__")
+
+
+# Cast, because mypy takes a type for not hashable.
+is_iterator = cast("Callable[[type], bool]", lru_cache(maxsize=256)(_is_iterator))
+"""Whether a call's result of this type is an async iterator of several results."""
 
 
 class Stage(Protocol):

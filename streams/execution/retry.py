@@ -46,6 +46,13 @@ class RetryQueue:
         """There will be no more attempts at `event`."""
         self._attempts.pop(event, None)
 
+    def forget_all(self, events: list[Event[Any]]) -> None:
+        """`forget` each of these."""
+        # Few events are tried again.
+        if self._attempts:
+            for event in events:
+                self._attempts.pop(event, None)
+
     def allows(self, event: Event[Any], error: BaseException) -> bool:
         """Whether another attempt follows the current one, which failed with `error`."""
         return isinstance(error, self._policy.on) and self.count(event) < self._policy.times

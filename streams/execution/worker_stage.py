@@ -468,10 +468,10 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                        if not is_iterator(result):
+                        if not is_iterator(type(result)):
                             result = await result
                     if type(result) not in checked:
-                        if is_iterator(result):
+                        if is_iterator(type(result)):
                             if self._shared is not None:
                                 self._check_below(self._shared)
                             result = await iterators.read(event, result)
@@ -683,8 +683,7 @@ class WorkerStage(CallingStage):
         else:
             self._call_ended(len(ended))
         if self._retries is not None:
-            for event in ended:
-                self._retries.forget(event)
+            self._retries.forget_all(ended)
         turns = [event.turn for event in ended]
         for event in ended:
             event.turn = None
@@ -890,4 +889,4 @@ class WorkerStage(CallingStage):
 
 def _is_beginning(result: object) -> bool:
     """Whether the result of a plain handler is to be awaited or iterated over."""
-    return is_iterator(result) or hasattr(type(result), "__await__")
+    return is_iterator(type(result)) or hasattr(type(result), "__await__")

@@ -39,10 +39,7 @@ class Gathered(list[Event[Any]]):
     many.
     """
 
-    __slots__ = ("_whole", "closed", "ended", "held", "is_outside", "key", "stage")
-
-    waiting: Sequence[Event[Any]] = ()
-    """Always empty: the operators take all events."""
+    __slots__ = ("_whole", "closed", "ended", "held", "is_outside", "key", "stage", "waiting")
 
     def __init__(
         self, key: Any, stage: SubstreamStage, whole: Callable[[list[Event[Any]]], Any]
@@ -51,6 +48,8 @@ class Gathered(list[Event[Any]]):
         self.stage = stage
         self.held = 0
         self.closed = self.ended = self.is_outside = False
+        self.waiting: Sequence[Event[Any]] = ()
+        """Always empty: the operators take all events."""
         self._whole = whole
 
     # Compared by identity, as a Substream is, not by its events.
