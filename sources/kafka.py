@@ -36,7 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.errors import BuildError
-from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
+from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_object
 from penstock.streams.io.line_source import decoding
@@ -53,6 +53,7 @@ from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import require_count
 
 __all__ = ["read_kafka"]
 
@@ -75,6 +76,7 @@ class _Options(TypedDict, total=False):
     handover: float
     retry_after: float
     on_bad_record: OnBadInput
+    attempts: int
     config: Mapping[str, Any] | None
 
 
@@ -139,6 +141,7 @@ def read_kafka(
     handover: float = 60.0,
     retry_after: float = 5.0,
     on_bad_record: OnBadInput = "report",
+    attempts: int = 3,
     config: Mapping[str, Any] | None = None,
 ) -> Flowable[Any]:
     """Read one topic or several; one that begins with `^` is a regular expression.
@@ -146,7 +149,9 @@ def read_kafka(
     Readers of one `group` share the partitions. A new group begins with the `first` record, or with
     `new` ones. `decode` is a function of the value's bytes, a msgspec Struct or a pydantic model;
     without it a value is a JSON object. Without `records`, a record that has no value (a tombstone)
-    is dropped, and counted. `config` has other settings of the client by their names in librdkafka,
+    is dropped, and counted. With `on_bad_record=route(sink)` a record that has ended `attempts`
+    processes goes there as well, as WorkerLost; so does one that blocks them for as long as the
+    brokers wait. `config` has other settings of the client by their names in librdkafka,
     such as `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for
     invalid options and settings, MissingExtra without confluent-kafka.
     """
@@ -163,6 +168,7 @@ def read_kafka(
             "seconds"
         )
     check_bad_input(on_bad_record, "read_kafka", "on_bad_record")
+    require_count("read_kafka", attempts=attempts)
     needs_client("read_kafka")
     client = client_settings(
         servers,
@@ -193,6 +199,7 @@ def read_kafka(
             client,
             handover,
             session / 1000,
+            attempts if type(on_bad_record) is Route else None,
             _consumer,
         ),
         json_object if decode is None else decoding("read_kafka", decode, False).decode,

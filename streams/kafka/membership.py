@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits, passes
+from penstock.streams.kafka.doubt import without_note
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.progress import finished_in
 from penstock.streams.kafka.reason import reason
+from penstock.streams.kafka.suspects import Suspects
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ CHUNK = 500
 
 # Seconds for which the client waits for a record. Commits and resumes wait for it to return.
 _POLL = 0.1
+# The same while records are begun in small parts.
+_TRIED = 0.01
 # Seconds without demand after which partitions are paused: a pause drops what was fetched.
 _PATIENCE = 0.5
 # Seconds in which brokers answer.
@@ -64,6 +68,7 @@ class GroupSettings(NamedTuple):
     client: Mapping[str, Any]
     handover: float
     session: float
+    attempts: int | None
     consumer: Callable[[dict[str, Any]], Consumer]
 
 
@@ -85,6 +90,10 @@ class Reader(Protocol):
 
     def renew(self, renewed: Mapping[Partition, Partition], /) -> None:
         """Partitions are held anew: what has not been emitted belongs to the new ones."""
+        ...
+
+    def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
+        """Let a record that has ended so many processes end without beginning, if it is at hand."""
         ...
 
     def wake_soon(self) -> None:
@@ -112,6 +121,10 @@ class Membership:
         self._run = run
         self._reader = reader
         self._settings = settings
+        self.suspects: Suspects | None = None
+        """What of the partitions may begin, if records that end processes are to be found."""
+        if settings.attempts is not None:
+            self.suspects = Suspects(run, reader, settings.attempts, settings.handover)
         self._consumer: Consumer | None = None
         self._paused = False
         # Whether the client probably has records that it has fetched.
@@ -140,6 +153,8 @@ class Membership:
             token.partition.progress.inside -= 1
         self.commits.finish(tokens)
         self._left.set()
+        if self._is_tried:
+            self._wanted.set()
 
     def take_back(self, token: Token) -> None:
         """The event of a record has left the pipeline, and is not finished."""
@@ -152,6 +167,10 @@ class Membership:
         if self._run.now() > self._sure_until:
             self._doubt()
         return partition.held
+
+    @property
+    def _is_tried(self) -> bool:
+        return self.suspects is not None and self.suspects.trial is not None
 
     # The task.
 
@@ -172,6 +191,9 @@ class Membership:
             )
             while True:
                 await self._step(consumer)
+                if self.suspects is not None:
+                    held = self.partitions.values()
+                    await self.suspects.step(consumer, self.commits, held, is_paused=self._paused)
         except KafkaException as raised:
             self._fails(self._error(raised.args[0]))
         except PenstockError as error:
@@ -236,8 +258,8 @@ class Membership:
             self._has_more = len(messages) == room
             if messages:
                 return messages
-        wait = max(0.0, min(_POLL, self.commits.due_in()))
-        message = await consumer.poll(timeout=wait)
+        longest = _TRIED if self._is_tried else _POLL
+        message = await consumer.poll(timeout=max(0.0, min(longest, self.commits.due_in())))
         if message is None:
             return []
         messages = [message]
@@ -255,7 +277,12 @@ class Membership:
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
         self._paused = paused
-        places = [partition.place() for partition in self.partitions.values()]
+        suspects = self.suspects
+        places = [
+            partition.place()
+            for partition in self.partitions.values()
+            if paused or suspects is None or suspects.may_be_fetched(partition)
+        ]
         if places:
             await (consumer.pause(places) if paused else consumer.resume(places))
 
@@ -320,11 +347,12 @@ class Membership:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
             floor = place.offset if place.offset >= 0 else None
-            known = [] if floor is None else finished_in(floor, place.metadata)
+            known = [] if floor is None else finished_in(floor, without_note(place.metadata))
             key = place.topic, place.partition
-            self.partitions[key] = Partition(*key, floor, known)
-            if floor is not None:
-                await self._look_for_expired(consumer, place)
+            partition = self.partitions[key] = Partition(*key, floor, known)
+            end = None if floor is None else await self._look_for_expired(consumer, place)
+            if self.suspects is not None:
+                self.suspects.take(partition, place.metadata, end)
         if committed:
             await consumer.incremental_assign(committed)
             if self._paused:
@@ -350,8 +378,11 @@ class Membership:
                     return found
             await asyncio.sleep(_POLL)
 
-    async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> None:
-        """Count what was deleted before it was read, which the client passes over in silence."""
+    async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> int | None:
+        """Count what was deleted before it was read, which the client passes over in silence.
+
+        Returns the end of the partition, if that is known.
+        """
         marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
         if marks is not None and place.offset < marks[0]:
             self.expired += marks[0] - place.offset
@@ -359,15 +390,25 @@ class Membership:
                 f"read_kafka: offsets {place.offset} to {marks[0] - 1} of {place.topic}, partition "
                 f"{place.partition}, were deleted before they were read (retention of the topic)"
             )
+        return None if marks is None else marks[1]
 
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
         leaving = self._let_go(places)
         await self._until_left(leaving)
         await self.commits.hand_over(consumer, leaving)
+        await self._take_notes_out(consumer, leaving)
         self._forget(leaving)
         if places:
             await consumer.incremental_unassign(places)
+
+    async def _take_notes_out(self, consumer: Consumer, leaving: Iterable[Partition]) -> None:
+        """Partitions are given up in order: that is not a loss."""
+        if self.suspects is not None:
+            noted = [partition for partition in leaving if partition.note is not None]
+            self.suspects.take_out(noted)
+            if noted:
+                await self.commits.confirm(consumer, noted)
 
     async def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions were taken away, since this member was silent for too long."""
@@ -418,9 +459,13 @@ class Membership:
     # The end.
 
     async def _close(self) -> None:
+        from confluent_kafka import KafkaException
+
         consumer = self._consumer
         assert consumer is not None
         try:
             await self.commits.close(consumer, self.partitions.values())
+            with suppress(PenstockError, KafkaException):
+                await self._take_notes_out(consumer, self.partitions.values())
         finally:
             await consumer.close()

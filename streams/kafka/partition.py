@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.streams.kafka.doubt import Doubt
 from penstock.streams.kafka.progress import (
     METADATA,
     Progress,
@@ -44,6 +46,12 @@ class Partition:
         """The offset that the next record will have, as far as the client knows."""
         self.committed: Mark | None = None
         self.successor: Partition | None = None
+        self.note: Doubt | None = None
+        """What the next holder is told in the metadata; None for nothing."""
+        self.is_noted = True
+        """Whether that is committed."""
+        self.reach = inf
+        """No record from this offset on may begin."""
         self._first = floor
         self._most = METADATA
 
@@ -58,6 +66,7 @@ class Partition:
         other = self.successor = Partition(self.topic, self.number, self._first)
         other.progress, other.committed = self.progress, self.committed
         other.at_end, other.end, other._most = self.at_end, self.end, self._most
+        other.note, other.is_noted, other.reach = self.note, self.is_noted, self.reach
         return other
 
     def due(self) -> Mark | None:
@@ -65,7 +74,7 @@ class Partition:
         floor = self.progress.floor
         if floor is None:
             return None
-        mark = floor, metadata_of(floor, self.progress.finished(), self._most)
+        mark = floor, self._noted(metadata_of(floor, self.progress.finished(), self._room))
         return None if mark == self.committed else mark
 
     def mark(self) -> Mark | None:
@@ -73,7 +82,9 @@ class Partition:
         floor = self.progress.floor
         if floor is None:
             floor = self._first
-        return None if floor is None else (floor, metadata_of(floor, self.progress.finished()))
+        if floor is None:
+            return None
+        return floor, self._noted(metadata_of(floor, self.progress.finished(), self._room))
 
     def mark_after(self, done: Set[int]) -> Mark | None:
         """What to commit when these records are finished as well; None if that does not fit, or is
@@ -83,8 +94,16 @@ class Partition:
             floor = self._first
         if floor is None:
             return None
-        text = whole_metadata_of(floor, self.progress.finished(done), self._most)
-        return None if text is None else (floor, text)
+        text = whole_metadata_of(floor, self.progress.finished(done), self._room)
+        return None if text is None else (floor, self._noted(text))
+
+    def _noted(self, text: str) -> str:
+        return text if self.note is None else f"{text}{self.note}"
+
+    @property
+    def _room(self) -> int:
+        """Bytes for what is finished."""
+        return self._most if self.note is None else self._most - len(str(self.note))
 
     def remember_less(self) -> None:
         """The brokers accept less metadata than by default."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import islice
 
 __all__ = ["METADATA", "Progress", "Range", "finished_in", "metadata_of", "whole_metadata_of"]
 
@@ -58,6 +59,10 @@ class Progress:
                 return False
         self._unfinished[offset] = before
         return True
+
+    def first(self, most: int) -> list[int]:
+        """The first offsets that are read and not finished, at most so many."""
+        return list(islice(self._unfinished, most))
 
     def finish(self, offset: int) -> None:
         """A record is finished."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams import clock
-from penstock.streams.errors import BadLine
+from penstock.streams.errors import BadLine, WorkerLost
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.commits import Commits
@@ -98,16 +98,29 @@ class Reading(SourceStage[Any]):
         """The next records to emit; only the first of all that are unfinished, if the others could
         not be remembered when they are finished."""
         again, arrived = self._again, self._arrived
-        if self._membership.commits.is_full:
-            for waiting in (again, arrived):
-                for place, token in enumerate(waiting):
-                    if token.offset == token.partition.progress.floor:
-                        del waiting[place]
-                        return [token]
-            return []
+        suspects = self._membership.suspects
+        if self._membership.commits.is_full or (suspects is not None and suspects.withholds):
+            return self._take_if(self._may_begin, most)
         tokens = again[:most]
         del again[:most]
         return tokens + taken(arrived, most - len(tokens))
+
+    def _take_if(self, may_begin: Callable[[Token], bool], most: int) -> list[Token]:
+        tokens: list[Token] = []
+        kept: list[list[Token]] = []
+        for waiting in (self._again, self._arrived):
+            rest: list[Token] = []
+            kept.append(rest)
+            for token in waiting:
+                (tokens if len(tokens) < most and may_begin(token) else rest).append(token)
+        self._again, self._arrived = kept[0], deque(kept[1])
+        return tokens
+
+    def _may_begin(self, token: Token) -> bool:
+        membership = self._membership
+        if membership.commits.is_full and token.offset != token.partition.progress.floor:
+            return False
+        return membership.suspects is None or membership.suspects.may_begin(token)
 
     @property
     def _is_caught_up(self) -> bool:
@@ -125,6 +138,11 @@ class Reading(SourceStage[Any]):
         """How many records may be read now."""
         if self.done or self._failure is not None or self._membership.commits.is_full:
             return 0
+        suspects = self._membership.suspects
+        if suspects is not None and suspects.trial is not None:
+            # What waits of the others is not begun, so that some of these can be.
+            waiting = (*self._again, *self._arrived)
+            return max(0, self.demand - sum(one.partition is suspects.trial for one in waiting))
         return max(0, self.demand - len(self._arrived) - len(self._again))
 
     def came(self, records: list[Token], /) -> None:
@@ -253,6 +271,23 @@ class Reading(SourceStage[Any]):
         self._arrived.clear()
         self._again = [token.renewed(renewed[token.partition]) for token in tokens]
         self._again.sort(key=_place)
+
+    def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
+        """Send a record that has ended so many processes to the dead letters, if it is here."""
+        assert self._letters is not None
+
+        def is_it(token: Token) -> bool:
+            return token.partition is partition and token.offset == offset
+
+        tokens = self._take_if(is_it, 1)
+        for event in self._events(tokens, self.run.now()):
+            self.received += 1
+            error = WorkerLost(
+                f"{event.token} was alone in the last of {lost} processes that were lost while "
+                "they worked on it: each was killed, or blocked for longer than the brokers wait"
+            )
+            self._letters.send(event, error, str(self.info), lost)
+        return bool(tokens)
 
     # The end.
 

@@ -18,7 +18,7 @@ from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import Part, groups_of, look
 from penstock.streams.kafka.progress import metadata_of
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
-from tests.helpers.kafka.readers import Readers
+from tests.helpers.kafka.readers import POISON, Readers
 from tests.helpers.servers.command import Worker, command_in, event, eventually, lines
 from tests.helpers.system.checker import Verdict
 
@@ -65,6 +65,38 @@ def test_members_share_a_topic_and_nothing_is_lost_or_misordered_when_one_is_kil
         after = penstock("status", "--on", readers.address, "--name", "readers")
     assert f"readers: 0 events unfinished, {readers.sent.total():,} kept" in after
     assert "6 partitions, 6 of them with no worker" in after
+
+
+def test_an_event_that_kills_its_members_becomes_a_dead_letter_and_the_others_are_processed(
+    kafka_brokers: Brokers, tmp_path: Path
+) -> None:
+    async def story(readers: Readers) -> int:
+        await readers.write(50, 5_000, 1)
+        readers.start("m0")
+        killed = 0
+        async with asyncio.timeout(120):
+            while readers.verdict().lost != {("c7", 5)} or not settled(readers):
+                if not readers.is_there(f"m{killed}"):
+                    killed += 1
+                    readers.start(f"m{killed}")
+                await asyncio.sleep(0.1)
+        return killed
+
+    def settled(readers: Readers) -> bool:
+        return sum(committed(readers, one) for one in range(6)) == readers.sent.total()
+
+    with Readers(kafka_brokers, tmp_path, on=True, pipeline=POISON) as readers:
+        killed = asyncio.run(story(readers))
+        assert killed in (3, 4)
+        # Those of the client that come behind it.
+        assert {client for client, _ in readers.verdict().misordered} <= {"c7"}
+        (letter,) = map(
+            json.loads, penstock("dead-letters", "list", "--on", readers.address).splitlines()
+        )
+        assert letter["value"] == {"client": "c7", "seq": 5}
+        assert (letter["error"], letter["attempts"]) == ("WorkerLost", killed)
+        readers.drain(f"m{killed}")
+        assert readers.status(f"m{killed}") == 3
 
 
 def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_again(

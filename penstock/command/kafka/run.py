@@ -99,6 +99,7 @@ def engine_of(layout: Layout, attempts: int) -> Engine:
         layout.servers,
         decode=json_value,
         on_bad_record=route(letters),
+        attempts=attempts,
         config=layout.config,
     )
     return Engine(source, retry(attempts, then=route(letters)))

@@ -19,7 +19,7 @@ from tests.helpers.kafka.broker import Brokers
 from tests.helpers.system.checker import Verdict, check
 from tests.helpers.system.log import Entry, Log, entries_of
 
-__all__ = ["TRANSACTIONAL", "Readers"]
+__all__ = ["POISON", "TRANSACTIONAL", "Readers"]
 
 PATIENCE = 90.0
 """Seconds after which something will not happen any more, even on a slow machine."""
@@ -93,6 +93,16 @@ pipeline = (
     )
 )
 """
+
+# One event kills its process, while others are worked on.
+POISON = _PIPELINE.replace(
+    "    with log.working",
+    """\
+    if (event["client"], event["seq"]) == ("c7", 5):
+        await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    with log.working""",
+).replace("import sys\n", "import os\nimport signal\nimport sys\n")
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
@@ -205,6 +215,11 @@ class Readers:
         self.brokers.stop(number, signal.SIGKILL)
         await asyncio.sleep(seconds)
         self.brokers.start(number)
+
+    def is_there(self, name: str) -> bool:
+        """Whether this process runs."""
+        self._reap()
+        return name in self._there
 
     def status(self, name: str) -> int:
         """Wait for the end of a process that was drained."""

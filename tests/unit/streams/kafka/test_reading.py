@@ -20,6 +20,7 @@ from penstock import (
     for_each,
     group_by,
     read_kafka,
+    route,
     spread,
 )
 from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
@@ -550,6 +551,10 @@ class _Walk:
         self.partitions = self.drawn.randint(1, 5)
         self.broker = Broker(self.partitions)
         self.keys = self.drawn.choice([2, 10, 50])
+        # Half of them note what may end a process. None does so often.
+        letters: list[Any] = []
+        noting = {"on_bad_record": route(collect(letters)), "attempts": 1000}
+        self.options = noting if seed % 2 else {}
         self.written: dict[int, list[int]] = defaultdict(list)
         self.count = 0
         # By key: what was completed, in order; which are at work, by their member.
@@ -592,6 +597,7 @@ class _Walk:
             source(
                 handover=drawn.choice([5, 60]),
                 config={"session.timeout.ms": drawn.choice([1000, 5000])},
+                **self.options,
             )
             .pipe(group_by("k", buffer=drawn.choice([4, 1024])), spread())
             .pipe(adaptive_flat_map(work, limit=limit))
