@@ -58,7 +58,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
             f"not {type(iterable).__name__}"
         )
     is_once = hasattr(iterable, "__next__")
-    info = StageInfo("from_iterable", once=_ONCE if is_once else "")
+    # Numbered here, because a copy costs much where many streams are inside one.
+    info = StageInfo("from_iterable", number=1, once=_ONCE if is_once else "")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Iteration(downstream, run, info, iterable).start()
@@ -152,7 +153,7 @@ def from_async_iterable(
             f"not {type(factory).__name__}"
         )
     is_once = isinstance(factory, AsyncIterator)
-    info = StageInfo("from_async_iterable", once=_ONCE if is_once else "")
+    info = StageInfo("from_async_iterable", number=1, once=_ONCE if is_once else "")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         Pulling(downstream, run, info, factory).start()

@@ -241,7 +241,7 @@ class StageInfo:
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""
-        return replace(self, number=number)
+        return self if number == self.number else replace(self, number=number)
 
     def after(self, above: StageInfo) -> StageInfo:
         """The same stage, below `above`."""

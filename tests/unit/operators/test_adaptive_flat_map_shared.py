@@ -635,6 +635,24 @@ def test_a_plain_handler_with_many_events_makes_one_call_at_a_time_once_another_
     assert began.index("s") <= 300 + 256
 
 
+def test_a_plain_call_is_reported_to_a_shared_limiter_only_while_another_is_in_flight(
+    run: Run,
+) -> None:
+    limiter = Scripted(2)
+    shared = Shared(limiter)
+
+    async def story() -> None:
+        await together(CountedSource(range(3)).pipe(adaptive_flat_map(abs, shared)))
+        assert limiter.told == []
+        await together(
+            CountedSource(range(1)).pipe(adaptive_flat_map(Dependency().caller("slow"), shared)),
+            CountedSource(range(1)).pipe(adaptive_flat_map(abs, shared)),
+        )
+
+    run(story())
+    assert limiter.told == [2, 1]
+
+
 def test_one_slot_serves_a_plain_handler_that_shares_its_limit_with_none_at_work(run: Run) -> None:
     shared, lists = Shared(Fixed(2)), list[int]()
 
