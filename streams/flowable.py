@@ -51,6 +51,9 @@ class Flowable(Fluent[T_co]):
     groups = False
     """Whether its values are groups, which only `spread` reads."""
 
+    unread = ""
+    """Why no stage and no sink can read its values, if that is so: the text of the BuildError."""
+
     whole: Callable[[list[Event[Any]]], Any] | None = None
     """The function that makes its only value, at the end, from all events of the stream above."""
 
@@ -70,12 +73,19 @@ class Flowable(Fluent[T_co]):
         """`spreads`: the stage reads groups; any other stage on groups is a BuildError."""
         super().__init__()
         self.info: StageInfo = info.at(1) if above is None else info.after(above.info)
+        if above is not None:
+            above.check_readable()
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         self.mappings = mappings
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
+
+    def check_readable(self) -> None:
+        """Raise BuildError if no stage and no sink can read its values."""
+        if self.unread:
+            raise BuildError(self.unread)
 
     def attach(self, subscriber: Subscriber[Any], run: Run) -> None:
         """Connect a stage of the same run; for authors of operators only.

@@ -63,6 +63,7 @@ class Pipeline:
                 )
         for sink in self.sinks:
             sink.check_beside([other for other in self.sinks if other is not sink])
+        self.flowable.check_readable()
         if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
 

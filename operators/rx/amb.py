@@ -20,12 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import Several, Waiting, several
 
 __all__ = ["amb"]
@@ -34,7 +36,10 @@ __all__ = ["amb"]
 def amb(right_source: Observable[Any]) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The events of the stream, or of `right_source`: of that which has something first."""
     other = as_stream("amb", right_source)
-    return lambda source: several([source, other], _Racing, StageInfo("amb", "", 0))
+    info = StageInfo("amb", "", 0)
+    return WithStock(
+        lambda source: several([source, other], _Racing, info), stock.amb(right_source)
+    )
 
 
 class _Racing(Several):

@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
@@ -34,6 +35,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import PREFETCH, Latest, Several, Waiting, several
 
 __all__ = ["combine_latest"]
@@ -55,7 +57,7 @@ def combine_latest(
         make = partial(_Combining, prefetch=prefetch)
         return several([source, *streams], make, info, holds=True, prefetch=prefetch)
 
-    return operator
+    return WithStock(operator, stock.combine_latest(*others))
 
 
 class _Combining(Several):

@@ -22,11 +22,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.succession import Succession, succession
 
 __all__ = ["concat"]
@@ -42,7 +44,7 @@ def concat(*sources: Observable[T]) -> Callable[[Flowable[T]], Flowable[T]]:
         make = partial(_Concatenating, others=others)
         return succession(source, make, StageInfo("concat", f"{1 + len(others):,} streams"), others)
 
-    return operator
+    return WithStock(operator, stock.concat(*sources))
 
 
 class _Concatenating(Succession):

@@ -23,8 +23,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.lift import WithStock
 
 __all__ = ["concat_all"]
 
@@ -34,4 +37,4 @@ def concat_all() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables, futures or iterables.
     """
-    return lambda source: flattened("concat_all", source, None, 1)
+    return WithStock(lambda source: flattened("concat_all", source, None, 1), stock.concat_all())

@@ -24,8 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.lift import WithStock
 
 __all__ = ["concat_map"]
 
@@ -37,4 +40,6 @@ def concat_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[
 
     It may return a stream, an Observable, a future or an iterable.
     """
-    return lambda source: flattened("concat_map", source, project, 1)
+    return WithStock(
+        lambda source: flattened("concat_map", source, project, 1), stock.concat_map(project)
+    )

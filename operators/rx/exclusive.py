@@ -24,8 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.switching import Exclusive
 
 __all__ = ["exclusive"]
@@ -36,4 +39,5 @@ def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    return lambda source: source.then(Exclusive, StageInfo("exclusive", "", 2, opens=True))
+    info = StageInfo("exclusive", "", 2, opens=True)
+    return WithStock(lambda source: source.then(Exclusive, info), stock.exclusive())

@@ -29,6 +29,7 @@ from reactivex.operators import flat_map as _flat_map
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.flat_map import MOST_OPEN
 from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.lift import WithStock
 
 __all__ = ["flat_map"]
 
@@ -47,7 +48,9 @@ def flat_map(
     `adaptive_flat_map`. Raises BuildError for a `max_concurrent` below 1.
     """
     if max_concurrent == MOST_OPEN:
-        # The stock one, which may also follow a window.
         operator: Callable[[Flowable[T]], Flowable[Any]] = _stock(mapper)
         return operator
-    return lambda source: flattened("flat_map", source, mapper, max_concurrent, ahead=0)
+    return WithStock(
+        lambda source: flattened("flat_map", source, mapper, max_concurrent, ahead=0),
+        _stock(mapper),
+    )

@@ -18,7 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.switching import switched
 
 __all__ = ["flat_map_latest"]
@@ -28,4 +31,6 @@ T = TypeVar("T")
 
 def flat_map_latest(mapper: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
     """The events of the stream that `mapper` returns for the newest value."""
-    return lambda source: switched("switch_map", source, mapper)
+    return WithStock(
+        lambda source: switched("switch_map", source, mapper), stock.flat_map_latest(mapper)
+    )

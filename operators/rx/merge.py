@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
@@ -31,6 +32,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.flattening import flattened
 from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import PREFETCH, Several, Waiting, several
 
 __all__ = ["merge"]
@@ -49,7 +51,7 @@ def merge(
     if max_concurrent is not None:
         if sources:
             raise BuildError("merge takes streams, or max_concurrent= for a stream of streams")
-        return partial(_flattened, max_concurrent=max_concurrent)
+        return WithStock(partial(_flattened, max_concurrent=max_concurrent), stock.merge_all())
     others = [as_stream("merge", source) for source in sources]
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -57,7 +59,7 @@ def merge(
         info = StageInfo("merge", f"of {len(others) + 1}", 0)
         return several([source, *others], make, info, prefetch=prefetch)
 
-    return operator
+    return WithStock(operator, stock.merge(*sources))
 
 
 def _flattened(source: Flowable[Any], max_concurrent: int) -> Flowable[Any]:

@@ -24,9 +24,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.flat_map import MOST_OPEN
 from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.lift import WithStock
 
 __all__ = ["merge_all"]
 
@@ -37,4 +40,6 @@ def merge_all(max_concurrent: int = MOST_OPEN) -> Callable[[Flowable[Any]], Flow
     The values may be streams, Observables, futures or iterables. Raises BuildError for a
     `max_concurrent` below 1.
     """
-    return lambda source: flattened("merge_all", source, None, max_concurrent)
+    return WithStock(
+        lambda source: flattened("merge_all", source, None, max_concurrent), stock.merge_all()
+    )

@@ -26,8 +26,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.switching import Switching
 
 __all__ = ["switch_latest"]
@@ -38,4 +41,5 @@ def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    return lambda source: source.then(Switching, StageInfo("switch_latest", "", 2, opens=True))
+    info = StageInfo("switch_latest", "", 2, opens=True)
+    return WithStock(lambda source: source.then(Switching, info), stock.switch_latest())

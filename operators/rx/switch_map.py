@@ -27,7 +27,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from reactivex import operators as stock
+
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.switching import switched
 
 __all__ = ["switch_map"]
@@ -40,4 +43,6 @@ def switch_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[
 
     It may return a stream, an Observable or a future.
     """
-    return lambda source: switched("switch_map", source, project)
+    return WithStock(
+        lambda source: switched("switch_map", source, project), stock.switch_map(project)
+    )

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
@@ -29,6 +30,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import Latest, Several, Waiting, several
 
 __all__ = ["with_latest_from"]
@@ -51,7 +53,7 @@ def with_latest_from(
         info = StageInfo("with_latest_from", f"of {n}", n, gathers=n, until_more=True)
         return several([source, *others], _Following, info, holds=True, prefetch=_AHEAD)
 
-    return operator
+    return WithStock(operator, stock.with_latest_from(*sources))
 
 
 class _Following(Several):

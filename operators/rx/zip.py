@@ -21,11 +21,13 @@ from functools import partial
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import PREFETCH, Several, several
 
 __all__ = ["zip"]
@@ -47,7 +49,7 @@ def zip(
         make = partial(_Zipping, prefetch=prefetch)
         return several([source, *others], make, info, holds=True, prefetch=prefetch)
 
-    return operator
+    return WithStock(operator, stock.zip(*args))
 
 
 class _Zipping(Several):

@@ -24,6 +24,8 @@ from reactivex.abc import SchedulerBase
 from penstock.streams.errors import BuildError
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from penstock.streams.flowable import Flowable
@@ -68,15 +70,8 @@ def _by_ours(stream: Fluent[Any], operator: str, *arguments: Any, **options: Any
     return stream.pipe(getattr(module, operator)(*arguments, **options))
 
 
-def _refused(operator: str) -> Any:
-    """A method for an operator that the lift table refuses, in any form."""
-
-    def refuse(self: Fluent[Any], *arguments: Any) -> NoReturn:
-        """Refused; the error names what to use instead."""
-        _through(self, operator, *arguments)
-        raise AssertionError(f"the lift table refuses {operator}")
-
-    return refuse
+# No stream, and of any type.
+_last_of: Any = _by_ours
 
 
 class Fluent(Observable[T_co]):
@@ -135,7 +130,7 @@ class Fluent(Observable[T_co]):
     def flat_map(  # pyright: ignore[reportIncompatibleMethodOverride] - takes iterables too
         self, mapper: Any = None
     ) -> Flowable[Any]:
-        """See `reactivex.operators.flat_map`; over finished streams and iterables."""
+        """See `reactivex.operators.flat_map`; over streams, Observables and iterables."""
         return _through(self, "flat_map", mapper)
 
     @overload
@@ -200,7 +195,28 @@ class Fluent(Observable[T_co]):
         """See `penstock.ops.ref_count`."""
         return _by_ours(self, "ref_count")
 
-    partition_indexed = _refused("partition_indexed")
+    # Those that end a pipe: what they return is no stream.
+
+    def partition(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, predicate: Callable[[T_co], bool], **options: Any
+    ) -> list[Flowable[T_co]]:
+        """See `penstock.ops.partition`."""
+        both: list[Flowable[T_co]] = _last_of(self, "partition", predicate, **options)
+        return both
+
+    def partition_indexed(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, predicate_indexed: Callable[[T_co, int], bool], **options: Any
+    ) -> list[Flowable[T_co]]:
+        """See `penstock.ops.partition_indexed`."""
+        both: list[Flowable[T_co]] = _last_of(
+            self, "partition_indexed", predicate_indexed, **options
+        )
+        return both
+
+    def to_future(self, future_ctor: Any = None) -> Future[T_co]:
+        """See `penstock.ops.to_future`."""
+        future: Future[T_co] = _last_of(self, "to_future", future_ctor)
+        return future
 
     # Those that have options of this library.
 

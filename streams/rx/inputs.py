@@ -69,9 +69,10 @@ class Reading(Protocol):
 def columns(streams: Sequence[Flowable[Any]]) -> tuple[tuple[StageInfo, ...], ...]:
     """The stages of the streams that a stage reads besides the one above it, for its `inputs`.
 
-    Raises BuildError for a stream of groups.
+    Raises BuildError for a stream of groups or of windows.
     """
     for stream in streams:
+        stream.check_readable()
         if stream.groups:
             raise BuildError("a stage reads single events: put spread() after group_by")
     return tuple(tuple(each.info for each in stream.chain()) for stream in streams)

@@ -13,12 +13,22 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.handler import not_awaited
 from penstock.streams.flowable import Flowable
 from penstock.streams.validation import require_count
 
-__all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
+__all__ = [
+    "HOLD",
+    "Last",
+    "Operator",
+    "WithStock",
+    "apply",
+    "apply_unknown",
+    "lift",
+    "name_of",
+    "read_on",
+]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -27,6 +37,31 @@ HOLD = 1024
 """How many unfinished inputs a holding operator may keep unless `lift(hold=)` says otherwise."""
 
 Operator = Callable[[Any], Any]
+
+
+class WithStock:
+    """An operator of this library, and the stock one that does the same where there is no demand.
+
+    That is behind windows, which lose what is not read as it comes, and inside them.
+    """
+
+    def __init__(self, operator: Operator, stock: Operator) -> None:
+        self._operator = operator
+        self.stock = stock
+
+    def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
+        stream: Flowable[Any] = self._operator(source)
+        return stream
+
+
+class Last:
+    """An operator whose result is no stream, and which is therefore the last of a pipe."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def __call__(self, source: Flowable[Any], /) -> Any:
+        return self._operator(source)
 
 
 def lift(
@@ -52,17 +87,32 @@ def lift(
     return lifted
 
 
-def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
-    """Read `source` through operators: ours are called, stock ones are lifted."""
-    stream = source
+def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
+    """Read `source` through operators: ours are called, stock ones are lifted.
+
+    The result is a stream, unless the last operator is a `Last`.
+    """
+    result: Any = source
     for position, operator in enumerate(operators):
-        if _may_be_stock(operator):
+        stream = read_on(result)
+        if stream.unread or _may_be_stock(operator):
             # Slow to import, and few pipelines have a stock operator.
             from penstock.streams.rx.lifting import apply_all
 
             return apply_all(operators[position:], stream)
-        stream = apply_unknown(operator, stream)
-    return stream
+        result = apply_unknown(operator, stream)
+    return result
+
+
+def read_on(result: Any) -> Flowable[Any]:
+    """What the operators so far have made, which must be a stream where another follows."""
+    if isinstance(result, Flowable):
+        # Its element type is unknown here.
+        return result  # pyright: ignore[reportUnknownVariableType]
+    raise BuildError(
+        f"an operator that returns no stream is the last of a pipe(): it has returned "
+        f"{describe(result, 80)}"
+    )
 
 
 def _may_be_stock(operator: Operator) -> bool:
@@ -72,12 +122,12 @@ def _may_be_stock(operator: Operator) -> bool:
     return (operator.__module__ or "").startswith("reactivex.")
 
 
-def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
+def apply_unknown(operator: Operator, source: Flowable[Any]) -> Any:
     """Apply an operator, ours or third-party, and check what it returns."""
     if _is_uncalled(operator):
         raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
     result = operator(source)
-    if isinstance(result, Flowable):
+    if isinstance(result, Flowable) or isinstance(operator, Last):
         # Its element type is unknown here.
         return result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(result, Observable):

@@ -10,6 +10,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from reactivex import Observable
+from reactivex import operators as ops
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
@@ -18,11 +19,19 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.flat_map import MOST_OPEN, FlatMap
-from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
+from penstock.streams.rx.lift import (
+    HOLD,
+    Operator,
+    WithStock,
+    apply_unknown,
+    name_of,
+    read_on,
+)
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise
 from penstock.streams.rx.table import COUNTING, STATELESS, TABLE, Entry, Kind
+from penstock.streams.rx.windows import Window, Windows, refuse_windows
 
 __all__ = ["apply_all", "lift_one"]
 
@@ -53,7 +62,8 @@ def lift_one(
     """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
     parts = recognise(operator)
     if holds is None and len(parts) == 1 and parts[0].entry.kind is Kind.OURS:
-        return _ours(parts[0])(source)
+        stream: Flowable[Any] = _ours(parts[0])(source)
+        return stream
     if holds is not None:
         kind = Kind.HOLDS if holds else Kind.AT_ONCE
         entry = Entry(kind, "", by_ticks=all(part.entry.by_ticks for part in parts))
@@ -61,61 +71,83 @@ def lift_one(
     return _lift_chain(parts, source, hold)
 
 
-def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
-    """Read `source` through operators: ours are called, stock ones are lifted."""
-    stream = source
+def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
+    """Read `source` through operators: ours are called, stock ones are lifted.
+
+    The result is a stream, unless the last operator is a `Last`.
+    """
+    result: Any = source
     windows: list[Part] = []
+    if isinstance(source, Windows):
+        result, windows = source.before, list(source.parts)
     for operator in operators:
+        stream = read_on(result)
+        if windows and isinstance(operator, WithStock):
+            operator = operator.stock
         parts = recognise(operator)
         if len(parts) == 1 and parts[0].name is None:
-            _refuse_windows(windows)
-            stream = apply_unknown(operator, stream)
+            if windows:
+                refuse_windows(windows)
+            result = apply_unknown(operator, stream)
             continue
         for part in parts:
-            if windows and part.name in _READS_WINDOWS:
+            stream = read_on(result)
+            if windows and _reads_windows(part):
                 # A window's values are hot: their reader must be part of the same chain. All of
                 # them are the stream's own, so what reads them needs no bound of its own.
                 reader = replace(part, entry=Entry(Kind.AT_ONCE, "reads windows at once"))
-                stream = _lift_chain([*windows, reader], stream, HOLD)
+                result = _lift_chain([*windows, reader], stream, HOLD)
                 windows = []
             elif windows:
                 if part.entry.kind is not Kind.AT_ONCE:
-                    _refuse_windows(windows)
+                    refuse_windows(windows)
                 windows.append(part)
             elif part.name is not None and part.name.startswith("window"):
-                windows.append(part)
+                windows.append(_with_windows(part))
             elif part.entry.kind is Kind.OURS:
-                stream = _ours(part)(stream)
+                result = _ours(part)(stream)
             else:
-                stream = _lift_chain([part], stream, HOLD)
-    _refuse_windows(windows)
-    return stream
+                result = _lift_chain([part], stream, HOLD)
+    return Windows(windows, read_on(result)) if windows else result
 
 
-def _ours(part: Part) -> Callable[[Flowable[Any]], Flowable[Any]]:
+def _reads_windows(part: Part) -> bool:
+    # Merged with other streams, the windows would come out unread.
+    is_merge = part.name == "merge" and part.arguments.get("max_concurrent") is None
+    return part.name in _READS_WINDOWS and not is_merge
+
+
+def _with_windows(part: Part) -> Part:
+    """`part` with streams of the class `Window`."""
+    return replace(part, operator=partial(_cut, part.operator))
+
+
+def _cut(operator: Operator, source: Observable[Any]) -> Observable[Window[Any]]:
+    windows: Observable[Any] = operator(source)
+    return windows.pipe(ops.map(Window))
+
+
+def _ours(part: Part) -> Callable[[Flowable[Any]], Any]:
     """The operator of this library that does what a stock one of the same name does."""
     # By name, because the operators import this room.
     # `replay` and `publish_value` are made of `multicast`, and a subject.
     name = "multicast" if "subject_factory" in part.arguments else str(part.name)
     module = import_module(f"penstock.operators.rx.{name}")
-    # The stock functions name what they have completed by a default with an underscore at the end.
-    options = {name.rstrip("_"): value for name, value in part.arguments.items()}
     make = getattr(module, name)
+    parameters = signature(make).parameters
+    # The stock functions name what they have completed by a default with an underscore at the end,
+    # and some have more options inside than they offer.
+    options = {
+        name.rstrip("_"): value
+        for name, value in part.arguments.items()
+        if name.rstrip("_") in parameters or value is not None
+    }
     several: Sequence[Any] = ()
-    for parameter in signature(make).parameters.values():
+    for parameter in parameters.values():
         if parameter.kind is Parameter.VAR_POSITIONAL:
             several = options.pop(parameter.name, ())
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = make(*several, **options)
+    operator: Callable[[Flowable[Any]], Any] = make(*several, **options)
     return operator
-
-
-def _refuse_windows(windows: Sequence[Part]) -> None:
-    if windows:
-        raise BuildError(
-            f"{windows[0].name} emits streams that lose what is not read at once: let "
-            "flat_map(...), merge_all() or switch_latest() follow, with only operators that answer "
-            "at once between them, such as map; or use buffer_with_count, chunk or group_by"
-        )
 
 
 def _names(parts: Sequence[Part]) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import CellType, FunctionType, MappingProxyType
 from typing import Any
 
+from reactivex import Observable
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
 from penstock.streams.errors import WrongType
@@ -155,7 +156,12 @@ def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
     return any(bound is not None and bound < 0 for bound in bounds)
 
 
+def _samples_by_a_stream(arguments: Mapping[str, Any]) -> bool:
+    return isinstance(arguments.get("sampler"), Observable)
+
+
 # When the entry of SPECIAL replaces the one of TABLE.
 _IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "sample": _samples_by_a_stream,
     "slice": _counts_from_the_end,
 }

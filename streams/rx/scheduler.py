@@ -11,6 +11,7 @@ from reactivex import abc, typing
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
+from penstock.streams.errors import NoLoop
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -76,6 +77,12 @@ class LoopScheduler(PeriodicScheduler):
         action: typing.ScheduledAction[State],
         state: State | None = None,
     ) -> abc.DisposableBase:
+        if not self._run.has_loop:
+            raise NoLoop(
+                f"{self._info.name} has a timer, which needs a running event loop. Subscribe "
+                "inside async code, or end the stream with .to(sink) and run the pipeline: "
+                "`run(pipeline)`."
+            )
         seconds = max(0.0, self.to_seconds(duetime))
         outcome = SingleAssignmentDisposable()
 

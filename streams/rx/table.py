@@ -11,9 +11,7 @@ answers. The table says when, for every public name of `reactivex.operators`:
     stays unfinished until then. Any operator that is not in the table is treated as this kind.
 **OURS**     `penstock.operators.rx` has a stage for it, which the name leads to.
 **REFUSED**  it cannot be bounded, or makes no sense on a stream that is read on demand. Each
-    entry says why, and what to use instead. The rule behind most of them: an operator that
-    emits the values of *another* Observable is refused, because that one has no demand.
-    One that only listens to another (`take_until`, `sample`, `with_latest_from`) is not.
+    entry says why, and what to use instead.
 
 The entries follow the source of reactivex 6.1 and are tested against its behaviour.
 """
@@ -96,7 +94,7 @@ _ANSWERING_AT_ONCE = {
     ),
     **_at_once(
         "emits an input or drops it for good",
-        "distinct_until_changed filter filter_indexed ignore_elements skip skip_until"
+        "distinct_until_changed filter filter_indexed ignore_elements skip"
         " skip_until_with_time skip_while skip_while_indexed skip_with_time throttle_first",
     ),
     **_at_once(
@@ -105,7 +103,7 @@ _ANSWERING_AT_ONCE = {
     ),
     **_at_once(
         "emits inputs until it completes",
-        "slice take take_until take_until_with_time take_while take_while_indexed take_with_time",
+        "slice take take_until_with_time take_while take_while_indexed take_with_time",
     ),
     **_at_once(
         "pairs an input with what it already has: the input before, the latest of another"
@@ -182,17 +180,17 @@ _OURS = {
     ),
     **_ours(
         "shares one reading of its source among its readers; the slowest sets the demand",
-        "multicast publish publish_value ref_count replay share",
+        "multicast partition partition_indexed publish publish_value ref_count replay share",
     ),
     **_ours(
         "reads one stream after another",
         "catch concat do_while on_error_resume_next repeat retry timeout timeout_with_mapper"
         " while_do",
     ),
+    **_ours("passes on events until another stream emits, or after that", "skip_until take_until"),
     **_ours("compares two streams pair by pair", "sequence_equal"),
+    **_ours("makes a future of the last value", "to_future"),
 }
-
-_SECOND_VALUES = "emits the values of another source, which no demand can slow down"
 
 _REFUSED = {
     **_refused(
@@ -204,11 +202,6 @@ _REFUSED = {
         "group_by group_by_until",
         "keeps a group for every key it ever saw and pushes into the groups without demand",
         "penstock.group_by(by, idle=...), followed by spread()",
-    ),
-    **_refused(
-        "partition partition_indexed",
-        "makes two streams that share one source but not their demand",
-        "penstock.group_by(predicate), whose groups are the two parts, or filter",
     ),
     **_refused(
         "expand",
@@ -226,11 +219,6 @@ _REFUSED = {
         "moves events to another scheduler, behind a queue without a bound",
         "adaptive_flat_map(in_threads(n)(handler)) or in_processes(n) for work off the loop;"
         " a stream stays on its loop",
-    ),
-    **_refused(
-        "to_future",
-        "makes a future, not a stream, and reads without demand",
-        "async for, or last() and await pipeline.run() with the collect sink",
     ),
 }
 
@@ -252,6 +240,7 @@ COUNTING = frozenset(
 SPECIAL: Mapping[str, Entry] = MappingProxyType(
     {
         **_holds("with a negative bound counts from the end, at completion", "slice"),
+        **_ours("emits the newest event when another stream emits", "sample"),
     }
 )
 

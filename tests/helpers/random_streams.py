@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
-from penstock import Backoff, Fixed, Flowable, Running, adaptive_flat_map
+from penstock import Backoff, Fixed, Flowable, Running, adaptive_flat_map, from_iterable
 from penstock import ops as _ops
 from penstock.streams.errors import DrainTimeout
 from penstock.streams.picture import with_inputs
@@ -31,9 +31,21 @@ ops: Any = _ops
 
 FEATURES = (
     *("amb", "catch", "combine_latest", "concat", "concat_all", "concat_map", "exclusive"),
-    *("flat_map", "merge", "merge_all", "on_error_resume_next", "publish", "repeat", "replay"),
-    *("retry", "share", "switch_latest", "switch_map", "timeout", "windows", "with_latest_from"),
-    *("zip", "cancel", "cancel from inside", "drain", "pause", "failing function", "failing sink"),
+    *("flat_map", "merge", "merge_all", "on_error_resume_next", "partition", "publish", "repeat"),
+    *("replay", "retry", "sample", "share", "skip_until", "switch_latest", "switch_map"),
+    *(
+        "take_until",
+        "timeout",
+        "windows",
+        "with_latest_from",
+        "zip",
+        "cancel",
+        "cancel from inside",
+        "drain",
+        "pause",
+        "failing function",
+        "failing sink",
+    ),
     *("failing source", "take", "fully expected", "with a law"),
 )
 
@@ -43,6 +55,9 @@ _KEPT = 3
 
 # The longest pause of a source.
 _PAUSE = 0.3
+
+# No stream is silent for so long and goes on.
+_LONG = 300
 
 
 class Trouble(Exception):
@@ -326,7 +341,8 @@ class RandomStreams:
                 *(self._merge, self._merge, self._concat, self._zip, self._zip),
                 *(self._newest, self._newest, self._amb, self._inner_streams),
                 *(self._inner_streams, self._inner_streams, self._inner_streams),
-                *(self._shared, self._shared, self._shared, self._shared),
+                *(self._shared, self._shared, self._shared, self._shared, self._parted),
+                *(self._by_signals, self._by_signals),
                 *(self._caught, self._caught, self._again, self._again, self._timeout),
                 *(self._one_stream, self._one_stream, self._one_stream, self._one_stream),
             ]
@@ -576,6 +592,60 @@ class RandomStreams:
             )
             return _together([one, other]) if together == "merge" else _zipped([one, other])
 
+        return Graph(stream, read)
+
+    def _parted(self, depth: int) -> Graph:
+        source, node = self._graph(depth - 1), self._name("p")
+        prefetch = self.rng.choice([1, 3, 64])
+        self._made("partition", f"{node}, prefetch {prefetch}")
+        self.fans_out = True
+
+        def is_first(value: object) -> bool:
+            return self.notes_of(node, str(value)).random() < 0.5
+
+        parts: Any = source.stream.pipe(
+            ops.partition(lambda value: is_first(repr(value)), prefetch=prefetch)
+        )
+        one, other = self._tagged(parts[0], "a"), self._tagged(parts[1], "b")
+
+        def read() -> Expected:
+            expected = source.read()
+            if expected.fails or not expected.parts or not all(expected.parts):
+                return UNKNOWN
+            of_both = [
+                [f"('{tag}', {value})" for value in part if is_first(value) is is_a]
+                for part in expected.parts
+                for tag, is_a in (("a", True), ("b", False))
+            ]
+            return Expected(of_both)
+
+        return Graph(one.pipe(ops.merge(other, prefetch=prefetch)), read)
+
+    def _by_signals(self, depth: int) -> Graph:
+        source, other = self._graph(depth - 1), self._other(depth)
+        name = self.rng.choice(["take_until", "skip_until", "sample"])
+        self._made(name)
+        self.may_return = True
+
+        def read() -> Expected:
+            expected, signals = source.read(), other.read()
+            if expected.sequence is None or expected.fails or signals.parts is None:
+                return UNKNOWN
+            return UNKNOWN if signals.fails else Expected(None, law=partial(law, expected.sequence))
+
+        def law(sequence: list[str], values: list[Any]) -> bool:
+            came = [repr(value) for value in values]
+            if name == "take_until":
+                return came == sequence[: len(came)]
+            if name == "skip_until":
+                return came == sequence[len(sequence) - len(came) :]
+            left = iter(sequence)
+            return all(value in left for value in came)
+
+        stream = source.stream.pipe(getattr(ops, name)(other.stream))
+        if name != "take_until":
+            # As in Rx they do not complete if the signals end too soon.
+            stream = stream.pipe(ops.timeout(_LONG, from_iterable([])))
         return Graph(stream, read)
 
     def _caught(self, depth: int) -> Graph:

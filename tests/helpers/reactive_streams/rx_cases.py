@@ -63,6 +63,13 @@ RX = [
     _case(
         "with_latest_from", ops.with_latest_from(_one(-1)), lambda n: [(i, -1) for i in range(n)]
     ),
+    _case("take_until a stream", ops.take_until(_never()), numbers_up_to),
+    _case("skip_until a stream", ops.skip_until(_one(-1)), numbers_up_to),
+    _case(
+        "partition",
+        ops.publish(lambda stream: stream.partition(lambda _: True)[0]),
+        numbers_up_to,
+    ),
     _case("amb", ops.amb(_never()), numbers_up_to),
     _case("merge_all", _both(ops.map(_one), ops.merge_all()), numbers_up_to, **_INSIDE),
     _case("concat_all", _both(ops.map(_one), ops.concat_all()), numbers_up_to, **_INSIDE),

@@ -150,12 +150,15 @@ def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refuse
 ) -> None:
     async def story() -> None:
         other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
-        operator = ops.take_until(other) if says == "the end" else ops.sample(other)
-        source.pipe(operator).connect(probe)
+        source.pipe(ops.buffer(other)).connect(probe)
         source.send(1)
         answered = list(probe.values)
         in_a_thread(
-            lambda: other.on_error(ValueError()) if says == "an error" else other.on_next(0)
+            {
+                "a value": lambda: other.on_next(0),
+                "an error": lambda: other.on_error(ValueError()),
+                "the end": other.on_completed,
+            }[says]
         )
         assert probe.values == answered
         await asyncio.sleep(0)
@@ -163,15 +166,14 @@ def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refuse
         assert "another thread" in str(probe.error)
         assert probe.threads == {threading.get_ident()}
         assert probe.values == answered
-        if says != "the end":
-            assert source.returned == [1]
+        assert source.returned == [1]
 
     asyncio.run(story())
 
 
 def test_a_second_source_on_another_thread_is_refused_where_there_is_no_loop() -> None:
     other, source = Subject[int](), ManualPublisher[int]()
-    probe = read(source, ops.sample(other))
+    probe = read(source, ops.buffer(other))
     source.send(1)
     in_a_thread(lambda: other.on_next(0))
     assert probe.values == []
@@ -182,11 +184,11 @@ def test_a_second_source_that_is_brought_onto_the_loop_may_be_pushed_from_any_th
     async def story() -> None:
         scheduler = AsyncIOThreadSafeScheduler(asyncio.get_running_loop())
         other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
-        source.pipe(ops.sample(other.pipe(ops.observe_on(scheduler)))).connect(probe)
+        source.pipe(ops.buffer(other.pipe(ops.observe_on(scheduler)))).connect(probe)
         source.send(1)
         in_a_thread(lambda: other.on_next(0))
         await asyncio.sleep(0.01)
-        assert probe.values == [1]
+        assert probe.values == [[1]]
         assert probe.threads == {threading.get_ident()}
 
     asyncio.run(story())
@@ -745,7 +747,7 @@ def test_an_operator_that_cannot_be_bounded_is_refused_and_another_named(
     operator: Any, instead: str
 ) -> None:
     with pytest.raises(BuildError) as refused:
-        from_iterable([1]).pipe(operator)
+        from_iterable([1]).pipe(operator).to(collect([]))
     assert instead in str(refused.value)
 
 

@@ -161,6 +161,8 @@ def test_an_operator_whose_parentheses_were_forgotten_is_a_type_error() -> None:
         (ops.slice(1, 5), Kind.AT_ONCE),
         (ops.slice(-2), Kind.HOLDS),
         (ops.slice(0, -2), Kind.HOLDS),
+        (ops.sample(1), Kind.HOLDS),
+        (ops.sample(reactivex.of(1)), Kind.OURS),
         (ops.timeout(1), Kind.OURS),
         (ops.timeout(1, reactivex.of(1)), Kind.OURS),
         (ops.flat_map(range), Kind.AT_ONCE),
@@ -182,7 +184,7 @@ def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind
 
 
 def test_a_special_entry_is_used_for_no_other_name() -> None:
-    assert set(SPECIAL) == {"slice"}
+    assert set(SPECIAL) == {"sample", "slice"}
 
 
 def test_a_replay_is_distinguished_from_other_multicasts() -> None:

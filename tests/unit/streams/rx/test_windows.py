@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as ops
 
-from penstock import collect, from_iterable
+from penstock import adaptive_flat_map, collect, from_iterable, spread
+from penstock import ops as _ops
 from penstock.streams.errors import BuildError
 from penstock.streams.testing import CountedSource, MemorySource, Probe, play, run_virtual
 from tests.helpers.like_stock import assert_like_stock, messages
+
+# What reactivex says of its types does not fit a lambda.
+ours: Any = _ops
 
 
 def test_each_value_of_a_window_leaves_at_its_time_with_the_number_of_the_window() -> None:
@@ -123,7 +127,7 @@ def test_behind_a_slow_reader_no_more_is_held_than_the_bound() -> None:
 )
 def test_windows_that_nothing_reads_at_once_are_refused(follow: list[Any]) -> None:
     with pytest.raises(BuildError, match="window_with_count emits streams that lose"):
-        from_iterable([1]).pipe(ops.window_with_count(2), *follow)
+        from_iterable([1]).pipe(ops.window_with_count(2), *follow).to(collect([]))
 
 
 def test_the_sum_holds_at_the_end() -> None:
@@ -134,3 +138,85 @@ def test_the_sum_holds_at_the_end() -> None:
     numbers = run_virtual(stream.to(collect(into)).run()).statistics
     assert into == [1, 3, 5, 7]
     assert numbers["in"] == numbers["finished"] + sum(numbers["dropped"].values()) == 10
+
+
+async def fetch(value: int) -> int:
+    return value
+
+
+READERS: dict[str, Any] = {
+    "merge_all": ours.merge_all(),
+    "merge": ours.merge(max_concurrent=2),
+    "concat_all": ours.concat_all(),
+    "switch_latest": ours.switch_latest(),
+    "exclusive": ours.exclusive(),
+    "flat_map": ours.flat_map(lambda window: window),
+    "flat_map of 2": ours.flat_map(lambda window: window, 2),
+    "concat_map": ours.concat_map(lambda window: window),
+    "switch_map": ours.switch_map(lambda window: window),
+    "flat_map_latest": ours.flat_map_latest(lambda window: window),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_windows_are_read_by_each_operator_that_reads_streams(name: str) -> None:
+    async def story() -> list[list[int]]:
+        windows: Any = from_iterable(range(8)).pipe(ours.window_with_count(3))
+        one = windows.pipe(READERS[name])
+        same = from_iterable(range(8)).pipe(ours.window_with_count(3), READERS[name])
+        fluent: Any = from_iterable(range(8)).window_with_count(3).pipe(READERS[name])
+        return [await stream.to_list() for stream in (one, same, fluent)]
+
+    assert run_virtual(story()) == [list(range(8))] * 3
+
+
+def test_operators_with_the_names_of_rx_do_in_a_window_what_those_of_reactivex_do() -> None:
+    tails: list[Any] = [
+        ours.zip(reactivex.of("a", "b")),
+        ours.merge(reactivex.of("a")),
+        ours.concat(reactivex.of("a")),
+        ours.take_until(reactivex.never()),
+        ours.start_with("a"),
+        ours.buffer_with_count(2),
+        ours.map(str),
+    ]
+    expected = [
+        [(0, "a"), (1, "b"), (2, "a"), (3, "b")],
+        ["a", 0, 1, "a", 2, 3],
+        [0, 1, "a", 2, 3, "a"],
+        [0, 1, 2, 3],
+        ["a", 0, 1, "a", 2, 3],
+        [[0, 1], [2, 3]],
+        ["0", "1", "2", "3"],
+    ]
+
+    async def story(tail: Any) -> list[Any]:
+        stream: Any = from_iterable(range(4)).pipe(
+            ours.window_with_count(2), ours.take(2), ours.flat_map(lambda window: window.pipe(tail))
+        )
+        return await stream.to_list()
+
+    assert [run_virtual(story(tail)) for tail in tails] == expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [
+        (adaptive_flat_map(fetch), "put it behind what reads the windows"),
+        (spread(), "put it behind what reads the windows"),
+        (ours.retry(2), "or use reactivex.operators.retry"),
+        (ours.share(), "or use reactivex.operators.share"),
+    ],
+)
+@pytest.mark.parametrize("before", [[], [ours.map(abs)]], ids=["at once", "after a pipe"])
+def test_an_operator_that_needs_demand_is_refused_in_a_window(
+    operator: Any, advice: str, before: list[Any]
+) -> None:
+    stream: Any = from_iterable([1, 2, 3]).pipe(
+        ours.window_with_count(2),
+        ours.flat_map(lambda window: window.pipe(*before).pipe(operator)),
+    )
+    probe = Probe[Any](9)
+    stream.connect(probe)
+    assert isinstance(probe.error, BuildError)
+    assert advice in str(probe.error)

@@ -1,0 +1,36 @@
+"""Gather the events between those of another stream into lists.
+
+Items:   a list for each event of the other stream, and one at the end; it may be empty.
+Time:    when the other stream emits.
+Memory:  up to 1,024 events that are not finished.
+Demand:  one event after another, as long as a list is requested.
+         The other stream is read without a bound, as a plain Observable: nothing of it is kept.
+Ends:    with the source, after the open lists. The events of a list are finished with it; those
+         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Errors:  the source's and that of the other stream pass on.
+
+    source         --1--2--3--4--|
+    buffer(other)  -------a------(b|)
+    other          -------x------|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reactivex import Observable
+from reactivex import operators as stock
+
+from penstock.streams.flowable import Flowable
+
+__all__ = ["buffer"]
+
+
+def buffer(
+    boundaries: Observable[Any],
+) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+    """Lists of what comes between the events of `boundaries`, a stream or an Observable."""
+    lifted: Any = stock.buffer(boundaries)
+    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
+    return operator

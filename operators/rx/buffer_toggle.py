@@ -1,0 +1,38 @@
+"""Begin a list at each event of another stream, until a stream of its own ends it.
+
+Items:   a list for each event of the other stream; an event may be in several, or in none.
+Time:    a list begins when the other stream emits, and leaves when its own emits or ends.
+Memory:  up to 1,024 events that are not finished.
+Demand:  one event after another, as long as a list is requested.
+         The streams that begin and end lists are read without a bound: nothing of them is kept.
+Ends:    with the source, after the open lists. The events of a list are finished with it; those
+         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Errors:  the source's and that of the other stream pass on.
+
+    source               --1--2--3--4--|
+    buffer_toggle(o, f)  --------a-----|
+    o                    ---x----------|
+    f(x)                    -----x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reactivex import Observable
+from reactivex import operators as stock
+
+from penstock.streams.flowable import Flowable
+
+__all__ = ["buffer_toggle"]
+
+
+def buffer_toggle(
+    openings: Observable[Any],
+    closing_mapper: Callable[[Any], Observable[Any]],
+) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+    """Lists from when `openings` emits until `closing_mapper(value)` emits or ends."""
+    lifted: Any = stock.buffer_toggle(openings, closing_mapper)
+    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
+    return operator

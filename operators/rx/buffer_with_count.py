@@ -1,0 +1,37 @@
+"""Gather so many events into a list.
+
+Items:   a list for every `count` events; at the end one with the rest, if there is any.
+Time:    a list leaves with its last event; no timers.
+Memory:  up to 1,024 events that are not finished.
+Demand:  one event after another, as long as a list is requested.
+Ends:    with the source, after the open lists. The events of a list are finished with it; those
+         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Errors:  the source's passes on. HoldExceeded for lists of more than 1,024; `lift` allows more.
+
+    source                --1--2--3--4--5--|
+    buffer_with_count(2)  -----a-----b-----(c|)
+    a                     = [1, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reactivex import operators as stock
+
+from penstock.streams.flowable import Flowable
+
+__all__ = ["buffer_with_count"]
+
+
+def buffer_with_count(
+    count: int, skip: int | None = None
+) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+    """Lists of `count` events, of which one begins every `skip` events (None: every `count`).
+
+    See also `chunk`, which does not let a list wait for its last event longer than it may.
+    """
+    lifted: Any = stock.buffer_with_count(count, skip)
+    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
+    return operator

@@ -1,0 +1,42 @@
+"""Gather the events of so many seconds into a list.
+
+Items:   a list for each span of time, which may be empty.
+Time:    by the loop's clock, with one timer. While a list waits for demand, so does the timer: the
+         lists of a slow reader become longer, and no more of them.
+Memory:  up to 1,024 events that are not finished.
+Demand:  one event after another, as long as a list is requested. An empty list
+         counts for nothing: more events are requested.
+Ends:    with the source, after the open lists. The events of a list are finished with it; those
+         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Errors:  the source's passes on. NoLoop without a running loop.
+
+    source               --1--2-----3--4--|
+    buffer_with_time(5)  -----a----b----c-(d|)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from reactivex import operators as stock
+from reactivex.abc import SchedulerBase
+
+from penstock.streams.flowable import Flowable
+
+__all__ = ["buffer_with_time"]
+
+
+def buffer_with_time(
+    timespan: float | timedelta,
+    timeshift: float | timedelta | None = None,
+    scheduler: SchedulerBase | None = None,
+) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+    """Lists of the events of `timespan` seconds, one every `timeshift` seconds (None: `timespan`).
+
+    The time is the loop's, unless there is a `scheduler`, which must run on the stream's thread.
+    """
+    lifted: Any = stock.buffer_with_time(timespan, timeshift, scheduler)
+    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
+    return operator

@@ -1,0 +1,53 @@
+"""Split a stream into the events for which a predicate holds, and the others.
+
+Items:   two streams: the events for which it holds, and those for which it does not; both in order.
+Time:    as soon as they come, or as they are requested. The source is read from the first reader
+         of either on, when all that are connected together with it are there.
+Memory:  up to `prefetch` events for each reader.
+Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
+         for the slowest: it sets the demand, and one that leaves no longer counts. If one stream
+         waits for the other (`zip` of both), they may wait for ever.
+Ends:    both with the source, after what waits for them. An event is finished when all readers have
+         finished it; in the stream to which it does not belong it is dropped as "filter". A drain
+         stops the source.
+Errors:  the source's passes on to both. One of the predicate fails the event and ends its stream.
+
+    source                --1--2--3--4--|
+    partition(is_even) 0  -----2-----4--|
+    partition(is_even) 1  --1-----3-----|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.lift import Last
+from penstock.streams.rx.several import PREFETCH
+from penstock.streams.rx.sharing import Connectable, shared
+from penstock.streams.validation import require_count
+
+__all__ = ["partition"]
+
+T = TypeVar("T")
+
+
+def partition(
+    predicate: Callable[[T], bool], *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[T]], list[Flowable[T]]]:
+    """Two streams that share one reading: where `predicate(value)` is true, and where it is not.
+
+    The predicate is called for each reader. The last operator of a pipe, because it returns a list.
+    Raises BuildError for a `prefetch` below 1, and between `spread` and a working stage.
+    """
+
+    require_count("partition", prefetch=prefetch)
+    info = StageInfo("partition", "", prefetch)
+
+    def operator(source: Flowable[T]) -> list[Flowable[T]]:
+        both = shared(Connectable(source, info, prefetch), info)
+        return [both.filter(predicate), both.filter(lambda value: not predicate(value))]
+
+    return Last(operator)

@@ -1,0 +1,104 @@
+"""Emit the newest event of a stream at each tick, of the clock or of another stream.
+
+Items:   the newest event since the tick before, unchanged; no event for a tick without a new one.
+Time:    at the ticks: every so many seconds, or when the other stream emits or ends. A tick for
+         which nothing is requested waits, and the newest event leaves with the next request.
+Memory:  the newest event. By the clock, which is done by the operator of reactivex, up to 1,024
+         events that it replaces are unfinished until the next tick. A plain Observable has a buffer
+         of 1,024 besides.
+Demand:  while anything is requested of it, requests from the source up to 64 events, by the clock
+         one after another; from the other stream always the next event, from the beginning on.
+Ends:    at the first tick after the end of the source, which its newest event leaves with. As in
+         Rx, it does not complete if the other stream has ended before. An event that a newer one
+         replaces is dropped as "sample", and so is a tick; by the clock it is finished with the one
+         that leaves. The others are finished as if they had come alone. Cancel returns the newest.
+Errors:  the first error of the source or of the other stream passes on at once.
+
+    source         --1--2-----3--4--5--|
+    sample(other)  -------2---------4-----5|
+    other          -------x---------x-----x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from reactivex import Observable
+from reactivex import operators as stock
+from reactivex.abc import SchedulerBase
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event, drop_all
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.lift import WithStock
+from penstock.streams.rx.several import PREFETCH, several
+from penstock.streams.rx.signalled import Signalled
+
+__all__ = ["sample"]
+
+T = TypeVar("T")
+
+
+def sample(
+    sampler: float | timedelta | Observable[Any], scheduler: SchedulerBase | None = None
+) -> Callable[[Flowable[T]], Flowable[T]]:
+    """The newest event of the stream, every `sampler` seconds or whenever `sampler` emits.
+
+    The time is the loop's, unless there is a `scheduler`, which must run on the stream's thread.
+    """
+    by_stock: Any = stock.sample(sampler, scheduler)
+    if not isinstance(sampler, Observable):
+        by_clock: Callable[[Flowable[T]], Flowable[T]] = by_stock
+        return by_clock
+    ticks = as_stream("sample", sampler)
+    info = StageInfo("sample", "", 1)
+    return WithStock(lambda source: several([source, ticks], _Sampling, info), by_stock)
+
+
+class _Sampling(Signalled):
+    """`_ticked`: a tick has come, and what it makes due has not been sent."""
+
+    _newest: Event[Any] | None = None
+    _ticked = False
+
+    def signal(self) -> None:
+        self._ticked = True
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        if source is self.signals:
+            self._ticked = True
+        super().over(source, error)
+
+    def received(self, events: list[Event[Any]]) -> None:
+        replaced = [] if self._newest is None else [self._newest]
+        *older, self._newest = events
+        drop_all([*replaced, *older], self.info.name)
+
+    def wanted(self) -> int:
+        return PREFETCH if self.demand else 0
+
+    def combine(self) -> bool:
+        newest = self._newest
+        if self._ticked and newest is not None:
+            if not self.demand:
+                return False
+            self._newest = None
+            self.send(newest)
+        is_due = self._ticked or self.run.drains
+        self._ticked = False
+        if is_due and self.source.is_over:
+            self.complete()
+        return False
+
+    def release(self) -> None:
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            newest.give_back()
+        super().release()
+
+    def statistics(self) -> dict[str, Any]:
+        """Whether there is a newest event, which waits for a tick."""
+        return {"waiting": int(self._newest is not None)}

@@ -1,0 +1,46 @@
+"""Open a window at each event of another stream, until a stream of its own ends it.
+
+Items:   a stream for each window, whose values leave as they come; an event may be in several
+         windows, or in none.
+Time:    a window begins when the other stream emits, and ends when its own emits or ends.
+Memory:  up to 1,024 events that are not finished.
+Demand:  one event after another, as long as what reads the windows has room for a result.
+         The streams that begin and end windows are read without a bound: nothing of them is kept.
+Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
+         `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
+         members of a window are finished with the next result that comes of the windows; those of
+         which nothing comes are dropped at the end. Cancel returns them.
+Errors:  the source's and that of the other stream pass on.
+
+    source               --1--2--3--4--|
+    window_toggle(o, f)  ---a----------|
+    o                    ---x----------|
+    f(x)                    -----x
+    a                       --2--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from reactivex import Observable
+from reactivex import operators as stock
+
+from penstock.streams.flowable import Flowable
+
+__all__ = ["window_toggle"]
+
+
+def window_toggle(
+    openings: Observable[Any],
+    closing_mapper: Callable[[Any], Observable[Any]],
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Windows that begin when `openings` emits and end when `closing_mapper(value)` emits or ends.
+
+    Inside a window there is no demand: an operator of this library takes the form of reactivex's
+    there, or is a BuildError. Raises BuildError where nothing reads the windows.
+    """
+    lifted: Any = stock.window_toggle(openings, closing_mapper)
+    operator: Callable[[Flowable[Any]], Flowable[Any]] = lifted
+    return operator

@@ -1,0 +1,86 @@
+"""Windows: streams of streams whose values are lost unless an operator reads them as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.blame import is_ours
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import WithStock, name_of
+from penstock.streams.rx.recognise import Part
+from penstock.streams.rx.table import TABLE
+
+__all__ = ["Window", "Windows", "refuse_windows"]
+
+T = TypeVar("T")
+
+
+class Windows(Flowable[Any]):
+    """`before`, cut into windows by the first of `parts`; the others are operators such as map.
+
+    The operator that reads the windows is to follow: it and they are lifted together. Anything else
+    that reads this stream is a BuildError.
+    """
+
+    def __init__(self, parts: Sequence[Part], before: Flowable[Any]) -> None:
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            self.check_readable()
+
+        super().__init__(attach, StageInfo(str(parts[0].name)), before)
+        self.parts, self.before = parts, before
+        self.unread = _refusal(parts)
+
+
+class Window(Observable[T]):
+    """One window: a plain Observable, because its values come without demand.
+
+    An operator of this library needs demand, so it is replaced by the stock one that does the same,
+    or refused.
+    """
+
+    def __init__(self, window: Observable[T]) -> None:
+        def subscribe(
+            observer: ObserverBase[T], scheduler: SchedulerBase | None = None
+        ) -> DisposableBase:
+            return window.subscribe(observer, scheduler=scheduler)
+
+        super().__init__(subscribe)
+
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any:
+        """As that of an Observable."""
+        result: Any = super().pipe(*map(_without_demand, operators))
+        is_plain: bool = result.__class__ is Observable
+        return Window[Any](result) if is_plain else result
+
+
+def _without_demand(operator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if isinstance(operator, WithStock):
+        return operator.stock
+    if is_ours(getattr(operator, "__module__", None) or ""):
+        name = name_of(operator)
+        stock = f", or use reactivex.operators.{name}" if name in TABLE else ""
+        raise BuildError(
+            f"{name} requests events, and those of a window come without a request: put it behind "
+            f"what reads the windows{stock}"
+        )
+    return operator
+
+
+def refuse_windows(windows: Sequence[Part]) -> NoReturn:
+    """Raise the BuildError for windows that nothing reads."""
+    raise BuildError(_refusal(windows))
+
+
+def _refusal(windows: Sequence[Part]) -> str:
+    return (
+        f"{windows[0].name} emits streams that lose what is not read at once: let flat_map(...), "
+        "merge_all() or switch_latest() follow, with only operators that answer at once between "
+        "them, such as map; or use buffer_with_count, chunk or group_by"
+    )
