@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +31,7 @@ from penstock import (
     lift,
     spread,
 )
-from penstock.streams.errors import BuildError, HoldExceeded, PenstockError
+from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.testing import (
@@ -784,3 +786,40 @@ def test_turns_pass_through_operators_that_answer_at_once() -> None:
         return done
 
     assert run_virtual(story()) == ["a1", "b1", "a2"]
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "operators.md"
+
+# Arguments with which they have a timer.
+TIMED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        [
+            *("buffer_with_time", "debounce", "delay", "delay_subscription", "sample"),
+            *("skip_until_with_time", "skip_with_time", "take_until_with_time", "take_with_time"),
+            *("throttle_with_timeout", "timeout", "window_with_time"),
+        ],
+        (1,),
+    ),
+    **dict.fromkeys(["buffer_with_time_or_count", "window_with_time_or_count"], (1, 2)),
+    "delay_with_mapper": (lambda _: reactivex.timer(1),),
+}
+SPELLED = {"throttle_with_timeout": "debounce"}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_an_operator_with_a_timer_is_refused_by_name_where_there_is_no_loop(name: str) -> None:
+    errors = list[Exception]()
+    stream: Any = from_iterable([1]).pipe(getattr(ops, name)(*TIMED[name]))
+    if name.startswith("window"):
+        stream = stream.merge_all()
+    stream.subscribe(on_error=errors.append)
+    (error,) = errors
+    assert isinstance(error, NoLoop)
+    assert str(error).startswith(SPELLED.get(name, name))
+    assert "has a timer" in str(error)
+
+
+def test_the_page_names_the_operators_that_have_a_timer() -> None:
+    text = PAGE.read_text("utf-8")
+    _, _, rest = text.partition("what has a\ntimer (")
+    assert sorted(re.findall(r"`(\w+)`", rest.partition(")")[0])) == sorted(TIMED)
