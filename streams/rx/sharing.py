@@ -84,10 +84,11 @@ class Connectable(Flowable[T]):
 
     Where a pipeline reads it, the source is read as a part of the running of that pipeline, of the
     first one if there are several: its events count there once, however many readers there are,
-    and a pause or a drain of that pipeline is one of the source. The other pipelines have a source
-    in it. When the first one ends before the source, their streams fail; when it ends with the
-    source, it waits up to its drain deadline until they have finished the events. A source that is
-    connected before any pipeline reads it, or read by none, has a running of its own.
+    and a pause or a drain of that pipeline is one of the source. To each other pipeline it is a
+    source, whose events count once in it too. When the first one ends before the source, their
+    streams fail; when it ends with the source, it waits up to its drain deadline until they have
+    finished the events. A source that is connected before any pipeline reads it, or read by none,
+    has a running of its own.
     """
 
     def __init__(
@@ -187,6 +188,8 @@ class Hub:
         self._ended: tuple[BaseException | None] | None = None
         # The run of the newest reading.
         self._listed: Run | None = None
+        # By the pipeline that reads, but not the source.
+        self._counts: dict[Run, _Count] = {}
 
     # Readers.
 
@@ -214,6 +217,7 @@ class Hub:
     def left(self, reader: _Reader) -> None:
         """A reader has left: it has ended, or was cancelled."""
         self._readers.remove(reader)
+        self._uncount(reader)
         if reader.keeps and not any(other.keeps for other in self._readers):
             self.end()
             if self._ended is not None:
@@ -223,6 +227,27 @@ class Hub:
                     self._memory.forget()
         else:
             self.pump()
+
+    def count(self, reader: _Reader) -> None:
+        """Count what this reader gets once in its pipeline, in which the source is not read."""
+        root = reader.joining.root
+        if root not in self._counts:
+            self._counts[root] = _Count(reader.joining.part_of_root(), self.info)
+        reader.joining.discount(reader.run)
+        self._counts[root].join(reader)
+
+    def discount(self, reader: _Reader) -> None:
+        """Do not count what this reader gets: it is counted in its pipeline at the source."""
+        reader.joining.discount(reader.run)
+        self._uncount(reader)
+
+    def _uncount(self, reader: _Reader) -> None:
+        count, reader.count = reader.count, None
+        if count is not None:
+            count.readers.remove(reader)
+            if not count.readers:
+                del self._counts[reader.joining.root]
+                count.leave_if_over()
 
     # The source.
 
@@ -275,12 +300,19 @@ class Hub:
         family = Family(event, self.info.name)
         if self._memory is not None:
             self._memory.remember(value, reading.run.now())
+        families: dict[_Count, Family] = {}
         for reader in readers:
-            reader.waiting.append(family.child(value))
+            count, its = reader.count, family
+            if count is not None:
+                its = families.get(count) or count.family(family.child(value))
+                families[count] = its
+            reader.waiting.append(its.child(value))
         if self._subject is not None and getattr(self._subject, "observers", True):
             self._subject.on_next(value)
         for reader in readers:
             reader.deliver()
+        for its in families.values():
+            its.close()
         family.close()
         self.pump()
 
@@ -317,7 +349,7 @@ class Hub:
 
     def shared_statistics(self) -> dict[str, Any]:
         """The readers, and the events that wait for their demand."""
-        waiting = sum(len(reader.waiting) for reader in self._readers)
+        waiting = sum(reader.buffered for reader in self._readers)
         return {"buffered": waiting, "readers": len(self._readers)}
 
 
@@ -339,10 +371,14 @@ class _Reading:
         self._all_ended: asyncio.Future[None] | None = None
 
     def joined(self, reader: _Reader) -> None:
-        """A reader gets what comes. One of another pipeline is a source in that."""
-        if reader.joining.root is self._root:
-            reader.joining.discount(reader.run)
-        elif self._root.is_pipeline and not self._others:
+        """A reader gets what comes, which counts once in its pipeline."""
+        root = reader.joining.root
+        if root is self._root:
+            self._hub.discount(reader)
+            return
+        if root.is_pipeline and reader.count is None:
+            self._hub.count(reader)
+        if self._root.is_pipeline and not self._others:
             self._others = True
             self.run.on_flush(self._end_others)
 
@@ -409,7 +445,80 @@ class _Reading:
             self._hub.over(None)
 
 
-class _Reader(SourceStage[Any], AckHook):
+class _Passing(SourceStage[Any], AckHook):
+    """A source whose events are made of others, which end as they do."""
+
+    def made_of(self, child: Event[Any]) -> Event[Any]:
+        """An event of this source."""
+        event = Event(child.value, child.created, self, child.token)
+        event.started = child.started
+        if child.started is not None:
+            event.ended = child.ended
+        event.outer = child
+        return event
+
+    def behind(self, outer: Any, /) -> tuple[Origin, Any]:
+        return outer.origin, outer.outer
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        children = [event.outer for event in events]
+        SourceStage[Any].settle(self, events, ending, why)
+        end_all(children, ending, why)
+        self.settled()
+
+    def settled(self) -> None:
+        """Events have ended."""
+
+
+class _Count(_Passing):
+    """The source in a pipeline that reads the stream and not its source: counts each event once,
+    however many `readers` the pipeline has, and pauses and stops them."""
+
+    def __init__(self, run: Run, info: StageInfo) -> None:
+        self.readers: list[_Reader] = []
+        super().__init__(_NOTHING_BELOW, run, info)
+        self._has_left = False
+
+    def join(self, reader: _Reader) -> None:
+        self.readers.append(reader)
+        reader.count = self
+        if self.demand_withheld:
+            reader.pause()
+
+    def family(self, child: Event[Any]) -> Family:
+        """What comes of one event, which is counted, for the readers."""
+        self.received += 1
+        return Family(self.made_of(child), self.info.name)
+
+    def pause(self) -> None:
+        super().pause()
+        for reader in self.readers:
+            reader.pause()
+
+    def resume(self) -> None:
+        super().resume()
+        for reader in list(self.readers):
+            reader.resume()
+
+    def stop(self) -> None:
+        for reader in list(self.readers):
+            reader.stop()
+
+    def settled(self) -> None:
+        self.leave_if_over()
+
+    def leave_if_over(self) -> None:
+        """Leave the pipeline when the readers have left and all events have ended."""
+        if not (self.readers or self._has_left or self.run.is_unfinished):
+            self._has_left = True
+            self.run.root.leave(self.run)
+
+
+# What a source that only counts sends to: nothing.
+_NOTHING_BELOW: Any = None
+
+
+class _Reader(_Passing):
     """One reader: a source in its own running, whose events are children of those of the hub.
 
     `waiting` are the children that are not requested yet; `ending` is how the source has ended.
@@ -424,6 +533,7 @@ class _Reader(SourceStage[Any], AckHook):
         super().__init__(downstream, part, info)
         self.joining = run
         self.keeps = keeps
+        self.count: _Count | None = None
         self.waiting: deque[Event[Any]] = deque()
         self.ending: tuple[BaseException | None] | None = None
         self._hub = hub
@@ -456,23 +566,9 @@ class _Reader(SourceStage[Any], AckHook):
     def produce(self) -> None:
         while self.demand and self.waiting and not self.done:
             n = min(self.demand, len(self.waiting))
-            self.send([self._event(self.waiting.popleft()) for _ in range(n)])
+            self.send([self.made_of(self.waiting.popleft()) for _ in range(n)])
 
-    def _event(self, child: Event[Any]) -> Event[Any]:
-        event = Event(child.value, child.created, self, child.token)
-        event.started = child.started
-        if child.started is not None:
-            event.ended = child.ended
-        event.outer = child
-        return event
-
-    def behind(self, outer: Any, /) -> tuple[Origin, Any]:
-        return outer.origin, outer.outer
-
-    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-        children = [event.outer for event in events]
-        SourceStage[Any].settle(self, events, ending, why)
-        end_all(children, ending, why)
+    def settled(self) -> None:
         self._hub.settled()
 
     def release(self) -> None:
@@ -482,4 +578,9 @@ class _Reader(SourceStage[Any], AckHook):
         give_back_all(waiting)
 
     def statistics(self) -> dict[str, Any]:
-        return {**super().statistics(), "buffered": len(self.waiting)}
+        return {**super().statistics(), "buffered": self.buffered}
+
+    @property
+    def buffered(self) -> int:
+        """The events that wait for a request: not those which it is just about to send."""
+        return max(0, len(self.waiting) - self.demand)

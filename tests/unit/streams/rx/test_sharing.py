@@ -283,3 +283,91 @@ def test_traces_go_through_a_shared_stream() -> None:
     assert all("traceparent" in value for value in into)
     names = sorted(span.name for span in spans.get_finished_spans())
     assert names == ["adaptive_flat_map slowly"] * 5 + ["event of from_iterable"] * 5
+
+
+@pytest.mark.parametrize("when", ["before", "at once", "later"])
+def test_an_event_counts_once_in_a_pipeline_that_does_not_read_the_source(when: str) -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(100)
+        shared: Any = entry.pipe(ops.publish())
+        into = list[Any]()
+        if when == "before":
+            shared.connect()
+        running: Running = in_two_ways(shared).to(collect(into)).start()
+        if when == "later":
+            await asyncio.sleep(0.01)
+        shared.connect()
+        await asyncio.sleep(0)
+        for n in range(10):
+            await entry.put(n)
+        await asyncio.sleep(1)
+        assert len(into) == 20
+        return list(sums((await running.drain(3)).statistics))
+
+    assert run_virtual(story()) == [10, 10, 0, 0, 0]
+
+
+def test_an_event_counts_once_in_each_of_two_pipelines() -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(100)
+        shared: Any = entry.pipe(ops.share())
+        one, other = list[Any](), list[Any]()
+        first: Running = in_two_ways(shared).to(collect(one)).start()
+        second: Running = in_two_ways(shared).to(collect(other)).start()
+        await asyncio.sleep(0)
+        for n in range(10):
+            await entry.put(n)
+        await asyncio.sleep(1)
+        assert len(one) == len(other) == 20
+        reports = await first.drain(3), await second.wait()
+        return [sums(report.statistics) for report in reports]
+
+    assert run_virtual(story()) == [(10, 10, 0, 0, 0)] * 2
+
+
+def test_a_pause_and_a_drain_of_the_other_pipeline_are_those_of_its_readers() -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(100)
+        shared: Any = entry.pipe(ops.share())
+        one, other = list[Any](), list[Any]()
+        first: Running = shared.to(collect(one)).start()
+        second: Running = in_two_ways(shared).to(collect(other)).start()
+        await asyncio.sleep(0)
+        second.pause()
+        for n in range(10):
+            await entry.put(n)
+        await asyncio.sleep(1)
+        held = [len(one), len(other), second.statistics()["unfinished"]]
+        second.resume()
+        await asyncio.sleep(1)
+        report = await second.drain(3)
+        for n in range(10):
+            await entry.put(n)
+        await asyncio.sleep(1)
+        await first.drain(3)
+        return [held, sums(report.statistics), len(one), len(other)]
+
+    held, numbers, one, other = run_virtual(story())
+    assert held[1] == 0
+    assert held[2] <= 10
+    assert numbers == (10, 10, 0, 0, 0)
+    assert (one, other) == (20, 20)
+
+
+def test_what_one_reader_of_the_other_pipeline_returns_is_returned_there_once() -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(100)
+        shared: Any = entry.pipe(ops.share())
+        first: Running = shared.to(collect(list[int]())).start()
+        second: Running = in_two_ways(shared).to(collect(list[Any]())).start()
+        await asyncio.sleep(0)
+        for n in range(10):
+            await entry.put(n)
+        # Four are worked on, and the other way has all of them.
+        await asyncio.sleep(0.005)
+        second.cancel()
+        numbers = sums((await second.wait()).statistics)
+        return [numbers, sums((await first.drain(3)).statistics)]
+
+    # The source gets back what one of its readers has returned.
+    assert run_virtual(story()) == [(10, 0, 0, 10, 0), (10, 0, 0, 10, 0)]
