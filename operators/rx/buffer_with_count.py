@@ -2,11 +2,11 @@
 
 Items:   a list for every `count` events; at the end one with the rest, if there is any.
 Time:    a list leaves with its last event; no timers.
-Memory:  up to 1,024 events that are not finished.
+Memory:  up to 1,024 events that are not finished, or `count` or `skip` if that is more.
 Demand:  one event after another, as long as a list is requested.
 Ends:    with the source, after the open lists. The events of a list are finished with it; those
          that were in one already, or are in none, with the next list. Cancel returns what is kept.
-Errors:  the source's passes on. HoldExceeded for lists of more than 1,024; `lift` allows more.
+Errors:  the source's passes on; this stage raises none of its own.
 
     source                --1--2--3--4--5--|
     buffer_with_count(2)  -----a-----b-----(c|)

@@ -3,13 +3,13 @@
 Items:   a stream for each window, which begins with the first of its values.
 Time:    a window begins when its first event is due, which may be before that comes; its values
          leave as they come.
-Memory:  up to 1,024 events that are not finished.
+Memory:  up to 1,024 events that are not finished, or `count` or `skip` if that is more.
 Demand:  one event after another, as long as what reads the windows has room for a result.
 Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
          members of a window are finished with the next result that comes of the windows; those of
          which nothing comes are dropped at the end. Cancel returns them.
-Errors:  the source's passes on. HoldExceeded if more than 1,024 events wait for a result.
+Errors:  the source's passes on. HoldExceeded if more events than that wait for a result.
 
     source                --1--2--3--4--5--|
     window_with_count(2)  a-----b-----c----|
