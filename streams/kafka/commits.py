@@ -56,8 +56,9 @@ class Commits(Protocol):
         """Whether the brokers accept commits for these partitions."""
         ...
 
-    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        """`commit` what has changed, at the end, if that can still be done."""
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
+        """`commit` what has changed, at the end. Returns False if the brokers do not take it now,
+        as while members join."""
         ...
 
     def stop(self, error: PenstockError, /) -> None:
@@ -126,11 +127,13 @@ class OffsetCommits:
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
         await self.commit(consumer, partitions)
 
-    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         from confluent_kafka import KafkaException
 
         with suppress(PenstockError, KafkaException):
             await self.commit(consumer, partitions)
+            return all(partition.due() is None for partition in partitions)
+        return True
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         from confluent_kafka import KafkaException

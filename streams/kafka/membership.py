@@ -458,14 +458,24 @@ class Membership:
 
     # The end.
 
+    async def _commit_the_rest(self, consumer: Consumer) -> None:
+        """Commit what is finished. While members join, brokers refuse it to those that have not
+        joined again, which the client does only while it is asked for records."""
+        until = self._run.now() + _ANSWER
+        while not await self.commits.close(consumer, list(self.partitions.values())):
+            if self._run.now() >= until:
+                break
+            await self._pause(consumer, paused=True)
+            await consumer.poll(timeout=_POLL)
+
     async def _close(self) -> None:
         from confluent_kafka import KafkaException
 
         consumer = self._consumer
         assert consumer is not None
         try:
-            await self.commits.close(consumer, self.partitions.values())
             with suppress(PenstockError, KafkaException):
+                await self._commit_the_rest(consumer)
                 await self._take_notes_out(consumer, self.partitions.values())
         finally:
             await consumer.close()

@@ -202,7 +202,7 @@ class Transactions:
         await self._undisturbed(self._commit_marks(consumer, partitions))
         return self.committed > before
 
-    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+    async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         """Commit what is left; what cannot be is processed again by the next reader."""
         from confluent_kafka import KafkaException
 
@@ -218,6 +218,7 @@ class Transactions:
                 f"the transaction of {left} records was not committed: they are processed again, "
                 "and their results are not visible to readers of what is committed"
             )
+        return True
 
     async def disconnect(self) -> None:
         """Close the producer."""

@@ -209,7 +209,6 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
         troubles = [
             f"{stage[name]:,} {name}"
             for name in (
-                "retries",
                 "skipped",
                 "reverted",
                 "routed",

@@ -25,9 +25,10 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import StreamMissing
+from penstock.streams.kafka.progress import finished_in
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.mock import until
-from tests.helpers.kafka.readers import Readers
+from tests.helpers.kafka.readers import SLOW, Readers
 from tests.helpers.system.checker import Verdict
 from tests.helpers.system.log import Entry
 
@@ -93,6 +94,57 @@ def test_nothing_is_lost_or_misordered_when_readers_come_and_go(
             assert verdict.repeated <= uncommitted(readers.entries())
         if disturb == "leave":
             assert readers.status("a") == 4
+
+
+def test_a_killed_reader_has_committed_all_but_its_last_seconds_and_none_of_it_is_repeated(
+    kafka_brokers: Brokers, tmp_path: Path, run_seed: int
+) -> None:
+    drawn = random.Random(run_seed)
+
+    async def story(readers: Readers) -> list[tuple[int, str]]:
+        """What was committed for each partition when a reader was killed."""
+        readers.start("a", "b")
+        await readers.until(lambda: {"a", "b"} <= {e.process for e in readers.entries()})
+        writing = asyncio.create_task(readers.write(CLIENTS, RATE, 6))
+        await readers.until(lambda: len(arrived_before(readers.entries())) > 100)
+        await asyncio.sleep(drawn.random())
+        readers.kill(starts_of(readers.entries(), "c0")[-1].process)
+        # Before the brokers give up the killed one.
+        committed = [readers.brokers.committed(readers.topic, readers.topic, n) for n in range(6)]
+        await writing
+        await readers.until_all_arrived()
+        return committed
+
+    with Readers(kafka_brokers, tmp_path, pipeline=SLOW) as readers:
+        committed = asyncio.run(story(readers))
+        finished: set[tuple[str, int]] = set()
+        for record in kafka_brokers.read(readers.topic, 6):
+            floor, text = committed[record.partition()]
+            offset, value = record.offset(), json.loads(record.value())
+            if offset < floor or any(b <= offset < e for b, e in finished_in(floor, text)):
+                finished.add((value["client"], value["seq"]))
+        entries, verdict = readers.entries(), readers.verdict()
+    assert arrived_before(entries) <= finished
+    assert {event for event, count in verdict.sunk.items() if count > 1} & finished == set()
+
+
+def arrived_before(entries: list[Entry]) -> set[tuple[str, int]]:
+    """What arrived from the reader that has the slow client more than three seconds before its end,
+    or before now."""
+    process = next((one.process for one in reversed(starts_of(entries, "c0"))), "")
+    gone = [entry for entry in entries if entry.what == "gone"]
+    if gone:
+        process = gone[0].process
+    end = gone[0].at if gone else entries[-1].at if entries else 0.0
+    return {
+        (entry.client, entry.seq)
+        for entry in entries
+        if (entry.what, entry.process) == ("sink", process) and entry.at < end - 3
+    }
+
+
+def starts_of(entries: list[Entry], client: str) -> list[Entry]:
+    return [entry for entry in entries if (entry.what, entry.client) == ("start", client)]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -19,7 +19,7 @@ from tests.helpers.kafka.broker import Brokers
 from tests.helpers.system.checker import Verdict, check
 from tests.helpers.system.log import Entry, Log, entries_of
 
-__all__ = ["POISON", "TRANSACTIONAL", "Readers"]
+__all__ = ["POISON", "SLOW", "TRANSACTIONAL", "Readers"]
 
 PATIENCE = 90.0
 """Seconds after which something will not happen any more, even on a slow machine."""
@@ -103,6 +103,12 @@ POISON = _PIPELINE.replace(
         os.kill(os.getpid(), signal.SIGKILL)
     with log.working""",
 ).replace("import sys\n", "import os\nimport signal\nimport sys\n")
+
+# Events of one client take long, so that the floor is far behind what is finished; and a reader
+# that was killed keeps its partitions for long enough to look at what it had committed.
+SLOW = _PIPELINE.replace(
+    "sleep(0.003)", 'sleep(0.5 if event["client"] == "c0" else 0.003)'
+).replace('"session.timeout.ms": 3000', '"session.timeout.ms": 15000')
 
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 

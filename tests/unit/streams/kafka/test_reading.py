@@ -220,6 +220,33 @@ def test_a_commit_that_is_refused_for_now_is_made_later(
     run(story())
 
 
+def test_what_is_finished_at_the_end_is_committed_when_this_member_has_joined_again(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        running = reading([]).start()
+        await asyncio.sleep(0.5)
+        (member,) = broker.members
+        polls = [3]
+        poll = member.poll
+
+        async def joining(timeout: float) -> Any:  # noqa: ASYNC109
+            polls[0] -= 1
+            return await poll(timeout)
+
+        # Brokers take no commit of a member that has not joined again, for which it has to ask.
+        broker.refuse = lambda: (
+            KafkaError(KafkaError.REBALANCE_IN_PROGRESS) if polls[0] > 0 else None
+        )
+        with patch.object(member, "poll", joining):
+            await running.drain(5)
+        assert broker.committed["t", 0] == (10, "")
+
+    run(story())
+
+
 def test_a_right_that_is_missing_ends_the_stream_and_is_named(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 10))
 

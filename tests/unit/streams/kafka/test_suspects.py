@@ -230,3 +230,56 @@ def test_a_note_is_read_as_it_was_written() -> None:
     assert doubt_in("of another program") is None
     # What later versions may write says at least that somebody held it.
     assert doubt_in("!1,2,3,4,5,6,7") == HELD
+
+
+def test_nothing_else_is_in_the_pipeline_while_records_are_in_doubt(two: Broker, run: Run) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(1000 * partition, 1000 * partition + 300), partition=partition)
+
+    async def story() -> None:
+        group = Group(two, lambda n: False)
+        at_work: list[int] = []
+        mixed: list[list[int]] = []
+        lost = None
+        began: list[float] = []
+
+        async def work(value: dict[str, int]) -> None:
+            partition = value["n"] // 1000
+            at_work.append(partition)
+            if partition == lost:
+                began.append(asyncio.get_running_loop().time())
+            if lost in at_work and len(set(at_work)) > 1:
+                mixed.append(list(at_work))
+            try:
+                # Not all at the same time.
+                await asyncio.sleep(0.05 + value["n"] % 7 * 0.02)
+            finally:
+                at_work.remove(partition)
+
+        def start() -> Running:
+            source = read_kafka("t", "g", on_bad_record=route(collect(group.letters)))
+            call = adaptive_flat_map(work, limit=Fixed(8))
+            return source.pipe(group_by("n"), spread(), call).to(collect(list[Any]())).start()
+
+        first = start()
+        await asyncio.sleep(0.5)
+        second = start()
+        await asyncio.sleep(1)
+        _, other = two.members
+        assert len(set(two.owner.values())) == 2
+        key = next(key for key, owner in two.owner.items() if owner is other)
+        other.kill()
+        second.cancel()
+        await second.wait()
+        lost, killed = key[1], asyncio.get_running_loop().time()
+        more = 300 + 1000 * (1 - lost)
+        while two.committed[key][0] < 300:
+            two.write(*numbers(more, more + 1), partition=1 - lost)
+            more += 1
+            await asyncio.sleep(0.1)
+        assert mixed == []
+        # It waits for what is at work, and not for what is only in the pipeline.
+        assert began[0] < killed + 0.5
+        await first.drain(5)
+
+    run(story())
