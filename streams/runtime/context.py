@@ -56,8 +56,9 @@ class Observer(Protocol):
         """
         ...
 
-    def counted_statistics(self, statistics: Statistics, /) -> Statistics:
-        """The statistics of the stage above the arrow that was made last."""
+    def counted_statistics(self, statistics: Statistics, info: StageInfo | None, /) -> Statistics:
+        """The statistics of the stage above the arrow that was made last; or, of a stage that is
+        not being attached, above all arrows of `info`."""
         ...
 
 
@@ -196,9 +197,8 @@ class Run:
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
-            self._list(
-                (info, self._placed_statistics(statistics, is_counted=info is self.attaching))
-            )
+            of = None if info is self.attaching else info
+            self._list((info, self._placed_statistics(statistics, of)))
 
     def _list(self, stage: tuple[StageInfo, Statistics]) -> None:
         self.stages.append(stage)
@@ -222,22 +222,19 @@ class Run:
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
         self._count(source)
-        is_counted = self.attaching is not None
-        self._list((info.at(1), self._placed_statistics(source.statistics, is_counted=is_counted)))
+        of = info if self.attaching is None else None
+        self._list((info.at(1), self._placed_statistics(source.statistics, of)))
         self.pauses.add(source)
 
     def is_own(self, info: StageInfo) -> bool:
         """Whether a stage that is attached here is one of the pipeline itself."""
         return self.own is None or (self.read_by is None and id(info) in self.own)
 
-    def _placed_statistics(self, statistics: Statistics, *, is_counted: bool) -> Statistics:
-        """The statistics of a stage that is being attached, with its place.
-
-        `is_counted`: what it sends goes through the arrow that was made last.
-        """
-        if is_counted:
-            for observer in self.observers:
-                statistics = observer.counted_statistics(statistics)
+    def _placed_statistics(self, statistics: Statistics, of: StageInfo | None) -> Statistics:
+        """The statistics of a stage with its place; `of` describes one that is not being attached,
+        as one that several streams read."""
+        for observer in self.observers:
+            statistics = observer.counted_statistics(statistics, of)
         if self.attaching is None or self.is_own(self.attaching):
             return statistics
         read_by = self.read_by

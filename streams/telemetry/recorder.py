@@ -45,6 +45,10 @@ _EXAMPLES = 20
 # Characters of a bad line.
 _SHOWN = 1_000
 
+# Arrows that are kept: of one stage, which may be read again without end; and of all of its number
+# and name, which may have as many readers at once.
+_READINGS, _READERS = 16, 1024
+
 # Changes of limits that are kept, and reasons of them that are counted by themselves.
 _CHANGES, _REASONS = 500, 100
 
@@ -143,9 +147,11 @@ class Recorder:
         """The last dead letter."""
         # Of the pipeline's own stages, by their numbers. A stage that is connected again, as by
         # retry, has one more.
-        self._arrows: dict[int, list[_Arrow]] = {}
+        self._arrows: dict[int, list[_Arrow | _Past]] = {}
+        # All, by number and name, for a stage that several streams read.
+        self._to_all: dict[tuple[int, str], list[_Arrow | _Past]] = {}
         # Those of the stage that was attached last.
-        self._newest: list[_Arrow] = []
+        self._newest: list[_Arrow | _Past] = []
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
         # Measured since the stride was chosen; and the total latency of this second's events, of
@@ -193,12 +199,16 @@ class Recorder:
             arrow = _Arrow(below)
         # Those of other streams that the pipeline reads have the same numbers.
         self._newest = self._arrows.setdefault(info.number, []) if is_own else []
-        self._newest.append(arrow)
+        _add(self._newest, arrow, _READINGS)
+        _add(self._to_all.setdefault((info.number, info.name), []), arrow, _READERS)
         return arrow
 
-    def counted_statistics(self, statistics: Statistics) -> Statistics:
-        """The statistics of the stage that is being attached, with what it has `sent`."""
-        arrows = self._newest
+    def counted_statistics(self, statistics: Statistics, info: StageInfo | None) -> Statistics:
+        """The statistics of the stage that is being attached, or of `info`, with what it has
+        `sent`."""
+        arrows = self._newest if info is None else self._to_all.get((info.number, info.name))
+        if arrows is None:
+            return statistics
         return lambda: {**statistics(), "sent": sum(arrow.count for arrow in arrows)}
 
     def _measure(self, events: list[Event[Any]]) -> None:
@@ -376,6 +386,23 @@ class Recorder:
         if self._timer is not None:
             self._timer.cancel()
         self._sample()
+
+
+class _Past:
+    """What arrows have counted whose streams have ended."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
+def _add(arrows: list[_Arrow | _Past], arrow: _Arrow, most: int) -> None:
+    """One more arrow of a stage, whose stream may be read again without end."""
+    arrows.append(arrow)
+    if len(arrows) > most:
+        # The streams of the first two have ended.
+        arrows[:2] = [_Past(arrows[0].count + arrows[1].count)]
 
 
 class _Arrow:

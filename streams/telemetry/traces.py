@@ -134,7 +134,7 @@ class Tracing(AckHook):
         self._exit = leaving = _Exit()
         return _Arrow(below, leaving.look)
 
-    def counted_statistics(self, statistics: Statistics) -> Statistics:
+    def counted_statistics(self, statistics: Statistics, _: StageInfo | None) -> Statistics:
         """The statistics, unchanged."""
         return statistics
 
@@ -329,7 +329,7 @@ class _Within:
             below = _Arrow(below, lambda events: self._tracing.adopt(events, self._trace))
         return below
 
-    def counted_statistics(self, statistics: Statistics) -> Statistics:
+    def counted_statistics(self, statistics: Statistics, _: StageInfo | None) -> Statistics:
         return statistics
 
 

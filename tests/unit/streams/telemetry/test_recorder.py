@@ -137,6 +137,13 @@ def test_what_a_stage_has_sent_goes_on_when_its_stream_is_read_again(run: Run) -
     assert [one.sent for one in recorder.samples] == [{1: 6, 2: 6}]
 
 
+def test_a_stream_that_is_read_again_many_times_is_counted_without_more_memory(run: Run) -> None:
+    stream = from_iterable(range(3)).pipe(ops.repeat(200))
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    assert sent(numbers) == {"from_iterable": 600, "repeat": 600}
+    assert max(len(arrows) for arrows in recorder._arrows.values()) < 20
+
+
 def test_a_running_without_a_recorder_has_no_number_more(run: Run) -> None:
     numbers = run(from_iterable([1]).to(for_each(bool)).run()).statistics
     assert sent(numbers) == {}
