@@ -9,8 +9,15 @@ refused by `pipe`, with the reason and the substitute. Importing this takes long
 `penstock`, because reactivex's operators are all imported.
 """
 
-from reactivex.operators import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Of two definitions mypy takes the first, pyright and the interpreter take the last.
+    from penstock.operators import *  # noqa: F403
+    from penstock.operators.rx import *  # noqa: F403
+
+from reactivex.operators import *  # type: ignore[assignment, no-redef]  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
 # Ours take the place of those of the same name.
-from penstock.operators import *  # type: ignore[assignment]  # noqa: F403
-from penstock.operators.rx import *  # type: ignore[assignment, no-redef]  # noqa: F403
+from penstock.operators import *  # noqa: F403
+from penstock.operators.rx import *  # noqa: F403

@@ -1,7 +1,7 @@
 """`pipe` and the fluent methods, where those of reactivex would lose demand or types.
 
 Reactivex's fluent methods go through `pipe`, which lifts; a few call their operator directly, and
-go through `pipe` here. The most common ones get types that say `Flowable`.
+go through `pipe` here. The types of the others are in `penstock.streams.rx.chained`.
 
 `pipe` has one signature for both type checkers. The type of a missing operator is that of one that
 changes nothing: mypy takes it from the defaults of the type variables, pyright from the default of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from penstock.streams.flowable import Flowable
+    from penstock.streams.rx.chained import Chained
 
     A = TypeVarWithDefault("A")
     B = TypeVarWithDefault("B", default=A)
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
         def __call__(self, stream: Observable[A], /) -> Observable[A]: ...
 
     _MISSING = _Missing()
+
+else:
+    Chained = Observable
 
 __all__ = ["Fluent"]
 
@@ -74,7 +78,7 @@ def _by_ours(stream: Fluent[Any], operator: str, *arguments: Any, **options: Any
 _last_of: Any = _by_ours
 
 
-class Fluent(Observable[T_co]):
+class Fluent(Chained[T_co]):
     """What a Flowable is read through: `pipe`, and a method for each of the stock operators."""
 
     # The operators may read more, or return more, than those of the `pipe` this overrides.

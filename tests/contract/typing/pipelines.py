@@ -9,6 +9,7 @@ from typing import Any, assert_type
 from reactivex import operators as ops
 
 from penstock import (
+    Backoff,
     Fixed,
     Flowable,
     Group,
@@ -31,6 +32,9 @@ from penstock import (
     read_lines,
     spread,
     violations,
+)
+from penstock import (
+    ops as penstock_ops,
 )
 from penstock.streams.temporal import Period, Violation
 
@@ -190,6 +194,16 @@ assert_type(orders.flat_map(lambda order: [order.client]), Flowable[str])
 assert_type(orders.pairwise(), Flowable[tuple[Order, Order]])
 assert_type(orders.scan(lambda total, order: total + order.number, 0), Flowable[int])
 assert_type(orders.take(3).skip(1).do_action(lambda order: None), Flowable[Order])
+assert_type(orders.debounce(1).retry(2).catch(orders).delay(3), Flowable[Order])
+assert_type(orders.timeout(1, orders).take_while(bool).last(), Flowable[Order])
+assert_type(orders.buffer_with_time(1).count(), Flowable[int])
+assert_type(orders.share().switch_map(lambda order: from_iterable([order.number])), Flowable[int])
+assert_type(orders.map(lambda order: order.number).min(), Flowable[int])
+
+# Operators of Rx that are stages of this library take its options, whichever checker is asked.
+assert_type(orders.pipe(penstock_ops.retry(3, Backoff(0.1))), Flowable[Order])
+assert_type(orders.pipe(penstock_ops.share(prefetch=8)), Flowable[Order])
+assert_type(orders.pipe(penstock_ops.group_by("client"), penstock_ops.spread()), Flowable[Order])
 
 
 async def numbers() -> AsyncIterator[int]:
