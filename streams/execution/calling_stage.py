@@ -275,7 +275,8 @@ class CallingStage(DemandStage, ABC):
     def statistics(self) -> dict[str, Any]:
         """Events `waiting`, `in_flight`, `undelivered` (results) and `retrying`, and `stuck` calls.
 
-        A stuck call is past its timeout and has not ended.
+        A stuck call is past its timeout and has not ended. `retries` are the attempts after the
+        first, those that wait included.
         """
         return {
             "waiting": len(self._waiting),
@@ -283,6 +284,7 @@ class CallingStage(DemandStage, ABC):
             "peak_in_flight": self.peak_in_flight,
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
+            "retries": 0 if self._retries is None else self._retries.retries,
             "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
             **self._faults.statistics(),
         }

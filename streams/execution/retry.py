@@ -29,6 +29,8 @@ class RetryQueue:
         import random
 
         self._rng = random.Random(policy.backoff.seed)
+        self.retries = 0
+        """Attempts after the first, of all events."""
         self._attempts: dict[Event[Any], int] = {}
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
         self._in_slot: set[Event[Any]] = set()
@@ -59,6 +61,7 @@ class RetryQueue:
 
     def put(self, event: Event[Any], in_slot: bool) -> None:
         """Hold `event` for its backoff, in its working slot or without one."""
+        self.retries += 1
         attempts = self._attempts[event] = self.count(event)
         if in_slot:
             self._in_slot.add(event)

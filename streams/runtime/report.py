@@ -209,6 +209,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
         troubles = [
             f"{stage[name]:,} {name}"
             for name in (
+                "retries",
                 "skipped",
                 "reverted",
                 "routed",

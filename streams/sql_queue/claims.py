@@ -46,24 +46,25 @@ class Claims:
         self._ledger = ledger
         self._claiming: asyncio.Future[Claim] | None = None
         self._reclaim_at = 0.0
-        # When the last claim ended, how long it took, and how many events were out then.
-        self._ended, self._took, self._out = run.now(), 0.0, 0
+        # When the last claim ended, how long it took, and how many events were over then.
+        self._ended, self._took, self._over = run.now(), 0.0, 0
 
-    async def claim(self, demand: int, out: int) -> tuple[list[Row], bool]:
-        """Rows for `demand` events, `out` being how many went out so far; whether more are due."""
-        wanted = self._worthwhile(demand, out)
+    async def claim(self, demand: int, over: int) -> tuple[list[Row], bool]:
+        """Rows for `demand` events, `over` being how many have ended; whether more are due."""
+        wanted = self._worthwhile(demand, over)
         began = self._run.now()
         reclaim = began >= self._reclaim_at
         claim = await self._claim(partial(self._store.claim, wanted, self._terms, reclaim=reclaim))
-        self.began, self._ended, self._out = began, self._run.now(), out
+        self.began, self._ended, self._over = began, self._run.now(), over
         self._took = self._ended - began
         enough = len(claim.rows) + len(claim.buried) == wanted
         self._reclaim_at = began + _RECLAIM if enough else 0.0
         # A claim that did not cover all rows does not show that there are no more.
         return claim.rows, enough or not reclaim
 
-    def _worthwhile(self, demand: int, out: int) -> int:
-        rate = (out - self._out) / max(self._run.now() - self._ended, 1e-4)
+    def _worthwhile(self, demand: int, over: int) -> int:
+        # Of those that ended, because many may go out at once that then wait in the stages.
+        rate = (over - self._over) / max(self._run.now() - self._ended, 1e-4)
         ahead = max(_AHEAD, _CLAIMS_AHEAD * self._took)
         return min(self._most, max(demand, int(rate * ahead)))
 

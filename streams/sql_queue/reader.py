@@ -80,6 +80,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._redelivered = self._bad = 0
+        # How many events have ended, in whichever way.
+        self._over = 0
         run.lessors.append(self)
         self._suspects_at = 0.0
         self._due: int | None = None
@@ -133,7 +135,7 @@ class TableReader(SourceStage[dict[str, Any]]):
                     await self._try_suspects()
                     if not self.demand or self._ready:
                         continue
-                rows, enough = await self._claims.claim(self.demand, self.received)
+                rows, enough = await self._claims.claim(self.demand, self._over)
                 held_back = self._take(rows)
                 if (held_back or not enough) and not self._ready and not self.done:
                     await self._until_more()
@@ -261,6 +263,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         return True
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        self._over += len(events)
         tokens = [event.token for event in events]
         if ending is Ending.FINISHED:
             self.ledger.finish(tokens)

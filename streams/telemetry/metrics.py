@@ -94,12 +94,18 @@ class _Collected:
         sent = CounterMetricFamily(
             "penstock_stage_sent", "Events that a stage has sent on", labels=labels
         )
+        retries = CounterMetricFamily(
+            "penstock_stage_retries",
+            "Attempts after the first, of the events of a stage",
+            labels=labels,
+        )
         for name, family in (
             ("waiting", waiting),
             ("in_flight", in_flight),
             ("limit", limit),
             ("pending", pending),
             ("sent", sent),
+            ("retries", retries),
         ):
             # Several streams that one stage reads may have stages of the same number and name.
             sums: dict[tuple[str, str], float] = {}

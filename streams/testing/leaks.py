@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.streams.clock import running_loop
+from penstock.streams.testing.loop import VirtualTimeLoop
 from penstock.streams.testing.where import describe_task
 
 __all__ = ["LeakCheck", "Leaked", "no_leaks", "register"]
@@ -149,6 +150,8 @@ def _tasks(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.Task[Any]]:
 
 def _timers(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.TimerHandle]:
     timers: Iterable[asyncio.TimerHandle] = getattr(loop, "_scheduled", ())
+    if isinstance(loop, VirtualTimeLoop):
+        timers = loop.timers
     return sorted((timer for timer in timers if not timer.cancelled()), key=lambda t: t.when())
 
 

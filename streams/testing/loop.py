@@ -25,6 +25,7 @@ import asyncio
 import heapq
 import math
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -42,6 +43,12 @@ _Wait = Callable[[float], _Ready]
 
 # Chosen: a deadlock behind a one-second timer shows within 15 real seconds (measured).
 HORIZON = 1_000_000.0
+
+# Iterations between two questions to the system: a fraction of a millisecond.
+_ASKS = 64
+
+# Fewer cancelled timers are left alone until their time.
+_CANCELLED = 100
 
 
 class Stalled(RuntimeError):
@@ -68,11 +75,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     # The loop's time is exact: no other clock is needed.
     virtual: Literal[True] = True
 
-    _scheduled: list[asyncio.TimerHandle]
-    _clock_resolution: float
+    # Asyncio's own. It has no timers: they are here.
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _debug: bool
+    _selector: _Selector
 
     def __init__(self, *, stall: float = 10.0, horizon: float = HORIZON) -> None:
         super().__init__(_Selector(self._idle))
+        # By their times, and those of the same time in the order in which they were set.
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_set = self._cancelled = self._iterations = 0
+        self._now = 0.0
         if not (0 < stall < math.inf and horizon > 0):
             self.close()
             raise ValueError(f"stall and horizon must be above 0, got {stall} and {horizon}")
@@ -81,8 +95,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._held = 0
         self._queued = 0.0
         self._stalled = False
-        self._timers_set = 0
-        self._set_time(0.0)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -96,7 +108,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"time moves forward by a finite number of seconds, not {seconds}")
-        self._set_time(self._now + seconds)
+        self._now += seconds
 
     def starve(self, seconds: float) -> None:
         """Move time forward as `advance` does, as if other processes had used the processor.
@@ -110,6 +122,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """The seconds for which the loop was ready and did not run, according to `starve`."""
         return self._queued
 
+    @property
+    def timers(self) -> list[asyncio.TimerHandle]:
+        """Those that are set, in no order."""
+        return [timer for _, _, timer in self._timers if not timer.cancelled()]
+
     @contextmanager
     def hold(self) -> Generator[None]:
         """Time stands still inside: the loop really waits, for work done elsewhere.
@@ -121,6 +138,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             yield
         finally:
             self._held -= 1
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As in asyncio; without its checks, unless the loop is in debug mode."""
+        if self._debug or self.is_closed():
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_at(
         self,
@@ -134,10 +164,45 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             raise RuntimeError("Event loop is closed")
         if math.isnan(when):
             raise ValueError("a timer needs a time, not nan")
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
         self._timers_set += 1
-        timer = _Timer(self._timers_set, when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Forget cancelled timers when most of many are."""
+        self._cancelled += 1
+        if self._cancelled > max(_CANCELLED, len(self._timers) // 2):
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
+
+    def _run_once(self) -> None:
+        """One iteration: what is ready, and the timers that are due.
+
+        Asyncio asks the system for input and signals in each iteration. Here, where nothing but
+        signals can come, once in a while is enough; an iteration then takes a third of the time.
+        """
+        self._iterations += 1
+        ready = self._ready
+        asks = self._selector.watches_input or self._iterations % _ASKS == 0
+        if not (asks or ready or self._stopping):
+            self._jump()
+        timers, now = self._timers, self._now
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
+        if asks or not ready or self._debug:
+            # Where nothing is ready it jumps, or waits, and what is then due comes next.
+            super()._run_once()  # type: ignore[misc]
+            return
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def close(self) -> None:
+        self._timers.clear()
+        super().close()
 
     def run_in_executor(
         self,
@@ -162,11 +227,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _release(self, job: asyncio.Future[Any]) -> None:
         self._held -= 1
 
-    def _set_time(self, now: float) -> None:
-        self._now = now
-        # asyncio runs what is due before `now + resolution`: one ulp makes that "up to now".
-        self._clock_resolution = math.ulp(now)
-
     def _idle(self, wait: _Wait) -> _Ready:
         """Nothing is ready: jump, or wait for input or another thread."""
         if self._jump():
@@ -181,17 +241,27 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             raise self._stop(f"{waited_for} in {self.stall:g} real seconds.")
         return ready
 
+    def _has_timer(self) -> bool:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+            self._cancelled -= 1
+        return bool(timers)
+
     def _jump(self) -> bool:
-        if self._held or not self._scheduled:
+        if self._held or not self._has_timer():
             return False
-        when = self._scheduled[0].when()
+        when = self._timers[0][0]
         if when == math.inf:
             return False
+        if when <= self._now:
+            # It is late, because of `advance`.
+            return True
         if when > self.horizon:
             raise self._stop(
                 f"the next timer, at {when} s, is beyond the horizon, {self.horizon} s."
             )
-        self._set_time(when)
+        self._now = when
         return True
 
     def _stop(self, reason: str) -> Stalled:
@@ -200,39 +270,17 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return Stalled(reason, time=self._now, waiting=[describe_task(task) for task in tasks])
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer with its position among those of the same time."""
-
-    __slots__ = ("_order",)
-
-    _when: float
-    _scheduled: bool
-
-    def __init__(
-        self,
-        order: int,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        super().__init__(when, callback, args, loop, context)
-        self._order = order
-        self._scheduled = True
-
-    def __lt__(self, other: asyncio.TimerHandle) -> bool:
-        if isinstance(other, _Timer) and self._when == other._when:
-            return self._order < other._order
-        return super().__lt__(other)
-
-
 class _Selector(selectors.DefaultSelector):
     """A selector that jumps where a plain loop would sleep."""
 
     def __init__(self, idle: Callable[[_Wait], _Ready]) -> None:
         super().__init__()
         self._idle = idle
+
+    @property
+    def watches_input(self) -> bool:
+        """Whether it watches anything but the pipe by which the loop is woken."""
+        return len(self.get_map()) > 1
 
     def select(self, timeout: float | None = None) -> _Ready:
         ready = super().select(0)

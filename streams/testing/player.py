@@ -116,7 +116,7 @@ class _QuietLoop(VirtualTimeLoop):
             quiet.set_result(None)
 
     def _idle(self, wait: Any) -> Any:
-        if self._quiet is not None and not self._held and not self._scheduled:
+        if self._quiet is not None and not self._held and not self._has_timer():
             self._be_quiet()
             return []
         return super()._idle(wait)

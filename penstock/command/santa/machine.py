@@ -30,51 +30,57 @@ class Machine:
         # jobs progress alike, so that each ends at a fixed reading of this.
         self._progress = 0.0
         self._at = 0.0
+        # Of each job, since the last plan.
+        self._speed = 1.0
         self._jobs: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
+        # When it is due.
+        self._ends = 0.0
 
     async def work(self, job: Job) -> tuple[Job, float]:
         """Do a job; returns it with the seconds from its beginning to its end."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._advance()
+        self._advance(began)
         done: asyncio.Future[None] = loop.create_future()
         length = self._random.gammavariate(_SHAPE, self._seconds / _SHAPE)
         heapq.heappush(self._jobs, (self._progress + length, next(self._numbers), done))
-        self._plan()
+        self._plan(loop)
         await done
         return job, loop.time() - began
 
     def use(self, cores: int) -> None:
         """From now on there are so many cores."""
-        self._advance()
+        loop = asyncio.get_running_loop()
+        self._advance(loop.time())
         self._cores = cores
-        self._plan()
+        self._plan(loop)
 
-    def _speed(self) -> float:
-        return min(1.0, self._cores / len(self._jobs)) if self._jobs else 1.0
-
-    def _advance(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._progress += (now - self._at) * self._speed()
+    def _advance(self, now: float) -> None:
+        self._progress += (now - self._at) * self._speed
         self._at = now
 
-    def _plan(self) -> None:
-        if not self._jobs:
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs = self._jobs
+        if not jobs:
+            self._speed = 1.0
             return
-        left = (self._jobs[0][0] - self._progress) / self._speed()
-        ends = self._at + max(0.0, left)
+        self._speed = 1.0 if len(jobs) <= self._cores else self._cores / len(jobs)
+        left = (jobs[0][0] - self._progress) / self._speed
+        ends = self._at + left if left > 0 else self._at
         # A timer that is too early makes a plan when it is there: most of them need not be moved.
         if self._timer is not None:
-            if self._timer.when() <= ends:
+            if self._ends <= ends:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(ends, self._end)
+        self._ends = ends
+        self._timer = loop.call_at(ends, self._end, loop)
 
-    def _end(self) -> None:
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        self._advance()
-        while self._jobs and self._jobs[0][0] - self._progress <= 1e-9:
-            heapq.heappop(self._jobs)[2].set_result(None)
-        self._plan()
+        self._advance(loop.time())
+        jobs = self._jobs
+        while jobs and jobs[0][0] - self._progress <= 1e-9:
+            heapq.heappop(jobs)[2].set_result(None)
+        self._plan(loop)

@@ -26,7 +26,8 @@ _MOST_WAITING = 1_000_000
 UNLIMITED = 1_000_000
 
 
-@dataclass
+# Asyncio shows the result of a task, which takes a second with the lists of a day.
+@dataclass(repr=False)
 class Curve:
     """Readings over the time of the story, in seconds: one at each arrival and completion."""
 
@@ -67,12 +68,20 @@ async def story(
     def now() -> float:
         return (loop.time() - began) * speed
 
+    second, clock = -1, ""
+    arrived = 0
+
     def log(text: str) -> None:
-        say(f"{_clock(now())}|{text}")
+        nonlocal second, clock
+        # Sums of intervals are not exact, and a batch comes at a full second.
+        at = int((loop.time() - began) * speed + 0.001)
+        if at != second:
+            second, clock = at, f"{at // 3600}:{at // 60 % 60:02}:{at % 60:02}"
+        say(f"{clock}|{text}")
 
     def show() -> None:
         stage = running.stage_statistics(2)
-        queue = running.stage_statistics(1)["buffered"] + stage["waiting"]
+        queue = arrived - len(readings.done_at) - stage["in_flight"]
         readings.time.append(now())
         readings.queue.append(queue)
         readings.in_flight.append(stage["in_flight"])
@@ -106,6 +115,7 @@ async def story(
         began = loop.time()
         for batch, size in enumerate(islice(sizes, count), 1):
             log(f"New jobs arriving: batch {batch}, {size} jobs")
+            arrived += size
             for number in range(1, size + 1):
                 job = Job(batch, number, value, loop.time())
                 waiting.append(job)
@@ -116,9 +126,3 @@ async def story(
             await asyncio.sleep(interval / speed)
         inbox.on_completed()
     return readings
-
-
-def _clock(seconds: float) -> str:
-    # Sums of intervals are not exact, and a batch comes at a full second.
-    minutes, second = divmod(int(seconds + 0.001), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"

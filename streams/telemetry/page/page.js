@@ -187,6 +187,7 @@ function factsOf(stage, numbers) {
   if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
   if (numbers.routed) facts.push(numbers.routed === 1 ? "1 dead letter" : `${count(numbers.routed)} dead letters`);
   if (numbers.reverted) facts.push(`${count(numbers.reverted)} reverted`);
+  if (numbers.retries) facts.push(numbers.retries === 1 ? "1 retry" : `${count(numbers.retries)} retries`);
   if (numbers.retrying) facts.push(`${count(numbers.retrying)} to be tried again`);
   if (numbers.stuck) facts.push(`${count(numbers.stuck)} stuck`);
   return facts.filter(Boolean).join(" · ");

@@ -15,6 +15,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from math import isfinite
@@ -27,11 +28,13 @@ from penstock.streams.temporal.periods.intervals import (
     Axis,
     Period,
     amount,
+    are_usual,
     in_row,
     read_all,
     read_ends,
 )
 from penstock.streams.temporal.periods.tallies import Aggregate, Tally, negated, scaled, tally_maker
+from penstock.streams.temporal.periods.totals import periods_of_totals
 
 __all__ = ["Periods", "Sweep", "sequenced"]
 
@@ -140,17 +143,15 @@ def _swept(
             _without(empty, column) for column in (keys, begins, ends, amounts)
         )
     columns = (begins, ends, amounts)
-    # Rows without amounts have only None, which is not scaled.
     whole = scaled(amounts) if aggregate in ("sum", "avg") else None
-    if whole is not None:
-        columns = (begins, ends, whole.amounts)
     found: list[Period] = []
     for key, mine in [(None, columns)] if by is None else _by_key(keys, columns):
         if of is None and not _stand_close(mine[0]):
             found += _counts(key, *mine[:2], include_zero)
             continue
         if whole is not None:
-            found += _sums(key, *mine, whole.sum if aggregate == "sum" else whole.average)
+            values = whole.sums if aggregate == "sum" else whole.averages
+            found += periods_of_totals(key, *mine, whole.whole, values)
             continue
         if aggregate in ("min", "max"):
             found += _extremes(key, *mine, negated if aggregate == "max" else None)
@@ -178,6 +179,8 @@ def _amounts(table: list[T], of: By[T], name: Callable[[int], str]) -> list[Any]
     read = read_all(table, of)
     types = set(map(type, read))
     if types == {int} or (types == {float} and all(map(isfinite, read))):
+        return read
+    if types == {Decimal} and are_usual(read):
         return read
     amounts: list[Any] = []
     for i, value in enumerate(read):
@@ -248,66 +251,6 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
     if value:
         add(Period(key, since, None, value))
     return found
-
-
-def _sums(
-    key: Any,
-    begins: list[Any],
-    ends: list[Any],
-    amounts: list[int],
-    plain: Callable[[int, int], Any],
-) -> list[Period]:
-    """The same as a `Sweep` with a tally of sums or averages, in less than half the time.
-
-    `plain` makes a value of the sum of whole amounts, and the number of rows.
-    """
-    # In the order of beginnings the ends are nearly sorted, and what is looked up lies close.
-    order = sorted(range(len(begins)), key=begins.__getitem__)
-    starts, stops, entering = (_in_order(column, order) for column in (begins, ends, amounts))
-    closed: Iterable[int] = range(len(stops))
-    if None in stops:
-        closed = [i for i in closed if stops[i] is not None]
-    closed = sorted(closed, key=stops.__getitem__)
-    # Two sorted runs, as in `_counts`.
-    points: list[Any] = sorted(starts + list(map(stops.__getitem__, closed)))
-    points.append(None)
-    found: list[Period] = []
-    add = found.append
-    came, went = iter(entering), map(entering.__getitem__, closed)
-    following = iter(starts)
-    at = since = start = next(following, None)
-    rows = total = 0
-    value: Any = None
-    for point in points:
-        if point != at:
-            now = plain(total, rows) if rows else None
-            if now != value:
-                if value is not None:
-                    add(Period(key, since, at, value))
-                since, value = at, now
-            at = point
-        if point is None:
-            break
-        if point is start:
-            rows += 1
-            total += next(came)
-            start = next(following, None)
-        else:
-            rows -= 1
-            total -= next(went)
-    if value is not None:
-        add(Period(key, since, None, value))
-    return found
-
-
-def _in_order(column: list[Any], order: list[int]) -> list[Any]:
-    """The column in this order.
-
-    Floats are copied, so that they lie in this order in memory as well: measured, what follows for
-    a million rows takes 0.8 s less, and copying takes 0.5 s.
-    """
-    ordered = map(column.__getitem__, order)
-    return list(map((1.0).__mul__, ordered) if {*map(type, column)} == {float} else ordered)
 
 
 def _extremes(

@@ -7,13 +7,14 @@ correctly rounded, whatever has entered and left before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, Rounded, getcontext, localcontext
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from math import frexp, inf
-from operator import itemgetter
+from operator import mul, truediv
 from typing import Any, Literal
 
 from penstock.streams.errors import BuildError
@@ -28,6 +29,9 @@ _PLACES, _LARGEST = 60, 1 << 200
 
 # Binary digits of a float.
 _DIGITS = 53
+
+# Sums and multiples of so many decimals with so many places are exact in it.
+_EXACT = Context(prec=4 * _PLACES, traps=[Rounded])
 
 Aggregate = Literal["count", "sum", "avg", "min", "max"]
 
@@ -116,68 +120,69 @@ def rounded(exact: int | Fraction) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Amounts of one type as whole numbers, each `scale` times as large.
+    """Amounts of one type, `kind`, as whole numbers, each `scale` times as large.
 
     Sums of whole numbers are exact, and much quicker than those of fractions.
     """
 
-    amounts: list[int]
+    kind: type[Any]
     scale: int
-    type: type[Any]
 
-    @property
-    def sum(self) -> Callable[[int, int], Any]:
-        """A function that makes the sum of rows of their scaled total, and their number."""
-        if self.type is int:
-            return lambda total, rows: total
-        if self.type is float:
+    def whole(self, amounts: Sequence[Any]) -> list[int]:
+        """The whole numbers of some of the amounts."""
+        if self.kind is int:
+            return list(amounts)
+        if self.kind is float:
+            return list(map(int, map(float(self.scale).__mul__, amounts)))
+        with localcontext(_EXACT):
+            return list(map(int, map(mul, amounts, repeat(Decimal(self.scale)))))
+
+    def sums(self, totals: list[int], rows: list[int]) -> list[Any]:
+        """The sums of amounts, of the totals of their whole numbers."""
+        if self.kind is int:
+            return list(totals)
+        if self.kind is float:
             # Correctly rounded, as the scale is a power of two; totals are too small to overflow. A
             # quotient takes twice as long.
-            inverse = 1 / self.scale
-            return lambda total, rows: total * inverse
-        return lambda total, rows: self._quotient(total, self.scale)
+            return list(map((1 / self.scale).__mul__, totals))
+        return list(map(getcontext().divide, totals, repeat(Decimal(self.scale))))
 
-    @property
-    def average(self) -> Callable[[int, int], Any]:
-        """The same for their average."""
-        return lambda total, rows: self._quotient(total, self.scale * rows)
-
-    def _quotient(self, total: int, divisor: int) -> Any:
-        if self.type is Decimal:
-            return Decimal(total) / Decimal(divisor)
+    def averages(self, totals: list[int], rows: list[int]) -> list[Any]:
+        """The averages of amounts, of the totals and the number of rows, at least 1."""
+        divisors = rows if self.scale == 1 else list(map(mul, rows, repeat(self.scale)))
+        if self.kind is Decimal:
+            return list(map(getcontext().divide, totals, divisors))
         try:
-            return total / divisor
+            return list(map(truediv, totals, divisors))
         except OverflowError:
-            return inf if total > 0 else -inf
+            return list(map(rounded, map(Fraction, totals, divisors)))
 
 
 def scaled(amounts: list[Any]) -> Scaled | None:
-    """The amounts as whole numbers; None for those of several types, for fractions, and where a
-    whole number would need too many digits."""
-    if len(types := set(map(type, amounts))) != 1:
-        return None
-    (kind,) = types
-    if kind is int:
-        return Scaled(amounts, 1, int)
-    if kind is float:
+    """How to make the amounts whole numbers; None for those of several types, for fractions, and
+    where a whole number would need too many digits."""
+    kinds = set(map(type, amounts))
+    if kinds == {int}:
+        return Scaled(int, 1)
+    if kinds == {float}:
         # A float is a whole number of 53 binary digits, times a power of two.
-        exponent = min(map(itemgetter(1), map(frexp, amounts)))
+        _, exponent = frexp(min(filter(None, map(abs, amounts)), default=1.0))
         scale = 1 << max(0, _DIGITS - exponent)
         if scale > _LARGEST or max(amounts) > _LARGEST or min(amounts) < -_LARGEST:
             return None
-        return Scaled(list(map(int, map(float(scale).__mul__, amounts))), scale, float)
-    if kind is Decimal:
-        places = max(-amount.as_tuple().exponent for amount in amounts)
-        if places > _PLACES:
+        return Scaled(float, scale)
+    if kinds == {Decimal}:
+        if max(map(Decimal.adjusted, amounts)) > _PLACES:
             return None
-        ratios = [amount.as_integer_ratio() for amount in amounts]
-        scale = 10 ** max(0, places)
-    else:
-        return None
-    numerators = list(map(itemgetter(0), ratios))
-    if scale > _LARGEST or max(numerators) > _LARGEST or min(numerators) < -_LARGEST:
-        return None
-    return Scaled([p * (scale // q) for p, q in ratios], scale, kind)
+        try:
+            with localcontext(_EXACT):
+                # It has as many decimal places as the amount that has the most.
+                total = sum(amounts, Decimal())
+        except Rounded:
+            return None
+        exponent = int(total.as_tuple().exponent)
+        return Scaled(Decimal, 10 ** max(0, -exponent)) if -exponent <= _PLACES else None
+    return None
 
 
 class _Least(Tally):

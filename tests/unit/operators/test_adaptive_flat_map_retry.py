@@ -62,11 +62,22 @@ def test_the_last_attempts_error_is_what_remains(run: Run, kind: str) -> None:
     assert source.failed == [7]
 
 
+@pytest.mark.parametrize("kind", ["async", "plain", "later"])
+def test_attempts_after_the_first_are_counted_and_reported(run: Run, kind: str) -> None:
+    flaky = Flaky(lambda value: value)
+    handler: Any = {"async": flaky, "plain": flaky.now, "later": lambda n: flaky(n)}[kind]
+    operator = adaptive_flat_map(handler, Fixed(2), on_error=retry(4, EXACT))
+    report = run(MemorySource([0, 1, 2, 3]).pipe(operator).to(MemorySink()).run())
+    assert report.statistics["stages"][1]["retries"] == 0 + 1 + 2 + 3
+    assert "stage 2 'adaptive_flat_map': 6 retries" in str(report)
+
+
 def test_one_attempt_is_not_a_retry(run: Run) -> None:
     flaky = Flaky(lambda _: 1)
     operator = adaptive_flat_map(flaky, Fixed(1), on_error=retry(1, then="skip"))
     report = run(MemorySource([7]).pipe(operator).to(MemorySink()).run())
     assert report.statistics["stages"][1]["skipped"] == 1
+    assert report.statistics["stages"][1]["retries"] == 0
     assert len(flaky.attempts) == 1
 
 

@@ -7,10 +7,18 @@ import msgspec
 import pytest
 from reactivex import operators as ops
 
-from penstock import adaptive_flat_map, collect, from_iterable, read_table, write_table
+from penstock import (
+    Pipeline,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    read_table,
+    write_table,
+)
 from penstock.streams.errors import BuildError, ColumnMissing, TableMissing
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.sql_queue import Store
+from tests.helpers.spans import Spans, identity, parent
 from tests.unit.sources.test_table import (
     number,
     numbers_of,
@@ -36,6 +44,36 @@ def test_what_was_written_into_a_queue_is_read_from_it(database: str) -> None:
         assert report.statistics["finished"] == 3000
         values, _ = await numbers_of(read_table(database, follow=False))
         assert values == list(range(3000))
+
+    run(work())
+
+
+def test_the_context_of_a_trace_goes_with_a_row_to_the_next_queue_and_into_a_column(
+    database: str,
+) -> None:
+    spans = Spans()
+
+    async def double(value: dict[str, Any]) -> dict[str, Any]:
+        return {"n": 2 * value["n"]}
+
+    async def traced(pipeline: Pipeline, share: float) -> None:
+        running = pipeline.start()
+        running.trace(spans.provider, sample=share)
+        await running.wait()
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query("CREATE TABLE results (n integer, traceparent text)")
+            await traced(from_iterable([{"n": 1}, {"n": 2}]).to(write_table(database)), 1)
+            columns = ["n", "traceparent"]
+            again = read_table(database, follow=False).pipe(adaptive_flat_map(double))
+            await traced(again.to(write_table(database, "results", columns=columns)), 0)
+            rows = await store.query("SELECT n, traceparent FROM results ORDER BY n")
+        sent, came = spans.named("event of from_iterable"), spans.named("event of read_table")
+        assert {parent(span) for span in came} == {identity(span) for span in sent}
+        assert len(came) == 2
+        assert [n for n, _ in rows] == [2, 4]
+        assert {text.split("-")[2] for _, text in rows} == {identity(span) for span in came}
 
     run(work())
 

@@ -140,6 +140,33 @@ def test_rows_that_wait_are_counted_while_it_is_recorded(database: str) -> None:
     run(work())
 
 
+def test_a_reader_holds_no_more_rows_than_its_pipeline_has_room_for(database: str) -> None:
+    """So other readers find work, though many rows go out at once when it begins."""
+
+    async def work() -> None:
+        ended = asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> None:
+            await ended.wait()
+
+        async with queue(database, 400):
+            pipeline = read_table(database).pipe(
+                group_by("n", buffer=32), spread(), adaptive_flat_map(wait, Fixed(8))
+            )
+            async with pipeline.to(collect([])).start() as running:
+
+                async def is_full() -> bool:
+                    stages = running.statistics()["stages"]
+                    return any(stage.get("waiting") == 32 for stage in stages)
+
+                await until(is_full)
+                source = running.statistics()["stages"][0]
+                assert 8 + 32 <= source["held"] <= 8 + 32 + 8
+                running.cancel()
+
+    run(work())
+
+
 def test_an_empty_queue_ends_at_once_without_follow(database: str) -> None:
     async def work() -> None:
         values, report = await numbers_of(read_table(database, follow=False))

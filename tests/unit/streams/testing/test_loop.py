@@ -132,6 +132,30 @@ def test_a_handler_that_advances_time_makes_the_timers_it_passed_late() -> None:
     assert run_virtual(story()) == [("handler", 5), ("first", 5), ("second", 5)]
 
 
+def test_a_timer_that_is_late_does_not_move_time_back() -> None:
+    async def story() -> list[float]:
+        loop, seen = virtual(), list[float]()
+        loop.call_at(1.5, lambda: seen.append(now()))
+        await asyncio.sleep(1)
+        loop.advance(2)
+        await asyncio.sleep(1)
+        return [*seen, now()]
+
+    assert run_virtual(story()) == [3, 4]
+
+
+def test_timers_that_were_cancelled_take_no_memory_until_their_time() -> None:
+    async def story() -> int:
+        loop = virtual()
+        kept = [loop.call_later(9, int) for _ in range(50)]
+        for _ in range(10_000):
+            loop.call_later(9, int).cancel()
+        assert sorted(map(id, loop.timers)) == sorted(map(id, kept))
+        return sys.getsizeof(vars(loop)["_timers"])
+
+    assert run_virtual(story()) < 10_000
+
+
 def test_asyncio_in_debug_mode_warns_of_a_handler_that_advanced_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -37,6 +38,8 @@ columns = st.sampled_from(
         st.sampled_from([0.1, 1e308, -1e308, 5e-324, 0.0]),
     ]
 ).flatmap(lambda one: st.lists(one, min_size=12, max_size=12))
+
+EXTREME = list(map(Decimal, ["1E+3", "1E-80", "0E-70", "0E+70", "-1E+61", "1E-300", "1E+60", "-0"]))
 
 
 def shown(periods: list[Period]) -> list[tuple[Any, Any, Any]]:
@@ -228,7 +231,7 @@ def test_at_every_instant_an_aggregate_is_the_plain_one_correctly_rounded(
 @given(
     rows,
     st.lists(
-        st.decimals(-1000, 1000, places=2) | st.sampled_from([Decimal("1E+3"), Decimal("1E-80")]),
+        st.decimals(-1000, 1000, places=2) | st.sampled_from(EXTREME),
         min_size=12,
         max_size=12,
     ),
@@ -255,6 +258,38 @@ def test_many_rows_of_few_points_are_counted_like_any(table: list[Row]) -> None:
     assert_coalesced(periods)
     for instant in [n / 2 for n in range(-2, 10)]:
         assert (value_at(periods, instant) or 0) == len(valid(table, instant))
+
+
+def test_an_average_that_is_too_large_for_a_float_is_infinite() -> None:
+    table = [(0, 1, 10**400), (1, 2, -(10**400)), (2, 3, 5)]
+    assert count(table, aggregate="avg", of=2) == [(0, 1, inf), (1, 2, -inf), (2, 3, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        lambda n: n / 7,
+        lambda n: Decimal(n) / 8,
+        lambda n: Fraction(n, 3),
+        lambda n: DAY.date() + timedelta(n),
+        lambda n: DAY + timedelta(microseconds=n),
+        # So far from each other that a float of the seconds between them tells no microseconds.
+        lambda n: (datetime(9000, 1, 1) if n > 9 else DAY) + timedelta(microseconds=n),
+        lambda n: (DAY + timedelta(hours=n)).replace(tzinfo=UTC),
+    ],
+)
+@given(table=rows, values=st.lists(st.integers(-3, 3), min_size=12, max_size=12))
+def test_sums_are_the_same_whatever_kind_of_points_there_are(
+    point: Callable[[int], Any], table: list[Row], values: list[int]
+) -> None:
+    whole = [(*row, value) for row, value in zip(table, values, strict=False)]
+    ends = {None: None, **{n: point(n) for n in range(20)}}
+    moved = [(ends[begin], ends[end], value) for begin, end, value in whole]
+    for aggregate in ("sum", "avg"):
+        assert count(moved, aggregate=aggregate, of=2) == [
+            (ends[begin], ends[end], value)
+            for begin, end, value in count(whole, aggregate=aggregate, of=2)
+        ]
 
 
 @given(rows, st.randoms())
