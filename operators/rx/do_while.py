@@ -21,9 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.rx.inputs import check_begins_again
-from penstock.streams.rx.succession import Looping, succession
+from penstock.streams.rx.succession import Looping, again
 
 __all__ = ["do_while"]
 
@@ -35,10 +33,4 @@ def do_while(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowab
 
     Raises BuildError for a source that cannot begin again, such as standard input.
     """
-
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        check_begins_again("do_while", source)
-        make = partial(Looping, condition=condition, asks_first=False)
-        return succession(source, make, StageInfo("do_while"))
-
-    return operator
+    return again("do_while", partial(Looping, condition=condition, asks_first=False))

@@ -34,6 +34,11 @@ def ref_count() -> Callable[[Flowable[T]], Flowable[T]]:
     """
 
     def operator(source: Flowable[T]) -> Flowable[T]:
+        if not isinstance(source, Flowable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BuildError(
+                "ref_count() of penstock reads a stream with demand: use reactivex.operators."
+                "ref_count() for an Observable, and Flowable.of(...) around it"
+            )
         if not isinstance(source, Connectable):
             raise BuildError(
                 f"ref_count() follows publish(), replay() or multicast(), not {source.info.name}: "

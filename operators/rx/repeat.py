@@ -22,9 +22,7 @@ from typing import Any, TypeVar
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import check_begins_again
-from penstock.streams.rx.succession import Succession, succession
-from penstock.streams.validation import require_count
+from penstock.streams.rx.succession import Succession, again
 
 __all__ = ["repeat"]
 
@@ -37,16 +35,7 @@ def repeat(repeat_count: int | None = None) -> Callable[[Flowable[T]], Flowable[
     Raises BuildError for a `repeat_count` below 1, and for a source that cannot begin again, such
     as standard input.
     """
-    if repeat_count is not None:
-        require_count("repeat", repeat_count=repeat_count)
-
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        check_begins_again("repeat", source)
-        detail = "" if repeat_count is None else f"{repeat_count:,}"
-        make = partial(_Repeating, times=repeat_count)
-        return succession(source, make, StageInfo("repeat", detail))
-
-    return operator
+    return again("repeat", partial(_Repeating, times=repeat_count), repeat_count)
 
 
 class _Repeating(Succession):

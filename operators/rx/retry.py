@@ -28,9 +28,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import check_begins_again
-from penstock.streams.rx.succession import Succession, succession
-from penstock.streams.validation import require_count
+from penstock.streams.rx.succession import Succession, again
 
 __all__ = ["retry"]
 
@@ -48,16 +46,7 @@ def retry(
     Raises BuildError for a `retry_count` below 1, and for a source that cannot begin again, such
     as standard input.
     """
-    if retry_count is not None:
-        require_count("retry", retry_count=retry_count)
-
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        check_begins_again("retry", source)
-        detail = "" if retry_count is None else f"{retry_count:,}"
-        make = partial(_Retrying, times=retry_count, backoff=backoff)
-        return succession(source, make, StageInfo("retry", detail))
-
-    return operator
+    return again("retry", partial(_Retrying, times=retry_count, backoff=backoff), retry_count)
 
 
 class _Retrying(Succession):

@@ -18,9 +18,10 @@ from penstock.streams.protocol.stage import (
     Subscriber,
 )
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, reading_all
+from penstock.streams.rx.inputs import Input, check_begins_again, reading_all
+from penstock.streams.validation import require_count
 
-__all__ = ["Looping", "Succession", "succession"]
+__all__ = ["Looping", "Succession", "again", "succession"]
 
 _Make = Callable[..., "Succession"]
 
@@ -33,6 +34,24 @@ def succession(
     `others` are those of them that are known before it runs.
     """
     return reading_all([source, *others], partial(make, source=source), info)
+
+
+def again(
+    name: str, make: _Make, times: int | None = None
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The operator `name`, which reads its source again from the start, `times` at most.
+
+    Raises BuildError for `times` below 1; the operator does for a source that cannot begin again.
+    """
+    if times is not None:
+        require_count(name, **{f"{name}_count": times})
+    detail = "" if times is None else f"{times:,}"
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        check_begins_again(name, source)
+        return succession(source, make, StageInfo(name, detail))
+
+    return operator
 
 
 class Succession(DemandStage):

@@ -21,6 +21,7 @@ from penstock import (
     rate_limit,
     spread,
 )
+from penstock.operators.rx import ref_count
 from penstock.streams.errors import BuildError
 from penstock.streams.testing import CountedSource, Probe, run_virtual
 
@@ -76,6 +77,7 @@ def test_a_stream_says_what_it_is_made_of() -> None:
         (lambda s: s.run(), "async for"),
         (lambda s: s.__await__(), "async for"),
         (lambda s: s.ref_count(), "share()"),
+        (lambda s: ref_count()(reactivex.of(1).publish()), "Flowable.of"),
         (lambda s: s.window_with_count(3).pipe(adaptive_flat_map(str)), "flat_map"),
         (lambda s: s.merge(s.window_with_count(3)), "flat_map"),
         (lambda s: s.window_with_count(3).pipe(ops.merge(s)), "flat_map"),
