@@ -23,15 +23,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reactivex import Observable
-from reactivex.abc import DisposableBase, SchedulerBase
+from reactivex.abc import SchedulerBase
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, State, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import as_stream
 from penstock.streams.rx.scheduler import LoopScheduler
-from penstock.streams.rx.succession import Succession, succession
+from penstock.streams.rx.succession import Timed, succession
 
 __all__ = ["timeout"]
 
@@ -59,7 +59,7 @@ def timeout(
     return operator
 
 
-class _Timing(Succession):
+class _Timing(Timed):
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -70,12 +70,9 @@ class _Timing(Succession):
         other: Flowable[Any] | None,
         scheduler: SchedulerBase | None,
     ) -> None:
-        super().__init__(downstream, run, info, source)
+        super().__init__(downstream, run, info, source, other)
         self._duetime = duetime
-        self._other = other
         self._scheduler = scheduler or LoopScheduler(run, info)
-        self._timer: DisposableBase | None = None
-        self._is_late = False
 
     def request(self, n: int, /) -> None:
         self.demand += n
@@ -84,40 +81,17 @@ class _Timing(Succession):
         self._drain()
 
     def passing(self, events: list[Event[Any]]) -> None:
-        self._stop()
+        self.stop_timer()
         self._wait()
 
     def _wait(self) -> None:
-        if self._timer is not None or self._is_late or self.state or not self.demand:
+        if self.timer is not None or self.is_late or self.state or not self.demand:
             return
         if isinstance(self._duetime, datetime):
-            self._timer = self._scheduler.schedule_absolute(self._duetime, self._late)
+            self.timer = self._scheduler.schedule_absolute(self._duetime, self._late)
         else:
-            self._timer = self._scheduler.schedule_relative(self._duetime, self._late)
-
-    def _stop(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.dispose()
+            self.timer = self._scheduler.schedule_relative(self._duetime, self._late)
 
     def _late(self, *_: object) -> None:
-        self._timer = None
-        if self.state or self._is_late:
-            return
-        self._is_late = True
-        if self._other is None or self.run.drains:
-            error = TimeoutError("Timeout")
-            error.add_note(f"in {self.info}: no event came in time")
-            self.close(error)
-        else:
-            self.read(self._other)
-
-    def follow(self, error: BaseException | None) -> None:
-        self.close(error)
-
-    def _close(self, state: State) -> None:
-        self._stop()
-        super()._close(state)
-
-    def release(self) -> None:
-        self._stop()
+        if not (self.state or self.is_late):
+            self.expire()

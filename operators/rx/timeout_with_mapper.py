@@ -30,11 +30,11 @@ from reactivex.disposable import SingleAssignmentDisposable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import Input, as_stream
 from penstock.streams.rx.scheduler import LoopScheduler
-from penstock.streams.rx.succession import Succession, succession
+from penstock.streams.rx.succession import Timed, succession
 
 __all__ = ["timeout_with_mapper"]
 
@@ -64,7 +64,7 @@ def timeout_with_mapper(
     return operator
 
 
-class _Timing(Succession):
+class _Timing(Timed):
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -75,14 +75,11 @@ class _Timing(Succession):
         mapper: Callable[[Any], Observable[Any]] | None,
         other: Flowable[Any] | None,
     ) -> None:
-        super().__init__(downstream, run, info, source)
+        super().__init__(downstream, run, info, source, other)
         self._first = first
         self._mapper = mapper
-        self._other = other
         self._scheduler = LoopScheduler(run, info)
         self._thread = threading.get_ident()
-        self._timer: DisposableBase | None = None
-        self._is_late = False
 
     def request(self, n: int, /) -> None:
         first, self._first = self._first, None
@@ -99,11 +96,11 @@ class _Timing(Succession):
         for event in events:
             value = event.value
             super().came(source, [event])
-            if not self._is_late and self.state < CLOSED:
+            if not self.is_late and self.state < CLOSED:
                 self._wait_after(value)
 
     def _wait_after(self, value: Any) -> None:
-        self._stop()
+        self.stop_timer()
         if self._mapper is None:
             return
         try:
@@ -115,7 +112,7 @@ class _Timing(Succession):
             self.within(self._wait_for, timer)
 
     def _wait_for(self, observable: Observable[Any]) -> None:
-        timer = self._timer = SingleAssignmentDisposable()
+        timer = self.timer = SingleAssignmentDisposable()
 
         def emitted(_: object = None) -> None:
             self._here(timer, None)
@@ -133,30 +130,10 @@ class _Timing(Succession):
             self.run.call_soon_threadsafe(self.info, self._late, timer, error)
 
     def _late(self, timer: DisposableBase, error: Exception | None) -> None:
-        if timer is not self._timer or self.state or self._is_late:
+        if timer is not self.timer or self.state or self.is_late:
             return
-        self._is_late = True
-        self._stop()
-        if error is not None:
-            self.close(error)
-        elif self._other is None or self.run.drains:
-            late = TimeoutError("Timeout")
-            late.add_note(f"in {self.info}: no event came in time")
-            self.close(late)
+        if error is None:
+            self.expire()
         else:
-            self.read(self._other)
-
-    def follow(self, error: BaseException | None) -> None:
-        self.close(error)
-
-    def _stop(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.dispose()
-
-    def _close(self, state: State) -> None:
-        self._stop()
-        super()._close(state)
-
-    def release(self) -> None:
-        self._stop()
+            self.is_late = True
+            self.close(error)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from reactivex.abc import DisposableBase
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -21,7 +23,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import Input, check_begins_again, reading_all
 from penstock.streams.validation import require_count
 
-__all__ = ["Looping", "Succession", "again", "succession"]
+__all__ = ["Looping", "Succession", "Timed", "again", "succession"]
 
 _Make = Callable[..., "Succession"]
 
@@ -266,3 +268,50 @@ class Looping(Succession):
             self.read(self.source)
         else:
             self.close(error)
+
+
+class Timed(Succession):
+    """Reads the source until a time is over, and then `other`, or fails without one.
+
+    `timer` is what measures the time. A subclass sets it, and calls `expire`.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        source: Flowable[Any],
+        other: Flowable[Any] | None,
+    ) -> None:
+        super().__init__(downstream, run, info, source)
+        self._other = other
+        self.timer: DisposableBase | None = None
+        self.is_late = False
+
+    def expire(self) -> None:
+        """No event has come in time."""
+        self.is_late = True
+        self.stop_timer()
+        if self._other is None or self.run.drains:
+            late = TimeoutError("Timeout")
+            late.add_note(f"in {self.info}: no event came in time")
+            self.close(late)
+        else:
+            self.read(self._other)
+
+    def stop_timer(self) -> None:
+        """The event has come, or the stream has ended."""
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.dispose()
+
+    def follow(self, error: BaseException | None) -> None:
+        self.close(error)
+
+    def _close(self, state: State) -> None:
+        self.stop_timer()
+        super()._close(state)
+
+    def release(self) -> None:
+        self.stop_timer()
