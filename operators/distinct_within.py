@@ -106,11 +106,10 @@ def distinct_within(
             if run.overrides.is_unique(source, by):
                 source.attach(downstream, run)
                 return
-            faults = KeyFaults(on_error, run, flowable.info, by, time)
-            stage = _Window(
-                downstream, run, flowable.info, key, time_key, seconds, max_keys, hold, faults
-            )
-            run.add_stage(flowable.info, stage.statistics)
+            info = run.placed(flowable.info)
+            faults = KeyFaults(on_error, run, info, by, time)
+            stage = _Window(downstream, run, info, key, time_key, seconds, max_keys, hold, faults)
+            run.add_stage(info, stage.statistics)
             source.attach(stage, run)
 
         flowable: Flowable[T] = Flowable(attach, info, source, mappings=source.mappings)

@@ -130,8 +130,9 @@ def group_by(
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
-            faults = KeyFaults(on_error, run, grouped.info, by)
-            common = downstream, run, grouped.info, key, buffer, faults, feeders
+            info = run.placed(grouped.info)
+            faults = KeyFaults(on_error, run, info, by)
+            common = downstream, run, info, key, buffer, faults, feeders
             if each is None:
                 stage = KeyedStage(*common)
             else:
@@ -139,10 +140,10 @@ def group_by(
                 from penstock.streams.keyed.substreams import Substreams
 
                 stage = Substreams(*common, each, idle, max_groups)
-            run.add_stage(grouped.info, stage.group_statistics)
+            run.add_stage(info, stage.group_statistics)
             run.add_stage(spread, stage.spread_statistics)
             # The stage reads the source; `spread`, which is being attached, reads the stage.
-            run.attaching = grouped.info
+            run.attaching = info
             source.attach(stage, run)
 
         grouped: Grouped[Any, Any] = Grouped(rotate, info, source)

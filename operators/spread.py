@@ -89,11 +89,12 @@ class _Spread:
             )
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
+            info = run.placed(flowable.info)
             if groups is not None:
-                groups.rotate(downstream, run, feeders, flowable.info)
+                groups.rotate(downstream, run, feeders, info)
             else:
-                spreader = _Spreader(downstream, run, flowable.info, feeders or _MOST_OPEN)
-                run.add_stage(flowable.info, spreader.statistics)
+                spreader = _Spreader(downstream, run, info, feeders or _MOST_OPEN)
+                run.add_stage(info, spreader.statistics)
                 with slices_made(run) as spreader.above:
                     source.attach(spreader, run)
 

@@ -124,16 +124,17 @@ class WorkPool:
             else:
                 office = master = Master(self._wire, patient=patient)
                 policy = route(master.letters)
+            info = run.placed(flowable.info)
             stage = Offering(
                 downstream,
                 run,
-                flowable.info,
+                info,
                 office,
                 ordered=ordered,
                 window=window,
                 on_error=policy if on_error is None else on_error,
             )
-            run.add_stage(flowable.info, stage.statistics)
+            run.add_stage(info, stage.statistics)
             source.attach(stage, run)
 
         note = f"as many jobs as workers ask for, {window:,} results"

@@ -20,6 +20,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import BuildError, WrongType
+from penstock.streams.protocol.numbering import numbered_below
 from penstock.streams.protocol.stage import EventSubscriber, RunningStage, StageInfo, Subscriber
 from penstock.streams.rx.fluent import Fluent
 
@@ -72,9 +73,11 @@ class Flowable(Fluent[T_co]):
     ) -> None:
         """`spreads`: the stage reads groups; any other stage on groups is a BuildError."""
         super().__init__()
-        self.info: StageInfo = info.at(1) if above is None else info.after(above.info)
+        self.info: StageInfo = info.first() if above is None else info.after(above.info)
         if above is not None:
             above.check_readable()
+        if above is not None and info.inputs:
+            self.info = numbered_below(self.info, [stream.info for stream in above.chain()])
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         self.mappings = mappings
@@ -94,10 +97,11 @@ class Flowable(Fluent[T_co]):
         stream.
         """
         run.attachments.begin()
-        reader, run.attaching = run.attaching, self.info
+        info = run.placed(self.info)
+        reader, run.attaching = run.attaching, info
         below: Subscriber[Any] = guarded(subscriber, reader, run)
         for observer in run.observers:
-            below = observer.arrow(self.info, below, reader, is_own=run.is_own(self.info))
+            below = observer.arrow(info, below, reader, is_own=run.is_own(info))
         try:
             run.overrides.in_place_of(self)._attach(below, run)
         finally:
@@ -118,8 +122,9 @@ class Flowable(Fluent[T_co]):
         """
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            stage = make(downstream, run, flowable.info)
-            run.add_stage(flowable.info, stage.statistics)
+            info = run.placed(flowable.info)
+            stage = make(downstream, run, info)
+            run.add_stage(info, stage.statistics)
             self.attach(stage, run)
 
         flowable: Flowable[Any] = Flowable(attach, info, self, turns=turns, mappings=mappings)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 
+from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["as_svg", "bound_text", "feeders_drawn", "input_text", "total_text", "with_inputs"]
+__all__ = [
+    "as_svg",
+    "bound_text",
+    "drawn",
+    "feeders_drawn",
+    "input_text",
+    "reads_text",
+    "total_text",
+]
 
 # All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
@@ -234,17 +243,26 @@ def bound_text(stage: StageInfo) -> str:
     return "" if stage.holds == 0 else _events(stage.holds)
 
 
-def with_inputs(stages: Iterable[StageInfo]) -> Iterator[StageInfo]:
-    """The stages, and before each those of the other streams that it reads."""
-    for stage in stages:
-        for column in stage.inputs:
-            yield from with_inputs(column)
-        yield stage
+def drawn(stages: list[StageInfo], sinks: int) -> Iterator[tuple[StageInfo, list[int]]]:
+    """All stages in the order in which they are drawn, each with the numbers of those that it
+    reads; the last of `stages` are `sinks`, which read the same one."""
+    column = stages[: len(stages) - sinks]
+    yield from with_above(column)
+    for sink in stages[len(column) :]:
+        yield sink, [column[-1].number]
+
+
+def reads_text(above: list[int], before: int) -> str:
+    """Which stages a stage reads; nothing if it is the one drawn `before` it, or none."""
+    if above in ([], [before]):
+        return ""
+    *others, last = map(str, above)
+    return f"reads {', '.join(others)} and {last}" if others else f"reads {last}"
 
 
 def input_text(column: tuple[StageInfo, ...]) -> str:
     """One of the other streams that a stage reads: its stages, and what they hold."""
-    bounds = [stage.holds for stage in with_inputs(column)]
+    bounds = [stage.holds for stage in all_stages(column)]
     held = None if None in bounds else sum(bound or 0 for bound in bounds)
     names = " > ".join(stage.name for stage in column)
     if held is None:
@@ -254,7 +272,7 @@ def input_text(column: tuple[StageInfo, ...]) -> str:
 
 def total_text(stages: list[StageInfo]) -> str:
     """The most events that the pipeline can hold."""
-    stages = list(with_inputs(stages))
+    stages = list(all_stages(stages))
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
     if open_ended:

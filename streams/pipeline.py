@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
@@ -17,9 +17,10 @@ from penstock.streams.failures.policy import LettersOnly
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
 from penstock.streams.protocol.blame import is_ours
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.protocol.time_slice import LARGEST
+from penstock.streams.runtime.description import description
 from penstock.streams.runtime.loading import check_not_loading
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Overrides
@@ -140,16 +141,17 @@ class Pipeline:
 
     def check_files(self) -> None:
         """Raise BuildError if an output would destroy an input or another output."""
-        stages = self.describe()
-        source = stages[0]
+        stages = list(all_stages(self.describe()))
+        sources = [stage for stage in stages if stage.is_source]
         written = _files_of_letters(stages)
         for sink in stages[-len(self.sinks) :]:
-            if source.continues and sink.empties:
+            if sink.empties and any(source.continues for source in sources):
                 refuse_to_empty(sink.path)
             if sink.path is not None:
                 written.append(Written(str(sink), sink.path, sink.appends))
-        for output in written:
-            refuse_same_file(source.path, output.path)
+        for source in sources:
+            for output in written:
+                refuse_same_file(source.path, output.path)
         refuse_overwriting(written)
 
     def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
@@ -158,13 +160,7 @@ class Pipeline:
         The sum of what they hold is an upper bound of the events that are unfinished at once, in a
         running that was started with this `limit`, unless `retune` gives a stage another one.
         """
-        stages = [stream.info.limited(limit) for stream in self.flowable.chain()]
-        last = stages[-1]
-        sinks = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(self.sinks, 1)]
-        if all(sink.bound == 0 for sink in sinks):
-            # They accept every event at once: nothing waits but what is on its way to them.
-            sinks = [replace(sink, bound=LARGEST) for sink in sinks]
-        return stages + sinks
+        return description(self.flowable, self.sinks, limit)
 
     def __repr__(self) -> str:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"

@@ -47,7 +47,7 @@ def partition(
     info = StageInfo("partition", "", prefetch)
 
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
-        both = shared(Connectable(source, info, prefetch), info)
+        both = shared(Connectable(source, info, prefetch))
         return [both.filter(predicate), both.filter(lambda value: not predicate(value))]
 
     return Last(operator)

@@ -50,7 +50,7 @@ def partition_indexed(
         return not predicate_indexed(value, n)
 
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
-        both = shared(Connectable(source, info, prefetch), info)
+        both = shared(Connectable(source, info, prefetch))
         return [both.pipe(_filter(predicate_indexed)), both.pipe(_filter(others))]
 
     return Last(operator)

@@ -44,6 +44,6 @@ def ref_count() -> Callable[[Flowable[T]], Flowable[T]]:
                 f"ref_count() follows publish(), replay() or multicast(), not {source.info.name}: "
                 "use share()"
             )
-        return shared(source, source.info)
+        return shared(source)
 
     return operator

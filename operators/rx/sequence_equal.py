@@ -32,7 +32,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, as_stream, columns
+from penstock.streams.rx.inputs import Input, as_stream, columns, part_for
 
 __all__ = ["sequence_equal"]
 
@@ -69,7 +69,7 @@ class _Comparing(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self._equal = equal
-        self._input = Input(other, run.part(listed=False), self)
+        self._input = Input(other, part_for(run, info, 1, other), self)
         # The next event of each, and whether the other has ended.
         self._left: Event[Any] | None = None
         self._right: Event[Any] | None = None

@@ -41,4 +41,4 @@ def share(*, prefetch: int = PREFETCH) -> Callable[[Flowable[T]], Flowable[T]]:
     """
     require_count("share", prefetch=prefetch)
     info = StageInfo("share", "", prefetch)
-    return lambda source: shared(Connectable(source, info, prefetch), info)
+    return lambda source: shared(Connectable(source, info, prefetch))

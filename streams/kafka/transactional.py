@@ -71,7 +71,7 @@ class TransactionalWriting(SinkStage[Any]):
                 "without it"
             )
         if len(sources) != 1 or not isinstance(sources[0], Reading):
-            firsts = [info.name for info, _ in self._run.stages if info.number == 1]
+            firsts = [info.name for info, _ in self._run.stages if info.is_source]
             names = ", ".join(firsts) or "nothing"
             raise BuildError(
                 f"write_kafka(transactional=True): one read_kafka must be the only source, and "

@@ -73,7 +73,9 @@ class SourceStage(Generic[T]):
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
         self.downstream = downstream
         self.run = run
-        self.info = info.at(1)
+        # The stage that is being attached, in whose place an engine may put another source.
+        info = info.first()
+        self.info = info if run.attaching is None else info.at(run.attaching.number)
         self.demand: int = 0
         self.done = False
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}

@@ -152,15 +152,17 @@ class StageInfo:
     """The description of a stage, before anything runs, for `penstock draw` and for errors.
 
     `bound` is the most events that ever wait in the stage, None for a stage whose user chose to
-    have no bound. `number` counts from 1 at the source; 0 is a stage that is not in a pipeline
-    yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is the key of
-    a stage that has one, and `seconds` the length of its window. `acknowledges`: a source that
-    forgets an event once it has ended; `absorbs`: a stage that ends every event itself, and emits
-    new events about them; `until_more`: one that keeps events until others come, however long that
-    takes; `routed`: a stage's own sinks of dead letters; `continues`: a source that begins where
-    an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
-    only adds at the end of its file; `once`: why a source cannot begin again, if it cannot;
-    `inputs`: the stages of each stream that the stage reads besides the one above it, source first;
+    have no bound. `number` counts from 1 at the source, over all streams that the pipeline reads
+    (see `penstock.streams.protocol.numbering`); 0 is a stage that is not in a pipeline yet. `path`
+    is the file, or the descriptor, that the stage reads or writes; `by` is the key of a stage that
+    has one, and `seconds` the length of its window. `acknowledges`: a source that forgets an event
+    once it has ended; `absorbs`: a stage that ends every event itself, and emits new events about
+    them; `until_more`: one that keeps events until others come, however long that takes; `routed`:
+    a stage's own sinks of dead letters; `continues`: a source that begins where an earlier running
+    ended; `empties`: a sink that empties its file first; `appends`: one that only adds at the end
+    of its file; `once`: why a source cannot begin again, if it cannot; `inputs`: the stages of each
+    stream that the stage reads besides the one above it, source first; `is_source`: it reads no
+    other stage; `shared`: what its readers share, the same object in each stream that reads it;
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
     stage with a limit is under another one; `calls`: the name of the user's function that the stage
     calls with each event as soon as that comes, if it does so.
@@ -193,6 +195,8 @@ class StageInfo:
     feeders: int | None = None
     once: str = ""
     inputs: tuple[tuple[StageInfo, ...], ...] = ()
+    is_source: bool = False
+    shared: object = field(default=None, compare=False, repr=False)
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )
@@ -234,10 +238,17 @@ class StageInfo:
 
     def limited(self, limit: tuple[int, int] | None) -> StageInfo:
         """The same stage in a running with this limit, a floor and a ceiling, if it has one."""
-        if limit is None or self.under is None:
+        if limit is None:
             return self
+        inputs = tuple(tuple(one.limited(limit) for one in column) for column in self.inputs)
+        if self.under is None:
+            return replace(self, inputs=inputs) if inputs else self
         other = self.under(limit)
-        return replace(self, bound=other.bound, note=other.note)
+        return replace(self, bound=other.bound, note=other.note, inputs=inputs)
+
+    def first(self) -> StageInfo:
+        """The same stage, a source, as the first one of a stream."""
+        return replace(self, number=1, is_source=True)
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""

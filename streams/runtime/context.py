@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Handle, TimerHandle
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,14 +51,15 @@ class Observer(Protocol):
     ) -> Subscriber[Any]:
         """What receives the signals of the stage `info` in place of `below`, and passes them on.
 
-        `reader` describes the stage below, if that is known; `is_own`: `info` is a stage of the
-        pipeline itself, not of another stream that it reads.
+        `reader` describes the stage below, if that is known; `is_own`: `info` is a stage that was
+        known before the pipeline ran, so that its number is its own.
         """
         ...
 
-    def counted_statistics(self, statistics: Statistics, info: StageInfo | None, /) -> Statistics:
-        """The statistics of the stage above the arrow that was made last; or, of a stage that is
-        not being attached, above all arrows of `info`."""
+    def counted_statistics(
+        self, info: StageInfo, statistics: Statistics, /, *, is_own: bool
+    ) -> Statistics:
+        """The statistics of the stage `info`, with what the observer has counted of it."""
         ...
 
 
@@ -168,7 +169,8 @@ class Run:
         self.on_failed: Callable[[BaseException], None] | None = None
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
-        self.tunable: dict[int, Callable[[Limiter], None]] = {}
+        # By the number of the stage; see `add_tunable`.
+        self.tunable: dict[int | str, Callable[[Limiter], None]] = {}
         # Return what waits in a stage to the source, the last stage first. To be called
         # from the source down, or an event that waited would take the place of another.
         self.withdrawals: list[Callable[[], None]] = []
@@ -184,9 +186,11 @@ class Run:
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
-        # The descriptions of the pipeline's own stages, by `id`; None: all that are attached.
-        self.own: frozenset[int] | None = None
-        # In a part that is one of several inputs: the pipeline's own stage that reads it.
+        # The stages of the stream that is read here, with their numbers in the pipeline, by the
+        # `id` of their descriptions; None: no pipeline is run.
+        self._places: dict[int, StageInfo] | None = None
+        self._own: frozenset[int] = frozenset()
+        # In a part that reads a stream which was not known before: the stage that reads it.
         self.read_by: int | None = None
         # Where the stages that are being attached note their time slices, while a stage below
         # collects them.
@@ -197,21 +201,12 @@ class Run:
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
-            of = None if info is self.attaching else info
-            self._list((info, self._placed_statistics(statistics, of)))
+            self._list((info, self._placed_statistics(info, statistics)))
 
     def _list(self, stage: tuple[StageInfo, Statistics]) -> None:
         self.stages.append(stage)
         if self._whole is not None and self._is_listed:
             self._whole._list(stage)
-
-    def add_tunable(self, info: StageInfo, retune: Callable[[Limiter], None]) -> None:
-        """Let the limit of a stage be replaced by its number, which is first that of the pipeline's
-        own stage."""
-        if self.is_own(info):
-            self.tunable[info.number] = retune
-        else:
-            self.tunable.setdefault(info.number, retune)
 
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
         """What is called when the limit of the stage has changed, if anything watches it."""
@@ -222,20 +217,36 @@ class Run:
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
         self._count(source)
-        of = info if self.attaching is None else None
-        self._list((info.at(1), self._placed_statistics(source.statistics, of)))
+        self._list((info, self._placed_statistics(self.attaching or info, source.statistics)))
         self.pauses.add(source)
 
-    def is_own(self, info: StageInfo) -> bool:
-        """Whether a stage that is attached here is one of the pipeline itself."""
-        return self.own is None or (self.read_by is None and id(info) in self.own)
+    def reads(self, chain: Iterable[StageInfo], numbered: Iterable[StageInfo]) -> None:
+        """The stream that is read here has these stages, with these numbers in the pipeline."""
+        self._places = {id(info): place for info, place in zip(chain, numbered, strict=True)}
+        self._own = frozenset(map(id, self._places.values()))
 
-    def _placed_statistics(self, statistics: Statistics, of: StageInfo | None) -> Statistics:
-        """The statistics of a stage with its place; `of` describes one that is not being attached,
-        as one that several streams read."""
+    def placed(self, info: StageInfo) -> StageInfo:
+        """A stage that is attached here, with its number in the pipeline."""
+        return info if self._places is None else self._places.get(id(info), info)
+
+    def is_own(self, info: StageInfo) -> bool:
+        """Whether a stage that is attached here, as `placed`, was known before the pipeline ran."""
+        return self._places is None or id(info) in self._own
+
+    def add_tunable(self, info: StageInfo, retune: Callable[[Limiter], None]) -> None:
+        """Include a working stage in those whose limit may be replaced.
+
+        One that was not known before the pipeline ran has no number of its own.
+        """
+        name = info.number if self.is_own(info) else f"{self.read_by or ''}/{info.number}"
+        self.tunable[name] = retune
+
+    def _placed_statistics(self, info: StageInfo, statistics: Statistics) -> Statistics:
+        """The statistics of a stage, with its place."""
+        is_own = self.is_own(info)
         for observer in self.observers:
-            statistics = observer.counted_statistics(statistics, of)
-        if self.attaching is None or self.is_own(self.attaching):
+            statistics = observer.counted_statistics(info, statistics, is_own=is_own)
+        if is_own:
             return statistics
         read_by = self.read_by
         return lambda: {"read_by": read_by, **statistics()}
@@ -358,7 +369,7 @@ class Run:
         and its dead letters are this one's, and its calls belong to the trace of `event`.
         """
         nested = Run(self.drain_deadline, self.limit, outer=self)
-        nested.own = frozenset()
+        nested.reads((), ())
         tracing = self.tracing
         if event is not None and tracing is not None:
             observer = tracing.within(event)
@@ -374,23 +385,19 @@ class Run:
         listed: bool = True,
         recovers: bool = False,
         instead_of: Run | None = None,
-        is_input: bool = False,
     ) -> Run:
         """A run for a stream that this one reads as a part of its own, until it is passed to
         `leave`.
 
         As `nested`, but the events of its sources are counted here, and its stages are `listed` in
         the statistics, in place of those of the part `instead_of`. It has the overrides of this
-        run. `recovers`: an error in it does not end this run; `is_input`: the stage that is being
-        attached reads it besides the stream above.
+        run. `recovers`: an error in it does not end this run.
         """
         part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
         part._whole, part._is_listed, part._recovers = self, listed, recovers
         part.tunable, part.attaching = self.tunable, self.attaching
         part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
-        part.own, part.read_by = self.own, self.read_by
-        if is_input and part.read_by is None and self.attaching is not None:
-            part.read_by = self.attaching.number
+        part._places, part._own, part.read_by = self._places, self._own, self.read_by
         if instead_of is not None:
             for stage in instead_of.stages:
                 self._unlist(stage)
@@ -413,7 +420,9 @@ class Run:
             listed = listed and run._is_listed
             recovers = recovers or run._recovers
             run = run._outer
-        return run.part(listed=listed, recovers=recovers, instead_of=instead_of)
+        part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
+        part._places, part._own, part.read_by = self._places, self._own, self.read_by
+        return part
 
     def discount(self, part: Run) -> None:
         """Take a part out of the statistics, pauses and drains: its events are counted above it."""

@@ -21,10 +21,12 @@ from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 from penstock.streams.errors import BuildError, DrainTimeout, OutputClosed, as_raised
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, numbers_of, snapshot
@@ -54,15 +56,15 @@ class Running:
         self._run = run = Run(drain_deadline, limit, overrides)
         loop = run.loop  # Raises NoLoop here rather than in some stage.
         run.is_pipeline = True
-        run.own = frozenset(id(stream.info) for stream in flowable.chain())
+        chain = [stream.info for stream in flowable.chain()]
+        run.reads(chain, chain)
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
-        self._bounds = limit
         self._recorder: Recorder | None = None
         self._page: PageWriter | None = None
-        last = flowable.info.number
-        self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
+        self._stages = description(flowable, sinks, limit)
+        self._plan = list(zip(self._stages[-len(sinks) :], sinks, strict=True))
         self._sinks: list[SinkStage[Any]] = []
         self._open: set[SinkStage[Any]] = set()
         self._head: SinkStage[Any] | Broadcast | None = None
@@ -174,12 +176,14 @@ class Running:
         `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """
         stages = self._run.tunable
-        if stage is None and len(stages) == 1:
-            (stage,) = stages
-        if stage is None or stage not in stages:
-            numbers = ", ".join(str(number) for number in stages) or "none"
+        # Some may begin later, as in a stream that `concat` reads.
+        later = {one.number for one in all_stages(self.describe()) if one.under is not None}
+        names = sorted({*stages, *later}, key=lambda name: (isinstance(name, str), name))
+        name: int | str | None = names[0] if stage is None and len(names) == 1 else stage
+        if name is None or name not in stages:
+            numbers = ", ".join(map(str, names)) or "none"
             raise BuildError(f"retune(stage={stage}): the stages with a limit are: {numbers}")
-        stages[stage](limiter_for(limit))
+        stages[name](limiter_for(limit))
 
     async def drain(self, deadline: float | None = None) -> Report:
         """Stop reading, finish the events in the pipeline, flush the sinks.
@@ -351,14 +355,14 @@ class Running:
         for info, statistics in chain(self._run.stages, sinks):
             if info.number == number:
                 numbers = numbers_of(info, statistics)
+                # Those of streams that were not known before have no number of their own.
                 if "read_by" not in numbers:
                     return numbers
         raise IndexError(f"no stage {number} is running")
 
     def describe(self) -> list[StageInfo]:
         """All stages with their bounds in this running, source first, sinks last."""
-        stages = [stream.info.limited(self._bounds) for stream in self._flowable.chain()]
-        return stages + [info for info, _ in self._plan]
+        return list(self._stages)
 
     # Telemetry.
 

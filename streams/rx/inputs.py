@@ -23,7 +23,15 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.rx.lift import HOLD
 
-__all__ = ["Input", "InputReader", "as_stream", "check_begins_again", "columns", "reading_all"]
+__all__ = [
+    "Input",
+    "InputReader",
+    "as_stream",
+    "check_begins_again",
+    "columns",
+    "part_for",
+    "reading_all",
+]
 
 
 def as_stream(operator: str, other: Any) -> Flowable[Any]:
@@ -90,8 +98,9 @@ def reading_all(
     first, *others = streams
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
-        stage = make(downstream, run, flowable.info)
-        run.add_stage(flowable.info, stage.statistics)
+        info = run.placed(flowable.info)
+        stage = make(downstream, run, info)
+        run.add_stage(info, stage.statistics)
         stage.begin()
 
     turns = any(stream.turns for stream in streams)
@@ -100,6 +109,25 @@ def reading_all(
     weight = max(stream.info.weight * stream.info.gathers for stream in streams)
     flowable.info = replace(flowable.info, weight=weight)
     return flowable
+
+
+def part_for(
+    run: Run,
+    info: StageInfo,
+    at: int,
+    stream: Flowable[Any],
+    instead_of: Run | None = None,
+    *,
+    recovers: bool = False,
+) -> Run:
+    """A part of `run` for a stream that the stage `info` reads: the one above it, at 0, or one of
+    its `inputs`, from 1 on. See `Run.part`."""
+    part = run.part(recovers=recovers, instead_of=instead_of)
+    if at and run.is_own(info):
+        part.reads((each.info for each in stream.chain()), info.inputs[at - 1])
+    elif at and part.read_by is None:
+        part.read_by = info.number
+    return part
 
 
 class InputReader(Protocol):

@@ -15,7 +15,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, reading_all
+from penstock.streams.rx.inputs import Input, part_for, reading_all
 from penstock.streams.validation import require_count
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
@@ -95,7 +95,7 @@ class Several(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self.inputs = [
-            Waiting(stream, run.part(is_input=at > 0), self, prefetch)
+            Waiting(stream, part_for(run, info, at, stream), self, prefetch)
             for at, stream in enumerate(streams)
         ]
         self._failure: BaseException | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from reactivex.abc import DisposableBase, SchedulerBase, SubjectBase
@@ -104,7 +105,7 @@ class Connectable(Flowable[T]):
                 f"{info.name} between spread() and the working stage would keep the groups' turns: "
                 "put it after the working stage"
             )
-        super().__init__(self._join, info, source)
+        super().__init__(self._join, replace(info, shared=object()), source)
         self.hub = Hub(source, self.info, prefetch, memory, subject)
 
     def _join(self, downstream: Subscriber[Any], run: Run) -> None:
@@ -133,16 +134,22 @@ class Connectable(Flowable[T]):
             if self.hub.joined == subscriber_count:
                 run.attachments.then(self.hub.begin)
 
-        return Flowable(join, self.info, self.above)
+        return self.joined_by(join)
+
+    def joined_by(self, join: Callable[[Subscriber[Any], Run], None]) -> Flowable[T]:
+        """The same stage, whose readers join otherwise."""
+        flowable: Flowable[T] = Flowable(join, self.info, self.above)
+        flowable.info = self.info
+        return flowable
 
 
-def shared(connectable: Connectable[T], info: StageInfo) -> Flowable[T]:
+def shared(connectable: Connectable[T]) -> Flowable[T]:
     """Read the source of `connectable` from its first reader on, and until the last has left."""
 
     def join(downstream: Subscriber[Any], run: Run) -> None:
         connectable.hub.join(downstream, run, keeps=True)
 
-    return Flowable(join, info, connectable.above)
+    return connectable.joined_by(join)
 
 
 def mapped(
@@ -156,7 +163,7 @@ def mapped(
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         connectable = make()
-        as_stream(info.name, mapper(shared(connectable, connectable.info))).attach(downstream, run)
+        as_stream(info.name, mapper(shared(connectable))).attach(downstream, run)
 
     return Flowable(attach, info, source)
 
@@ -259,7 +266,7 @@ class Hub:
             self._listed = reading.run
             self._now = reading.run.now
             self._connection = Disposable(self.end)
-            reading.run.add_stage(self.info, self.shared_statistics)
+            reading.run.add_stage(reading.run.placed(self.info), self.shared_statistics)
             for reader in list(self._readers):
                 reading.joined(reader)
             connect(self._source, reading, reading.run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from reactivex.abc import DisposableBase
@@ -20,7 +19,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
 )
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, check_begins_again, reading_all
+from penstock.streams.rx.inputs import Input, check_begins_again, part_for, reading_all
 from penstock.streams.validation import require_count
 
 __all__ = ["Looping", "Succession", "Timed", "again", "succession"]
@@ -35,7 +34,13 @@ def succession(
 
     `others` are those of them that are known before it runs.
     """
-    return reading_all([source, *others], partial(make, source=source), info)
+
+    def knowing(downstream: Subscriber[Any], run: Run, info: StageInfo) -> Succession:
+        stage = make(downstream, run, info, source=source)
+        stage.known = (source, *others)
+        return stage
+
+    return reading_all([source, *others], knowing, info)
 
 
 def again(
@@ -74,6 +79,8 @@ class Succession(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self.source = source
+        self.known: tuple[Flowable[Any], ...] = (source,)
+        """The stream above, and the `inputs` of the stage."""
         self._input: Input | None = None
         # How the last stream ended, until the next begins.
         self._ended: tuple[BaseException | None] | None = None
@@ -85,8 +92,8 @@ class Succession(DemandStage):
         self._parts: deque[Run] = deque()
         self._reads = 0
         self._has_begun = False
-        # The part in which `source` was read last.
-        self._listed: Run | None = None
+        # The part in which each of the known streams was read last, by its place.
+        self._listed: dict[int, Run] = {}
 
     def follow(self, error: BaseException | None) -> None:
         """The stream that was read has ended, with this error or without.
@@ -191,14 +198,7 @@ class Succession(DemandStage):
             self._begin_to_read(stream)
 
     def _begin_to_read(self, stream: Flowable[Any]) -> None:
-        is_source = stream is self.source
-        part = self.run.part(
-            listed=is_source,
-            recovers=self.recovers(),
-            instead_of=self._listed if is_source else None,
-        )
-        if is_source:
-            self._listed = part
+        part = self._part_for(stream)
         self._reads += 1
         if self.run.has_loop:
             self._is_new = True
@@ -212,6 +212,19 @@ class Succession(DemandStage):
                 raise
             self._ended = (error,)
         self._drain()
+
+    def _part_for(self, stream: Flowable[Any]) -> Run:
+        recovers = self.recovers()
+        at = next((at for at, known in enumerate(self.known) if known is stream), None)
+        if at is None:
+            part = self.run.part(listed=False, recovers=recovers)
+            part.reads((), ())
+            part.read_by = self.info.number
+        else:
+            before = self._listed.get(at)
+            part = part_for(self.run, self.info, at, stream, before, recovers=recovers)
+            self._listed[at] = part
+        return part
 
     def _no_longer_new(self, read: int) -> None:
         if read != self._reads:

@@ -5,11 +5,12 @@ A difference is a merge patch (RFC 7396): what has changed, with null for what h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
-from penstock.streams.picture import input_text
+from penstock.streams.picture import drawn, reads_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
 
@@ -48,15 +49,30 @@ class Document:
 
     def fixed(self) -> dict[str, Any]:
         """What never changes, and the samples so far."""
-        last = self._recorder.last
         stages = self._running.describe()
         return {
             "title": _short(self._title or " > ".join(stage.name for stage in stages)),
-            "stages": [_described(stage, last) for stage in stages],
+            "stages": list(self._stages(stages)),
             "latencies": LATENCIES,
             "values": self._show_values,
             "samples": [self.sample(sample) for sample in self._recorder.samples],
         }
+
+    def _stages(self, stages: list[StageInfo]) -> Iterator[dict[str, Any]]:
+        last = self._recorder.last
+        found = list(drawn(stages, len([stage for stage in stages if stage.number > last])))
+        before = 0
+        for at, (stage, above) in enumerate(found):
+            readers = [reader.number for reader, read in found if stage.number in read]
+            is_sink = stage.number > last
+            # Whether the box of the only reader, or the row of sinks, is below it.
+            is_next = stage.number >= last or readers == [found[at + 1][0].number]
+            yield {
+                **_described(stage, is_sink=is_sink),
+                "reads": "" if is_sink else reads_text(above, before),
+                "readers": [] if is_next else readers,
+            }
+            before = stage.number
 
     def now(self) -> dict[str, Any]:
         """What changes: the statistics, with the stages by their numbers."""
@@ -73,7 +89,7 @@ class Document:
         for stage in stages:
             reader = numbers["stages"].get(str(stage.get("read_by")))
             if reader is not None:
-                # Other streams, whose stages have numbers of their own.
+                # Streams that were not known before, whose stages have no numbers of their own.
                 reader.setdefault("inputs", []).append(self._shown(stage))
         numbers["examples"] = {
             kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
@@ -120,8 +136,8 @@ class Document:
         return list(sample)
 
 
-def _described(stage: StageInfo, last: int) -> dict[str, Any]:
-    kind = "source" if stage.number == 1 else "sink" if stage.number > last else "stage"
+def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:
+    kind = "source" if stage.is_source else "sink" if is_sink else "stage"
     return {
         "stage": stage.number,
         "name": _short(stage.name),
@@ -130,7 +146,6 @@ def _described(stage: StageInfo, last: int) -> dict[str, Any]:
         "holds": stage.holds,
         "kind": kind,
         "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
-        "inputs": [_short(input_text(column)) for column in stage.inputs],
     }
 
 

@@ -45,8 +45,8 @@ _EXAMPLES = 20
 # Characters of a bad line.
 _SHOWN = 1_000
 
-# Arrows that are kept: of one stage, which may be read again without end; and of all of its number
-# and name, which may have as many readers at once.
+# Arrows that are kept: of one stage, which may be read again without end; and of one that is
+# shared, which may have as many readers at once.
 _READINGS, _READERS = 16, 1024
 
 # Changes of limits that are kept, and reasons of them that are counted by themselves.
@@ -145,11 +145,9 @@ class Recorder:
         """When it began, in seconds since the epoch."""
         self.letter: DeadLetter | None = None
         """The last dead letter."""
-        # Of the pipeline's own stages, by their numbers. A stage that is connected again, as by
-        # retry, has one more.
+        # Of the stages that were known before, by their numbers. A stage that is connected again,
+        # as by retry, has one more.
         self._arrows: dict[int, list[_Arrow | _Past]] = {}
-        # All, by number and name, for a stage that several streams read.
-        self._to_all: dict[tuple[int, str], list[_Arrow | _Past]] = {}
         # Those of the stage that was attached last.
         self._newest: list[_Arrow | _Past] = []
         self.samples: deque[Sample] = deque(maxlen=KEPT)
@@ -197,16 +195,16 @@ class Recorder:
             arrow = _Measured(below, self, self._count_keys)
         else:
             arrow = _Arrow(below)
-        # Those of other streams that the pipeline reads have the same numbers.
+        # The others have no numbers of their own.
         self._newest = self._arrows.setdefault(info.number, []) if is_own else []
-        _add(self._newest, arrow, _READINGS)
-        _add(self._to_all.setdefault((info.number, info.name), []), arrow, _READERS)
+        _add(self._newest, arrow, _READINGS if info.shared is None else _READERS)
         return arrow
 
-    def counted_statistics(self, statistics: Statistics, info: StageInfo | None) -> Statistics:
-        """The statistics of the stage that is being attached, or of `info`, with what it has
-        `sent`."""
-        arrows = self._newest if info is None else self._to_all.get((info.number, info.name))
+    def counted_statistics(
+        self, info: StageInfo, statistics: Statistics, *, is_own: bool
+    ) -> Statistics:
+        """The statistics of a stage, with what it has `sent`."""
+        arrows = self._arrows.get(info.number) if is_own else self._newest
         if arrows is None:
             return statistics
         return lambda: {**statistics(), "sent": sum(arrow.count for arrow in arrows)}

@@ -118,7 +118,7 @@ class Tracing(AckHook):
         if info is self._last[1]:
             below = _Arrow(below, self._carry)
         below = self.between(below, reader)
-        if info.number == 1 and info.within is None and self._begins:
+        if info.is_source and info.within is None and self._begins:
             below = _Arrow(below, lambda events: self._begin(events, info))
         return below
 
@@ -134,7 +134,9 @@ class Tracing(AckHook):
         self._exit = leaving = _Exit()
         return _Arrow(below, leaving.look)
 
-    def counted_statistics(self, statistics: Statistics, _: StageInfo | None) -> Statistics:
+    def counted_statistics(
+        self, info: StageInfo, statistics: Statistics, *, is_own: bool
+    ) -> Statistics:
         """The statistics, unchanged."""
         return statistics
 
@@ -325,11 +327,13 @@ class _Within:
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
     ) -> Subscriber[Any]:
         below = self._tracing.between(below, reader)
-        if info.number == 1 and info.within is None:
+        if info.is_source and info.within is None:
             below = _Arrow(below, lambda events: self._tracing.adopt(events, self._trace))
         return below
 
-    def counted_statistics(self, statistics: Statistics, _: StageInfo | None) -> Statistics:
+    def counted_statistics(
+        self, info: StageInfo, statistics: Statistics, *, is_own: bool
+    ) -> Statistics:
         return statistics
 
 

@@ -150,7 +150,7 @@ class ManualPublisher(Flowable[T]):
     def _greet(self, subscriber: Subscriber[Any], run: Run) -> None:
         self._subscriber, self._run, self._ended = subscriber, run, False
         self.subscriptions.append(ManualSubscription(self.on_request))
-        run.add_source(self.info, self)
+        run.add_source(run.attaching or self.info.first(), self)
         subscriber.on_subscribe(self.subscription)
 
     # Under a pipeline's control.

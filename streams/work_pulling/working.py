@@ -57,9 +57,10 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         limit = how.limit if run.limit is None else run.limit
         limiter = limiter_for(copy.deepcopy(limit))
-        stage = WorkerStage(downstream, run, flowable.info, settings, limiter)
-        run.add_stage(flowable.info, stage.statistics)
-        run.add_tunable(flowable.info, stage.retune)
+        info = run.placed(flowable.info)
+        stage = WorkerStage(downstream, run, info, settings, limiter)
+        run.add_stage(info, stage.statistics)
+        run.add_tunable(info, stage.retune)
         jobs.attach(stage, run)
 
     info = StageInfo("work", name, None, routed=routed_by(again))

@@ -24,7 +24,7 @@ from penstock import (
     from_iterable,
 )
 from penstock import ops as _ops
-from penstock.streams.picture import with_inputs
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.testing import run_virtual
 
 # What reactivex says of its types does not fit a lambda.
@@ -75,7 +75,7 @@ class Watched:
         self.peak = max(self.peak, sys.getallocatedblocks() - self._before)
         if self.emitted <= WARM:
             self.peak_when_warm = self.peak
-        most = sum(stage.bounded for stage in with_inputs(running.describe()))
+        most = sum(stage.bounded for stage in all_stages(running.describe()))
         self.beyond = max(self.beyond, running.statistics()["unfinished"] - most)
 
     async def paced(self) -> AsyncIterator[int]:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from penstock import Backoff, Fixed, Flowable, Running, adaptive_flat_map, from_iterable
 from penstock import ops as _ops
 from penstock.streams.errors import DrainTimeout
-from penstock.streams.picture import with_inputs
 from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -227,7 +227,7 @@ class RandomStreams:
         self.read = graph.read
         self.sink = MemorySink(seconds=rng.choice([0.0, 0.0, 0.05, 0.2]))
         self.pipeline = graph.stream.to(self.sink)
-        stages = list(with_inputs(self.pipeline.describe()))
+        stages = list(all_stages(self.pipeline.describe()))
         self.most = sum(stage.bounded for stage in stages)
 
     def __str__(self) -> str:

@@ -12,12 +12,13 @@ from penstock.streams.errors import BuildError
 from penstock.streams.picture import (
     as_svg,
     bound_text,
+    drawn,
     feeders_drawn,
-    input_text,
+    reads_text,
     total_text,
-    with_inputs,
 )
 from penstock.streams.pipeline import Pipeline, cores
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.workers.placement import section_of
 
@@ -84,7 +85,7 @@ def draw(
 
 def check_limit(pipeline: Pipeline) -> None:
     """Raise BuildError if there is nothing that the option --limit could limit."""
-    if all(stage.under is None for stage in pipeline.describe()):
+    if all(stage.under is None for stage in all_stages(pipeline.describe())):
         raise BuildError(
             "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
         )
@@ -105,8 +106,13 @@ def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[S
 def as_text(stages: list[StageInfo], sinks: int, note: str = "") -> str:
     """A line per stage, the `sinks` last, in columns; the sum of what may be held; the `note`."""
     rows = [("", "stage", "", "holds", "")]
-    for stage in stages:
-        rows.append((str(stage.number), stage.name, stage.detail, bound_text(stage), stage.note))
+    before = 0
+    for stage, above in drawn(stages, sinks):
+        # Sinks stand side by side below the last stage.
+        reads = reads_text(above, before) if stage.number <= stages[-sinks - 1].number else ""
+        note_of = "; ".join(filter(None, (reads, stage.note)))
+        rows.append((str(stage.number), stage.name, stage.detail, bound_text(stage), note_of))
+        before = stage.number
         rows += [("", f"  {name}", "", "", does) for name, does in parts_of(stage)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
@@ -120,21 +126,19 @@ def as_text(stages: list[StageInfo], sinks: int, note: str = "") -> str:
 def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
     """A Mermaid flowchart; the `sinks` side by side below the stage they read from."""
     lines = ["flowchart TD"]
-    for stage in stages:
+    arrows: list[str] = []
+    noted = {stage.number: stage.note for stage in all_stages(stages)}
+    for stage, above in drawn(stages, sinks):
         parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
         label = "<br>".join(_escaped(part) for part in parts if part)
         if stage.feeders is None:
             lines.append(f'    s{stage.number}["{label}"]')
         else:
             lines += _mermaid_parts(stage.number, label, stage.feeders)
-        for at, column in enumerate(stage.inputs, 1):
-            lines.append(f'    s{stage.number}i{at}["{_escaped(input_text(column))}"]')
-            lines.append(f"    s{stage.number}i{at} --> s{stage.number}")
-    first_sink = len(stages) - sinks
-    for at, stage in enumerate(stages[1:], 1):
-        above = stages[min(at, first_sink) - 1]
-        said = f"|{_escaped(above.note)}|" if above.note else ""
-        lines.append(f"    s{above.number} -->{said} s{stage.number}")
+        for other in above:
+            said = f"|{_escaped(noted[other])}|" if noted[other] else ""
+            arrows.append(f"    s{other} -->{said} s{stage.number}")
+    lines += arrows
     totals = "<br>".join(_escaped(line) for line in (total_text(stages), note) if line)
     lines.append(f'    total["{totals}"]')
     lines.append("    style total fill:none,stroke:none")
@@ -143,9 +147,8 @@ def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
 
 def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
     """The parts of a stage that has several, and what each of them does."""
-    inputs = [("and reads", input_text(column)) for column in stage.inputs]
     if stage.feeders is None:
-        return inputs
+        return []
     return [
         ("dispatcher", "gives each free feeder the next group"),
         (counted(stage.feeders, "feeder"), "each has one group, until that is empty"),
@@ -168,7 +171,7 @@ def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
 
 def most_held(stages: list[StageInfo]) -> int | None:
     """The most events of the sources that can be unfinished at once; None without a bound."""
-    held = [stage.holds for stage in with_inputs(stages)]
+    held = [stage.holds for stage in all_stages(stages)]
     return None if None in held else sum(n for n in held if n is not None)
 
 

@@ -22,6 +22,7 @@ from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
@@ -323,7 +324,7 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
     ):
         if path is None:
             continue
-        stages = pipeline.describe()
+        stages = list(all_stages(pipeline.describe()))
         if not any(_is(stage, names, stream) for stage in stages):
             own = next((stage for stage in stages if stage.name in names), None)
             name = names[0] if own is None else own.name

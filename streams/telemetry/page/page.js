@@ -102,8 +102,8 @@ function build() {
     parts.left = line.appendChild(element("span"));
     parts.right = line.appendChild(element("span"));
     parts.why = box.appendChild(element("div", "why"));
-    for (const input of stage.inputs) box.append(element("div", "detail", `and reads ${input}`));
-    parts.inputs = stage.inputs.length ? box.appendChild(element("div", "facts")) : null;
+    if (stage.reads) box.append(element("div", "detail", stage.reads));
+    parts.inputs = box.appendChild(element("div", "facts"));
     for (const route of stage.routes) box.append(element("div", "facts", `failed events go to ${route}`));
     if (stage.kind === "sink") {
       sinks.append(box);
@@ -111,6 +111,7 @@ function build() {
       list.append(box);
       const arrow = element("li", "arrow");
       parts.rate = arrow.appendChild(element("b"));
+      if (stage.readers.length) arrow.append(element("span", "", `to ${stage.readers.join(" and ")}`));
       parts.arrow = arrow;
       list.append(arrow);
     }
@@ -150,7 +151,7 @@ function showStages() {
     }
     put(parts.left, text);
     put(parts.right, factsOf(parts.stage, numbers));
-    if (parts.inputs) put(parts.inputs, (numbers.inputs ?? []).map(inputText).filter(Boolean).join(" · "));
+    put(parts.inputs, (numbers.inputs ?? []).map(inputText).filter(Boolean).join(" · "));
     if (numbers.limit !== undefined) {
       put(parts.why, numbers.limit_reason ? `limit ${count(numbers.limit)}: ${numbers.limit_reason}` : "");
       spark(parts, number);
@@ -165,7 +166,7 @@ function showStages() {
   }
 }
 
-// Of a stage of another stream that a stage reads.
+// Of a stage of another stream that a stage reads, which was not known before.
 function inputText(numbers) {
   const shown = numbers.in === undefined ? [] : [factsOf({ kind: "source" }, numbers)];
   if (numbers.limit !== undefined) shown.push(`${count(numbers.in_flight)} of ${count(numbers.limit)} calls`);

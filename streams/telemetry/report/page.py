@@ -14,6 +14,7 @@ from typing import Any
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import message_of
 from penstock.streams.picture import as_svg
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.report import Report, how_it_ended
 from penstock.streams.telemetry.recorder import Recorder
@@ -141,7 +142,8 @@ def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, A
         # They are one stage when they run.
         if (above.name, below.name) == ("group_by", "spread") and below.number in sent:
             sent.setdefault(above.number, sent[below.number])
-    shown = as_svg(stages[:last], stages[last:], name, sent)
+    column = [stage for stage in stages if stage.number <= last]
+    shown = as_svg(column, stages[len(column) :], name, sent)
     return Html(f'<div class="picture">{shown}</div>')
 
 
@@ -183,7 +185,7 @@ def _throughput(numbers: dict[str, Any], points: list[Point]) -> Iterator[str]:
 def _limits(
     stages: list[StageInfo], numbers: dict[str, Any], recorder: Recorder, history: History
 ) -> Iterator[Html]:
-    named = {stage.number: str(stage) for stage in stages}
+    named = {stage.number: str(stage) for stage in all_stages(stages)}
     for stage in _own(numbers):
         if "limit" in stage:
             parts = _limit(numbers["seconds"], stage, recorder, history.points)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import is_same_file
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.report.history import History
 from penstock.streams.telemetry.report.page import report_page
@@ -67,9 +68,9 @@ def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
         raise BuildError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
         raise BuildError(f"cannot write {path}: {folder} may not be written")
-    for stage in stages:
+    for stage in all_stages(stages):
         for file in (stage, *stage.routed):
-            is_input = file.number == 1
+            is_input = file.is_source
             if file.path is not None and is_same_file(path, file.path, is_input=is_input):
                 raise BuildError(
                     f"cannot write a report page to {path}: it is a file of the pipeline, of {file}"

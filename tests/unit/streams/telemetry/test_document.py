@@ -132,10 +132,15 @@ def test_a_stage_shows_the_other_streams_that_it_reads(run: Run) -> None:
         return document.fixed(), document.now()
 
     fixed, now = run(story())
-    assert [stage["inputs"] for stage in fixed["stages"]] == [[], ["from_iterable"], []]
-    assert now["stages"]["1"]["in"] == 2
-    (other,) = now["stages"]["2"]["inputs"]
-    assert (other["stage"], other["name"], other["in"], other["sent"]) == (1, "from_iterable", 5, 5)
+    shown = [(s["stage"], s["kind"], s["reads"], s["readers"]) for s in fixed["stages"]]
+    assert shown == [
+        (1, "source", "", [3]),
+        (2, "source", "", []),
+        (3, "stage", "reads 1 and 2", []),
+        (4, "sink", "", []),
+    ]
+    assert [now["stages"][number]["in"] for number in "12"] == [2, 5]
+    assert [now["stages"][number].get("sent") for number in "1234"] == [2, 5, 7, None]
 
 
 def test_a_long_name_is_cut(run: Run) -> None:

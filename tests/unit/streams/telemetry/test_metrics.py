@@ -16,7 +16,7 @@ async def work(value: Any) -> Any:
     return value
 
 
-def test_streams_with_stages_of_the_same_names_have_one_series_for_each_name(run: Run) -> None:
+def test_each_stage_of_each_stream_that_is_read_has_a_series_of_its_own(run: Run) -> None:
     def other(count: int) -> Any:
         return from_iterable(range(count)).pipe(adaptive_flat_map(work, Fixed(2)))
 
@@ -36,5 +36,6 @@ def test_streams_with_stages_of_the_same_names_have_one_series_for_each_name(run
     names = Counter(sample[:-1] for sample in samples)
     assert [name for name, count in names.items() if count > 1] == []
     assert ("penstock_stage_sent_total", "2", "adaptive_flat_map", 3) in samples
-    assert ("penstock_stage_sent_total", "3/2", "adaptive_flat_map", 12) in samples
-    assert ("penstock_limit", "3/2", "adaptive_flat_map", 4) in samples
+    assert ("penstock_stage_sent_total", "4", "adaptive_flat_map", 5) in samples
+    assert ("penstock_stage_sent_total", "6", "adaptive_flat_map", 7) in samples
+    assert ("penstock_limit", "6", "adaptive_flat_map", 2) in samples
