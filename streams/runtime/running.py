@@ -412,11 +412,12 @@ class Running:
 
         `provider` is that of an SDK (None: the global one). Of events that bring no context,
         the share `sample` is traced, as far as the sampler of the SDK agrees. The context is read
-        from the `field` of a value, or from the header of a message, and put into that of each
-        result that is a dict, and into the header (None: no field). `show_values`: spans have the
-        texts of errors. With `workers` the calls in them are traced by the global provider of each
-        process. To be called right after `start`. Raises BuildError if it is called later, the
-        share is wrong, or a provider is given with `workers`, and MissingExtra.
+        from the `field` of a value, from the column of that name in a row of `read_table`, or from
+        the header of a message, and put into the field of each result that is a dict, and into the
+        header (None: no field and no column). `show_values`: spans have the texts of errors. With
+        `workers` the calls in them are traced by the global provider of each process. To be called
+        right after `start`. Raises BuildError if it is called later, the share is wrong, or a
+        provider is given with `workers`, and MissingExtra.
         """
         if self._beginning is None:
             raise BuildError(

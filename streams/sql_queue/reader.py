@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, cast
 
@@ -121,7 +122,9 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     async def _poll(self) -> None:
         try:
-            await self._insist(self._store.open)
+            tracing = self.run.tracing
+            context = None if tracing is None else tracing.options[1]
+            await self._insist(partial(self._store.open, context=context))
             self.is_connected = True
             self.ledger.start()
             if self.run.observers:

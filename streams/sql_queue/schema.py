@@ -156,6 +156,14 @@ class Layout:
     coalesce(b."finished", {ended}) AS "finished", coalesce(b."attempts", 0) AS "attempts", {kept}
 FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["own_id"]})"""
 
+    def context(self, there: Iterable[str], field: str | None) -> list[str]:
+        """The columns of a table that bring the context of a trace: the one called `field`, and
+        with it `tracestate`."""
+        has = set(there)
+        if field is None or field not in has:
+            return []
+        return [field, *({"tracestate"} & has)]
+
     def missing(self, there: Iterable[str], fields: Iterable[str] | None = None) -> list[str]:
         """The columns (of a queue, or `fields`) that are missing in `there`."""
         has = set(there)

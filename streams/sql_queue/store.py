@@ -87,7 +87,7 @@ class Row:
     perhaps not recorded yet.
 
     `epoch` is that of its key's lease, which grows with every reader that gets the key. `tenure` is
-    that of its reader.
+    that of its reader. `headers` are the context of a trace, set only where columns bring one.
     """
 
     __slots__ = (
@@ -96,6 +96,7 @@ class Row:
         "begun",
         "ended",
         "epoch",
+        "headers",
         "id",
         "key",
         "payload",
@@ -104,6 +105,7 @@ class Row:
         "token",
     )
 
+    headers: dict[str, str]
     tenure: Tenure
 
     def __init__(
@@ -207,11 +209,15 @@ class Store(ABC):
     layout: Layout
 
     @abstractmethod
-    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+    async def open(
+        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+    ) -> None:
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
-        With `fields` it is not a queue but a table that must have those columns. Raises CannotOpen
-        if there is no database or it refuses the connection, TableMissing and ColumnMissing.
+        With `fields` it is not a queue but a table that must have those columns. `context` names
+        the column with the context of a trace, which claimed rows get if there is such a column.
+        Raises CannotOpen if there is no database or it refuses the connection, TableMissing and
+        ColumnMissing.
         """
 
     @abstractmethod
@@ -338,18 +344,40 @@ class NotHeld(Exception):
     """A row of a settlement is no longer held: nothing is to be written."""
 
 
+# How many columns of a claimed row come before those of `Layout.context`.
+_COLUMNS = 6
+
+
 def sorted_out(
     rows: Iterable[tuple[Any, ...]], token: int, epochs: Mapping[str, int] | None = None
 ) -> Claim:
     """A claim from the rows that its statement returned, in any order.
 
-    Rows are (id, status, attempts, payload, age, key); in a user's own table the age may be null.
+    Rows are (id, status, attempts, payload, age, key) and the columns of `Layout.context`, if there
+    are any; in a user's own table the age may be null.
     """
     found = Claim()
-    for id, status, attempts, payload, age, key in sorted(rows, key=lambda row: row[0]):
+    ordered = sorted(rows, key=lambda row: row[0])
+    contexts: dict[Any, tuple[Any, ...]] = {}
+    if ordered and len(ordered[0]) > _COLUMNS:
+        contexts = {row[0]: row[_COLUMNS:] for row in ordered}
+        ordered = [row[:_COLUMNS] for row in ordered]
+    for id, status, attempts, payload, age, key in ordered:
         if status == DEAD:
             found.buried.append(id)
         else:
             epoch = None if epochs is None else epochs[key]
             found.rows.append(Row(id, token, attempts, payload, float(age or 0.0), key, epoch))
+    if contexts:
+        for row in found.rows:
+            row.headers = _headers(contexts[row.id])
     return found
+
+
+def _headers(context: Sequence[str | bytes | None]) -> dict[str, str]:
+    """Columns with the context of a trace as the headers of W3C Trace Context."""
+    return {
+        name: value if isinstance(value, str) else value.decode("utf-8", "replace")
+        for name, value in zip(("traceparent", "tracestate"), context, strict=False)
+        if value is not None
+    }

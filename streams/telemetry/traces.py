@@ -175,7 +175,8 @@ class Tracing(AckHook):
             fields = cast("Mapping[str, Any]", value)
             given = fields.get(self._field)
             if isinstance(given, str):
-                carrier["traceparent"] = given
+                # The two of one context: a state of another one does not belong to it.
+                carrier = {"traceparent": given}
                 state = fields.get("tracestate")
                 if isinstance(state, str):
                     carrier["tracestate"] = state

@@ -24,7 +24,9 @@ class MemoryStore(Store):
         # How often each was claimed and not given back.
         self.attempts: Counter[int] = Counter()
 
-    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+    async def open(
+        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+    ) -> None:
         await asyncio.sleep(0)
 
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:

@@ -100,11 +100,11 @@ class PostgresStore(PostgresTable):
                     await self._all(db, sql.MARK_SUSPECTS, {"keys": list(suspected)})
             leased = await self._all(db, sql.LEASE_KEYS, values)
             rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
-            epochs = {row[5]: row[6] for row in rows}
+            epochs = {row[5]: row[-1] for row in rows}
             unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
             if unused:
                 await self._all(db, sql.RELEASE, _leases(unused))
-        found = sorted_out([row[:6] for row in rows], values["token"], epochs)
+        found = sorted_out([row[:-1] for row in rows], values["token"], epochs)
         found.buried += buried
         return found
 
@@ -121,7 +121,7 @@ class PostgresStore(PostgresTable):
             if not rows:
                 # The queue was changed by hand.
                 await self._all(db, sql.RELEASE, _leases([(key, epoch)]))
-        return sorted_out([row[:6] for row in rows], values["token"], {key: epoch})
+        return sorted_out([row[:-1] for row in rows], values["token"], {key: epoch})
 
     # Settlements.
 

@@ -246,7 +246,7 @@ CLAIM = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "NULL"
+    + "NULL{context}"
 )
 
 CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
@@ -268,7 +268,7 @@ CLAIM_SUSPECT = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "NULL"
+    + "NULL{context}"
 )
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
@@ -318,7 +318,7 @@ CLAIM_SUSPECT_OF_KEY = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "oldest.key, oldest.epoch"
+    + "oldest.key{context}, oldest.epoch"
 )
 
 # In the order of the keys, or two readers could deadlock.
@@ -350,7 +350,7 @@ CLAIM_OF_KEYS = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "oldest.key, oldest.epoch"
+    + "oldest.key{context}, oldest.epoch"
 )
 
 # The token stays: a repeated call after a lost answer sees that it was written. The status is

@@ -66,7 +66,9 @@ class PostgresTable(Store):
 
     # The connection.
 
-    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+    async def open(
+        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+    ) -> None:
         if not self._known:
             try:
                 async with self._using():
@@ -74,9 +76,11 @@ class PostgresTable(Store):
             except DatabaseLost as error:
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
-            await self._look(db, fields, make)
+            await self._look(db, fields, make, context)
 
-    async def _look(self, db: Connection, fields: Sequence[str] | None, make: bool) -> None:
+    async def _look(
+        self, db: Connection, fields: Sequence[str] | None, make: bool, context: str | None
+    ) -> None:
         where = redacted(self.url)
         if db.info.server_version < _OLDEST:
             raise CannotOpen(
@@ -93,6 +97,8 @@ class PostgresTable(Store):
         elif lacks := self.layout.missing(there, fields):
             raise ColumnMissing(self.layout.lacking(where, lacks))
         self._columns = there
+        brought = self.layout.context(there, context)
+        names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
         if fields is None:
             self.layout.check_status(where, there[self.layout.column("status")])
             names["id_type"] = there[self.layout.column("id")]

@@ -136,7 +136,7 @@ CLAIM = (
             ORDER BY {id} LIMIT :count)
     ) ORDER BY 1 LIMIT :count)"""
     + _RETURNING
-    + "NULL"
+    + "NULL{context}"
 )
 
 # What crashed its readers may do so again: its last attempt is made alone.
@@ -147,7 +147,7 @@ CLAIM_SUSPECT = (
     + f"""WHERE {{id}} IN (
     SELECT {{id}} FROM {{table}} WHERE {_SUSPECTS} ORDER BY {{id}} LIMIT 1)"""
     + _RETURNING
-    + "NULL"
+    + "NULL{context}"
 )
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
@@ -180,7 +180,7 @@ CLAIM_SUSPECT_OF_KEY = (
     WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL AND {key} = CAST(:key AS TEXT)
     ORDER BY {id} LIMIT 1)"""
     + _RETURNING
-    + "CAST({key} AS BLOB)"
+    + "CAST({key} AS BLOB){context}"
 )
 
 LEASE_KEYS = """INSERT INTO {keys} (key, owner, expires)
@@ -203,7 +203,7 @@ CLAIM_OF_KEYS = (
         AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
-    + "CAST({key} AS BLOB)"
+    + "CAST({key} AS BLOB){context}"
 )
 # Keys are passed as bytes: a text in SQLite may be any bytes.
 EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"

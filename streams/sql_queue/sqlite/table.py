@@ -84,18 +84,27 @@ class SqliteTable(Store):
 
     # The connection.
 
-    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+    async def open(
+        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+    ) -> None:
         if not make and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
-            await self._transaction(partial(self._look, fields=fields, make=make), writing=make)
+            look = partial(self._look, fields=fields, make=make, context=context)
+            await self._transaction(look, writing=make)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
         self._loop = asyncio.get_running_loop()
         _stores.add(self)
 
-    def _look(self, db: sqlite3.Connection, fields: Sequence[str] | None, make: bool) -> None:
+    def _look(
+        self,
+        db: sqlite3.Connection,
+        fields: Sequence[str] | None,
+        make: bool,
+        context: str | None,
+    ) -> None:
         there = self._columns(db)
         if not there and make and fields is None and not self.layout.mapped:
             for statement in sql.CREATE:
@@ -104,6 +113,10 @@ class SqliteTable(Store):
             raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
         elif lacks := self.layout.missing(there, fields):
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
+        brought = self.layout.context(there, context)
+        self._names["context"] = "".join(
+            f", CAST(CAST({self.layout.value(name, None)} AS TEXT) AS BLOB)" for name in brought
+        )
         if fields is None:
             self.layout.check_status(self._file, self._kind(db, "status"))
             if self.layout.beside:
