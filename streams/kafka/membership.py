@@ -298,6 +298,10 @@ class Membership:
                 if fault.code() == KafkaError._PARTITION_EOF:
                     if partition is not None:
                         partition.at_end = True
+                elif fault.code() == KafkaError._MAX_POLL_EXCEEDED:
+                    # A commit waited for brokers that were away. The partitions are lost, of which
+                    # the client tells next, and it joins again.
+                    continue
                 elif fault.fatal() or not fault.retriable():
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:

@@ -328,6 +328,32 @@ def test_a_topic_that_is_deleted_is_named_and_the_unfinished_are_counted(
     run(story())
 
 
+def test_a_reader_that_waited_too_long_for_the_brokers_joins_again(
+    broker: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        seen: list[Any] = []
+        running = reading(seen).start()
+        await settled()
+        (member,) = broker.members
+        late = [Record(("t", 0), 0, None, error=KafkaError(KafkaError._MAX_POLL_EXCEEDED))]
+        poll = member.poll
+
+        async def once(timeout: float) -> Any:  # noqa: ASYNC109
+            return late.pop() if late else await poll(timeout)
+
+        member.poll = once  # type: ignore[method-assign]
+        await settled()
+        assert late == []
+        broker.expire(member)
+        broker.write(*numbers(0, 5))
+        await settled()
+        assert [value["n"] for value in seen] == list(range(5))
+        await running.drain(5)
+
+    run(story())
+
+
 def test_a_compression_that_the_client_does_not_know_is_named(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 5))
     broken = KafkaError(KafkaError._BAD_COMPRESSION, "codec 7")
