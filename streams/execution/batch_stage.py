@@ -435,7 +435,11 @@ def _by_contract(
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
             if (error := unfinished(results, name)) is not None:
                 raise BatchContractError(str(error))
-            what = "an async iterator" if is_iterator(type(results)) else describe(results, 80)
+            what = (
+                "an async iterator"
+                if is_iterator(type(cast(object, results)))
+                else describe(results, 80)
+            )
             raise BatchContractError(
                 f"'{name}' returned {what} for {_many(count, 'event')}: return a list of as many "
                 "results, or None"

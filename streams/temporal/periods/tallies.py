@@ -14,7 +14,7 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from math import frexp, inf
-from operator import mul, truediv
+from operator import mul
 from typing import Any, Literal
 
 from penstock.streams.errors import BuildError
@@ -153,7 +153,7 @@ class Scaled:
         if self.kind is Decimal:
             return list(map(getcontext().divide, totals, divisors))
         try:
-            return list(map(truediv, totals, divisors))
+            return [total / divisor for total, divisor in zip(totals, divisors, strict=True)]
         except OverflowError:
             return list(map(rounded, map(Fraction, totals, divisors)))
 
@@ -166,7 +166,7 @@ def scaled(amounts: list[Any]) -> Scaled | None:
         return Scaled(int, 1)
     if kinds == {float}:
         # A float is a whole number of 53 binary digits, times a power of two.
-        _, exponent = frexp(min(filter(None, map(abs, amounts)), default=1.0))
+        _, exponent = frexp(min((abs(amount) for amount in amounts if amount), default=1.0))
         scale = 1 << max(0, _DIGITS - exponent)
         if scale > _LARGEST or max(amounts) > _LARGEST or min(amounts) < -_LARGEST:
             return None

@@ -41,9 +41,10 @@ def periods_of_totals(
         return []
     rows = len(begins)
     are_open = type(None) in map(type, ends)
+    are_closed: _Column = ()
     places: _Column = range(rows, 2 * rows)
     if are_open:
-        are_closed: _Column = list(map(is_not, ends, repeat(None)))
+        are_closed = list(map(is_not, ends, repeat(None)))
         ends = list(compress(ends, are_closed))
         places = [rows - 1 + n for n in accumulate(are_closed)]
     points = begins + ends
