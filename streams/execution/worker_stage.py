@@ -151,7 +151,7 @@ class WorkerStage(CallingStage):
         self._levels: deque[int] = deque()
         self._flushed = 0
         # Types of results that need no check.
-        self._checked: set[type] = set()
+        self._checked: set[type[Any]] = set()
         self._iterators = Iterators(
             run, self._results, self._timeouts, self._check, self._checked, self._drain, self
         )

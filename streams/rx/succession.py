@@ -58,6 +58,8 @@ def again(
         check_begins_again(name, source)
         return succession(source, make, StageInfo(name, detail))
 
+    # Errors name an operator by the function that made it.
+    operator.__qualname__ = name
     return operator
 
 

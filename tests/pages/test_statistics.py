@@ -70,6 +70,7 @@ STAGES = {
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/combine_latest.py:statistics": ("Operators", "operators of reactivex"),
+    "operators/rx/sample.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/sequence_equal.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/with_latest_from.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/several.py:statistics": ("Operators", "operators of reactivex"),
