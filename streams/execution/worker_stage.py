@@ -468,10 +468,10 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                        if not is_iterator(type(result)):
+                        if not is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
                             result = await result
                     if type(result) not in checked:
-                        if is_iterator(type(result)):
+                        if is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
                             if self._shared is not None:
                                 self._check_below(self._shared)
                             result = await iterators.read(event, result)
