@@ -348,8 +348,9 @@ OPERATORS = [
         _both(ops.buffer_with_time_or_count(0.5, 3), ops.filter(bool)),
         lambda n: _lists(n, 3),
     ),
-    _operator("debounce", ops.debounce(0.5), _latest),
-    _operator("sample", ops.sample(0.5), _latest, synchronous=False),
+    # Of endless numbers that come at once they emit nothing, and read on.
+    _operator("debounce", ops.debounce(0.5), _latest, pulls=False),
+    _operator("sample", ops.sample(0.5), _latest, synchronous=False, pulls=False),
     _operator(
         "throttle_first",
         ops.throttle_first(100_000.0),
