@@ -740,3 +740,11 @@ def test_nothing_is_lost_and_keys_keep_their_order_whoever_comes_and_goes(
             run(walk.run())
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+@pytest.mark.parametrize("seed", [7, 309082071])
+def test_records_of_other_partitions_go_on_when_the_one_in_doubt_goes_to_another_member(
+    seed: int, run: Run
+) -> None:
+    """Here a reader waited for ever, with records at hand: of the walks, two that found it."""
+    run(_Walk(seed).run())
