@@ -207,7 +207,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     lines: list[str] = []
     for stage in stages:
         troubles = [
-            f"{stage[name]:,} {name}"
+            "1 retry" if (name, stage[name]) == ("retries", 1) else f"{stage[name]:,} {name}"
             for name in (
                 "retries",
                 "skipped",

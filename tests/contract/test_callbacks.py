@@ -153,6 +153,7 @@ NOT_A_STAGES = {
     "blocked_loop.py",
     "partition.py",
     "requests.py",
+    "to_future.py",
     "table.py",
     "worker.py",
 }

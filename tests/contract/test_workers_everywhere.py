@@ -272,16 +272,21 @@ SEVERAL: dict[str, Any] = {
     "retry": [_ops.map(failing), _ops.retry(2), _ops.catch(_over)],
     "sequence_equal": [_ops.sequence_equal(_over)],
     "share": [_ops.share(), both],
+    "skip_until": [_ops.skip_until(reactivex.of(0))],
     "switch_latest": [_ops.map(twice), _ops.switch_latest()],
     "switch_map": [_ops.switch_map(twice)],
+    "take_until": [_ops.take_until(Flowable.of(reactivex.never(), buffer(1)))],
     "timeout": [_ops.timeout(1000.0)],
     "timeout_with_mapper": [_ops.timeout_with_mapper(None, lambda _: reactivex.never())],
     "with_latest_from": [_ops.with_latest_from(from_iterable([100]))],
     "zip": [_ops.zip(from_iterable(range(100, 200)))],
 }
-# They are made of these, or are made by a subject.
+# They are made of these, or are made by a subject. `to_future` makes no stream.
 MADE_OF = {
     "multicast": "publish",
+    "partition": "publish",
+    "partition_indexed": "publish",
+    "to_future": "",
     "ref_count": "share",
     "switch_map_indexed": "switch_map",
     "while_do": "do_while",

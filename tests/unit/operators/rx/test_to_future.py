@@ -10,9 +10,10 @@ import pytest
 from reactivex import operators as stock
 from reactivex.internal import SequenceContainsNoElementsError
 
-from penstock import adaptive_flat_map, from_async_iterable, from_iterable
+from penstock import Flowable, adaptive_flat_map, from_async_iterable, from_iterable
 from penstock import ops as _ops
-from penstock.streams.errors import NoLoop
+from penstock.streams.errors import BuildError, NoLoop
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySource, run_virtual
 
 # What reactivex says of its types does not fit a lambda.
@@ -78,6 +79,17 @@ def test_it_has_the_error_of_the_stream_or_of_none() -> None:
             await from_iterable([0]).map(lambda n: 1 / n).to_future()
         with pytest.raises(SequenceContainsNoElementsError):
             await from_iterable([]).to_future()
+
+    run_virtual(story())
+
+
+def test_it_has_the_error_of_a_stream_that_cannot_begin() -> None:
+    def refuse(downstream: object, run: object) -> None:
+        raise BuildError("not today")
+
+    async def story() -> None:
+        with pytest.raises(BuildError, match="not today"):
+            await Flowable[int](refuse, StageInfo("refusing")).pipe(ops.to_future())
 
     run_virtual(story())
 
