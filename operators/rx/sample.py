@@ -31,7 +31,7 @@ from reactivex.abc import SchedulerBase
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import CLOSED, StageInfo
 from penstock.streams.rx.inputs import Input, as_stream
 from penstock.streams.rx.lift import WithStock
 from penstock.streams.rx.several import PREFETCH, several
@@ -89,7 +89,8 @@ class _Sampling(Signalled):
             self.send(newest)
         is_due = self._ticked or self.run.drains
         self._ticked = False
-        if is_due and self.source.is_over:
+        # It may have been cancelled by the event that was sent.
+        if is_due and self.source.is_over and self.state < CLOSED:
             self.complete()
         return False
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import count
 from typing import Any
 
 import reactivex
 from reactivex.subject import Subject
 
-from penstock import Flowable, buffer, from_iterable
+from penstock import Flowable, buffer, from_async_iterable, from_iterable
 from penstock import ops as _ops
 from tests.helpers.reactive_streams.case import Case, numbers_up_to
 
@@ -48,6 +49,12 @@ def _never() -> Flowable[Any]:
     return Flowable.of(reactivex.never(), on_overflow=buffer(1))
 
 
+async def _ticks() -> AsyncIterator[None]:
+    while True:
+        await asyncio.sleep(0.5)
+        yield None
+
+
 # What is read inside may hold one item at its end until the next is requested.
 _INSIDE: dict[str, Any] = {"sees_end": False}
 
@@ -65,6 +72,14 @@ RX = [
     ),
     _case("take_until a stream", ops.take_until(_never()), numbers_up_to),
     _case("skip_until a stream", ops.skip_until(_one(-1)), numbers_up_to),
+    _case(
+        "sample a stream",
+        ops.sample(from_async_iterable(_ticks)),
+        lambda n: list(range(n))[-1:],
+        synchronous=False,
+        # Of endless numbers that come at once it emits nothing, and reads on.
+        pulls=False,
+    ),
     _case(
         "partition",
         ops.publish(lambda stream: stream.partition(lambda _: True)[0]),
