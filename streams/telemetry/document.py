@@ -137,13 +137,15 @@ class Document:
 
 
 def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:
+    holds = stage.holds
     kind = "source" if stage.is_source else "sink" if is_sink else "stage"
     return {
         "stage": stage.number,
         "name": _short(stage.name),
         "detail": _short(stage.detail),
         "note": _short(stage.note),
-        "holds": stage.holds,
+        # What waits is counted in the stage's own events, each of which may be of many others.
+        "holds": None if holds is None else holds // stage.weight,
         "kind": kind,
         "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
     }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock import (
     Fixed,
     adaptive_flat_map,
+    chunk,
     dead_letters,
     for_each,
     from_iterable,
@@ -146,6 +147,17 @@ def test_a_stage_shows_the_other_streams_that_it_reads(run: Run) -> None:
 def test_a_long_name_is_cut(run: Run) -> None:
     fixed, _ = shown(run, show_values=False, name="n" * 5_000)
     assert len(fixed["stages"][3]["detail"]) == 300
+
+
+def test_the_bound_of_a_stage_counts_its_own_events_as_what_waits_does(run: Run) -> None:
+    async def story() -> dict[str, Any]:
+        stream = from_iterable([]).pipe(chunk(100))
+        async with stream.to(for_each(bool), for_each(bool)).start() as running:
+            document = Document(running, running.record(), "orders.py", False)
+            running.cancel()
+        return document.fixed()
+
+    assert [stage["holds"] for stage in run(story())["stages"]][2:] == [256, 256]
 
 
 def test_stages_are_described_with_their_bounds_and_dead_letters(run: Run) -> None:
