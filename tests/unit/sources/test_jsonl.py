@@ -52,7 +52,7 @@ async def read(source: Lines) -> tuple[list[dict[str, Any]], Report]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    for _ in range(10_000):
+    for _ in range(1_000_000):
         if true():
             return
         await asyncio.sleep(0)
