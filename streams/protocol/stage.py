@@ -227,9 +227,15 @@ class StageInfo:
         return None if self.bound is None else MOST_LETTERS + self.bound
 
     @property
+    def own_bound(self) -> int | None:
+        """The most of its own events that are ever unfinished in the stage; None: no bound."""
+        return None if self.bound is None or self.letters is None else self.bound + self.letters
+
+    @property
     def holds(self) -> int | None:
         """The most events of the source that are ever unfinished in the stage; None: no bound."""
-        return None if self.bound is None or self.letters is None else self.bounded
+        own = self.own_bound
+        return None if own is None else own * self.weight
 
     @property
     def bounded(self) -> int:

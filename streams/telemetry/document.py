@@ -137,7 +137,6 @@ class Document:
 
 
 def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:
-    holds = stage.holds
     kind = "source" if stage.is_source else "sink" if is_sink else "stage"
     return {
         "stage": stage.number,
@@ -145,7 +144,7 @@ def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:
         "detail": _short(stage.detail),
         "note": _short(stage.note),
         # What waits is counted in the stage's own events, each of which may be of many others.
-        "holds": None if holds is None else holds // stage.weight,
+        "holds": stage.own_bound,
         "kind": kind,
         "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
     }
