@@ -128,9 +128,11 @@ class Trial:
         An interrupt passes through; the observer then has the numbers until it came.
         """
         thread = threading.Thread(target=self._in_thread, name="kata", daemon=True)
+        # Taken before the thread starts, which the time to the deadline goes on in.
+        patience = self._left() + _PATIENCE
         with self._errors_of_threads():
             thread.start()
-            thread.join(self._left() + _PATIENCE)
+            thread.join(patience)
             if thread.is_alive():
                 frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
                 frame = frames.get(thread.ident or 0)
