@@ -80,16 +80,17 @@ class Inbox(Flowable[T]):
 
     It belongs to one run at a time, on whose loop `put` and `put_nowait` are called. Until a run
     begins, `put` waits, and raises NoLoop if it begins on another loop; once the run drains or has
-    ended, all three methods raise InboxClosed, until another run begins. A run begins in the loop
-    iteration after `start()`. `put` waits for it, also after an earlier run; for the other two
-    methods the inbox stays until then as it was before `start()`.
+    ended, all three methods raise InboxClosed, until another run begins. So they do once a run has
+    ended that never came to read the inbox, such as one cancelled before it began. A run begins in
+    the loop iteration after `start()`. `put` waits for it, also after an earlier run; for the other
+    two methods the inbox stays until then as it was before `start()`.
     """
 
     def __init__(self, capacity: int) -> None:
         if not is_count(capacity):
             raise BadArgument(f"inbox(capacity={capacity!r}): at least 1 event must fit")
         entrance = self._entrance = _Entrance[T]()
-        info = StageInfo("inbox", bound=capacity)
+        info = StageInfo("inbox", bound=capacity, on_end=entrance.end)
 
         def attach(downstream: Subscriber[T], run: Run) -> None:
             _Reader(downstream, run, info, entrance).start()
@@ -175,7 +176,7 @@ class _Entrance(Generic[T]):
         self.callers: OrderedDict[_Accepted, _Caller[T]] = OrderedDict()
         self._from_threads: deque[tuple[_Accepted, _Caller[T]]] = deque()
         self.is_closed = False
-        # The last run.
+        # The last run that has begun to read, or has ended.
         self._run: Run | None = None
         # Held by a thread that enters, and by the loop when a run begins or ends, so that no caller
         # is left waiting for a run that is over.
@@ -192,11 +193,24 @@ class _Entrance(Generic[T]):
             self.reader = reader
             self._run = reader.run
             self.is_closed = False
-            for accepted in [one for one in self.callers if self._is_elsewhere(one)]:
-                del self.callers[accepted]
-                # Its loop may be gone, with all its waiting callers.
-                with suppress(RuntimeError):
-                    accepted.get_loop().call_soon_threadsafe(_refuse, accepted, _elsewhere())
+            self._refuse_elsewhere(_elsewhere())
+
+    def end(self, run: Run) -> None:
+        """A run has ended, which may never have read this inbox."""
+        with self._lock:
+            if self.reader is not None:
+                return
+            self._run = run
+            self._refuse_elsewhere(_closed())
+        self.close()
+
+    def _refuse_elsewhere(self, refusal: _Refusal) -> None:
+        """Refuse the callers that wait on other loops than that of the run."""
+        for accepted in [one for one in self.callers if self._is_elsewhere(one)]:
+            del self.callers[accepted]
+            # Its loop may be gone, with all its waiting callers.
+            with suppress(RuntimeError):
+                accepted.get_loop().call_soon_threadsafe(_refuse, accepted, refusal)
 
     def close(self) -> None:
         """Refuse all callers that wait for room."""
@@ -237,11 +251,11 @@ class _Entrance(Generic[T]):
                 answer()
 
     def _is_elsewhere(self, accepted: _Accepted) -> TypeGuard[_OnLoop]:
-        """Whether this caller's loop differs from the one on which the inbox is read."""
+        """Whether this caller's loop is not that of the run."""
         return (
-            self.reader is not None
+            self._run is not None
             and isinstance(accepted, asyncio.Future)
-            and accepted.get_loop() is not self.reader.run.loop
+            and accepted.get_loop() is not self._run.loop
         )
 
     def enter_from_thread(self, accepted: _Accepted, value: T, ended: _Ended | None) -> None:

@@ -165,7 +165,8 @@ class StageInfo:
     other stage; `shared`: what its readers share, the same object in each stream that reads it;
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
     stage with a limit is under another one; `calls`: the name of the user's function that the stage
-    calls with each event as soon as that comes, if it does so.
+    calls with each event as soon as that comes, if it does so; `on_end`: called with the run of a
+    pipeline that has ended, in which the stage may never have begun.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `opens`, whether it reads the streams that are its values;
@@ -206,6 +207,7 @@ class StageInfo:
     work: Work | None = field(default=None, compare=False, repr=False)
     inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)
     calls: str = field(default="", compare=False, repr=False)
+    on_end: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

@@ -302,6 +302,9 @@ class Running:
             WATCHDOG.leave(self._run.loop, self._run.blocks)
             self._ended = self._run.now()
             self._state = "closed"
+            for stage in all_stages(self._stages):
+                if stage.on_end is not None:
+                    stage.on_end(self._run)
             if self._recorder is not None:
                 self._recorder.end()
             if self._page is not None:

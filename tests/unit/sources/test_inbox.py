@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,8 @@ from penstock import (
     collect,
     distinct_within,
     for_each,
+    from_async_iterable,
+    from_iterable,
     group_by,
     inbox,
     retry,
@@ -52,6 +54,11 @@ async def a_second(value: int) -> int:
 def slowly(numbers: Inbox[int], into: list[int]) -> Pipeline:
     """One at a time, a second each."""
     return numbers.pipe(adaptive_flat_map(a_second, limit=Fixed(1))).to(collect(into))
+
+
+async def endless() -> AsyncIterator[int]:
+    yield 0
+    await asyncio.Event().wait()
 
 
 async def outcome(put: Coroutine[Any, Any, Any]) -> str:
@@ -607,6 +614,85 @@ def test_a_put_waits_for_a_further_running_from_its_start_on(run: Run) -> None:
         assert seen == [0, 1, 2]
 
     run(story())
+
+
+@pytest.mark.parametrize("end", [Running.cancel, Running.begin_drain])
+def test_a_running_that_ends_before_it_has_begun_refuses_those_who_put(
+    run: Run, end: Callable[[Running], object]
+) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(5)
+        pipeline = from_iterable([0]).pipe(ops.merge(numbers)).to(collect([]))
+        before = asyncio.create_task(outcome(numbers.put(1)))
+        await asyncio.sleep(0)
+        running = pipeline.start()
+        end(running)
+        assert await outcome(numbers.put(2)) == "InboxClosed"
+        assert await before == "InboxClosed"
+        await running.wait()
+        assert await outcome(numbers.put(3)) == "InboxClosed"
+        with pytest.raises(InboxClosed):
+            numbers.put_nowait(4)
+
+    run(story())
+
+
+def test_an_inbox_that_another_running_reads_stays_open_when_one_ends_before_it_has_begun(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(5)
+        seen: list[int] = []
+        pipeline = numbers.to(collect(seen))
+        async with pipeline.start():
+            await numbers.put(1)
+            second = pipeline.start()
+            second.cancel()
+            await second.wait()
+            await numbers.put(2)
+        assert seen == [1, 2]
+
+    run(story())
+
+
+def test_an_inbox_whose_turn_never_came_is_closed_with_its_running(run: Run) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(5)
+        seen: list[int] = []
+        first = from_async_iterable(endless)
+        async with first.pipe(ops.concat(numbers)).to(collect(seen)).start() as running:
+            put = asyncio.create_task(outcome(numbers.put(1)))
+            await asyncio.sleep(1)
+            await running.drain()
+            assert await put == "InboxClosed"
+        assert seen == [0]
+
+    run(story())
+
+
+def test_a_caller_on_another_loop_is_refused_when_a_running_ends_before_it_has_begun() -> None:
+    numbers: Inbox[int] = inbox(1)
+    waits = threading.Event()
+    heard: list[str] = []
+
+    async def caller() -> None:
+        put = asyncio.create_task(outcome(numbers.put(1)))
+        await asyncio.sleep(0)
+        waits.set()
+        async with asyncio.timeout(30):
+            heard.append(await put)
+
+    async def story() -> None:
+        running = numbers.to(collect([])).start()
+        running.cancel()
+        await running.wait()
+
+    threads = in_threads(lambda: asyncio.run(caller()))
+    waits.wait()
+    asyncio.run(story())
+    for thread in threads:
+        thread.join()
+    assert heard == ["InboxClosed"]
 
 
 def test_in_the_turn_of_its_start_a_running_does_not_take_in_what_cannot_wait(run: Run) -> None:
