@@ -27,10 +27,11 @@ Errors:  the source's error passes on, without a verdict at the end. An error of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import is_async
+from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.failures.policy import (
     ErrorPolicy,
     LettersOnly,
@@ -45,7 +46,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -148,6 +149,10 @@ def _check(on_violation: Any) -> None:
         )
 
 
+def _about(call: Callable[[Any], object], violation: Violation[Any], _: object) -> None:
+    call(violation)
+
+
 class _Monitor(Stage[Any, Any]):
     def __init__(
         self,
@@ -170,6 +175,14 @@ class _Monitor(Stage[Any, Any]):
         self._letters = None
         if isinstance(on_violation, Sink):
             self._letters = run.letters.open(cast(Any, on_violation))
+        # Where the stage calls other functions too, these calls are traced together with it.
+        self._traced: CallObserver | None = None
+        if (
+            run.tracing is not None
+            and not info.calls
+            and (name := called_name(cast(Any, on_violation)))
+        ):
+            self._traced = run.tracing.calls(info, name, None)
         self._reported = 0
         # Events that were requested and have not come.
         self._requested = 0
@@ -258,8 +271,12 @@ class _Monitor(Stage[Any, Any]):
 
             raise Violated(violation)
         else:
-            assert callable(self._on_violation)
-            self._on_violation(violation)
+            call = self._on_violation
+            assert callable(call)
+            if self._traced is None or event is None:
+                call(violation)
+            else:
+                self._traced.call(partial(_about, call, violation), event)
 
     def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
         if event is None:

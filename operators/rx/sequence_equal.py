@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.boundary.from_iterable import from_iterable
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY
@@ -31,7 +32,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.inputs import Input, as_stream, columns, part_for
 
 __all__ = ["sequence_equal"]
@@ -52,7 +53,7 @@ def sequence_equal(
         other = from_iterable(second)
 
     def operator(source: Flowable[T]) -> Flowable[bool]:
-        make = partial(_Comparing, other=other, equal=comparer or python.eq)
+        make = partial(_Comparing, other=other, comparer=comparer)
         return source.then(make, StageInfo("sequence_equal", "", 2, inputs=columns([other])))
 
     return operator
@@ -65,10 +66,13 @@ class _Comparing(DemandStage):
         run: Run,
         info: StageInfo,
         other: Flowable[Any],
-        equal: Callable[[Any, Any], bool],
+        comparer: Callable[[Any, Any], bool] | None,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._equal = equal
+        self._equal = comparer or python.eq
+        self._traced: CallObserver | None = None
+        if run.tracing is not None and (name := called_name(comparer)):
+            self._traced = run.tracing.calls(info, name, None)
         self._input = Input(other, part_for(run, info, 1, other), self)
         # The next event of each, and whether the other has ended.
         self._left: Event[Any] | None = None
@@ -145,7 +149,7 @@ class _Comparing(DemandStage):
 
     def _compare(self, left: Event[Any], right: Event[Any]) -> None:
         try:
-            is_equal = self._equal(left.value, right.value)
+            is_equal = self._are_equal(left, right)
         except Exception as error:
             blame(error, self.info, left)
             left.fail(error)
@@ -156,6 +160,13 @@ class _Comparing(DemandStage):
             drop_all([left, right], self.info.name)
         else:
             self._answer = joined(False, [left, right])
+
+    def _are_equal(self, left: Event[Any], right: Event[Any]) -> bool:
+        traced, equal = self._traced, self._equal
+        if traced is None:
+            return equal(left.value, right.value)
+        # A call with two events: it has a span below that of each.
+        return bool(traced.call(partial(traced.call, equal, left), right))
 
     def _cancel_both(self) -> None:
         if not self.state:

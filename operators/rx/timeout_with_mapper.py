@@ -28,10 +28,11 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.inputs import Input, as_stream
 from penstock.streams.rx.scheduler import LoopScheduler
 from penstock.streams.rx.succession import Timed, succession
@@ -78,6 +79,10 @@ class _Timing(Timed):
         super().__init__(downstream, run, info, source, other)
         self._first = first
         self._mapper = mapper
+        # What traces the calls of the function, if that is asked for.
+        self._traced: CallObserver | None = None
+        if mapper is not None and run.tracing is not None:
+            self._traced = run.tracing.calls(info, called_name(mapper), None)
         self._scheduler = LoopScheduler(run, info)
         self._thread = threading.get_ident()
 
@@ -94,17 +99,20 @@ class _Timing(Timed):
 
     def _each(self, source: Input, events: list[Event[Any]]) -> None:
         for event in events:
-            value = event.value
+            value, mapper = event.value, self._mapper
+            if mapper is not None and self._traced is not None:
+                # It is called after the event has gone on, which may have ended then.
+                mapper = self._traced.later(mapper, event)
             super().came(source, [event])
             if not self.is_late and self.state < CLOSED:
-                self._wait_after(value)
+                self._wait_after(value, mapper)
 
-    def _wait_after(self, value: Any) -> None:
+    def _wait_after(self, value: Any, mapper: Callable[[Any], Observable[Any]] | None) -> None:
         self.stop_timer()
-        if self._mapper is None:
+        if mapper is None:
             return
         try:
-            timer = self._mapper(value)
+            timer = mapper(value)
         except Exception as error:
             error.add_note(f"in {self.info}")
             self.close(error)

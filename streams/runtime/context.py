@@ -83,6 +83,10 @@ class CallObserver(CallLimits, Protocol):
         """Call a function with the value of an event, and `more`; returns its result."""
         ...
 
+    def later(self, function: _Handler, event: Event[Any], /) -> _Handler:
+        """The function, to be called with the value of an event that has gone on by then."""
+        ...
+
     def plain(self, handler: _Handler, events: list[Event[Any]], /) -> _Handler:
         """The plain handler, to be called for these events in their order."""
         ...

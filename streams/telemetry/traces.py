@@ -308,11 +308,16 @@ class Tracing(AckHook):
         return span
 
     def stop(self, trace: _Trace, span: Span, error: BaseException | None) -> None:
+        """End the span of a call, after which its event waits for the next one."""
+        trace.since = self._run.now()
+        self.close(span, error)
+
+    def close(self, span: Span, error: BaseException | None) -> None:
         """End the span of a call."""
-        trace.since = now = self._run.now()
+        now = self._ns(self._run.now())
         if error is not None:
-            self._failed(span, error, self._ns(now))
-        span.end(self._ns(now))
+            self._failed(span, error, now)
+        span.end(now)
 
 
 class _Within:
@@ -408,6 +413,31 @@ class TracedCalls:
             raise
         self.end(event)
         return result
+
+    def later(self, function: Callable[[Any], Any], event: Event[Any]) -> Callable[[Any], Any]:
+        """The function, to be called with the value of an event that has gone on by then.
+
+        The trace is that of the event as it is now, for one that has ended has none. What the event
+        waits for next does not depend on this call.
+        """
+        trace = self._tracing.of(event)
+        if trace is None:
+            return function
+
+        def call(value: Any) -> Any:
+            span = self._tracing.start(trace, self._info, self._name, self._tracing.now())
+            token = _attached(span, trace.context)
+            failure: BaseException | None = None
+            try:
+                return function(value)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                _detach(token)
+                self._tracing.close(span, failure)
+
+        return call
 
     def plain(
         self, handler: Callable[[Any], Any], events: list[Event[Any]]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import reactivex
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -371,10 +372,10 @@ def test_the_functions_of_a_rate_limit_and_of_a_monitor_have_a_span_each_event(
 
     stream = from_iterable(values(2)).pipe(
         rate_limit(10, cost=cost_of),
-        monitor("G small", small=is_small),
+        monitor("G small", on_violation=print, small=is_small),
         monitor("G (one -> X !one)", by=client_of, one={"n": 1}),
         rate_limit(10),
-        monitor("G one", by="n", on_violation=print, one={"n": 1}),
+        monitor("G one", by="n", one={"n": 1}),
     )
     traced(run, spans, stream.to(collect([])))
     events = [identity(span) for span in spans.named("event of from_iterable")]
@@ -554,3 +555,90 @@ def test_the_functions_that_read_a_row_for_counts_are_a_call(run: Run, spans: Sp
     traced(run, spans, stream.to(collect([])))
     events = [identity(span) for span in spans.named("event of from_iterable")]
     assert [parent(span) for span in spans.named("count_over_time begin_of")] == events
+
+
+def test_what_a_monitor_calls_for_a_violation_has_a_span_below_that_of_the_event(
+    run: Run, spans: Spans
+) -> None:
+    seen: list[Any] = []
+
+    def on_violation(violation: Any) -> None:
+        seen.append(violation)
+
+    stream = from_iterable(values(2)).pipe(
+        monitor("G one", by="n", on_violation=on_violation, one={"n": 1})
+    )
+    traced(run, spans, stream.to(collect([])))
+    first, _ = spans.named("event of from_iterable")
+    assert [parent(span) for span in spans.named("monitor on_violation")] == [identity(first)]
+    assert len(seen) == 1
+    assert len(spans.named("")) == 3
+
+
+def test_a_call_about_two_events_has_a_span_below_that_of_each(run: Run, spans: Spans) -> None:
+    def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return bool(one["n"] == other["n"])
+
+    found: list[bool] = []
+    stream = from_iterable(values(2)).pipe(ops.sequence_equal(from_iterable(values(2)), alike))
+    traced(run, spans, stream.to(collect(found)))
+    events = {identity(span) for span in spans.named("event of from_iterable")}
+    calls = spans.named("sequence_equal alike")
+    assert len(events) == len(calls) == 4
+    assert {parent(span) for span in calls} == events
+    assert found == [True]
+
+
+def never_after(value: dict[str, Any]) -> reactivex.Observable[Any]:
+    return reactivex.never()
+
+
+def test_the_call_about_the_time_after_an_event_is_below_its_span_though_that_has_ended(
+    run: Run, spans: Spans
+) -> None:
+    stream = from_iterable(values(2)).pipe(ops.timeout_with_mapper(None, never_after))
+    traced(run, spans, stream.to(collect([])))
+    events = spans.named("event of from_iterable")
+    calls = spans.named("timeout_with_mapper never_after")
+    assert [parent(span) for span in calls] == [identity(span) for span in events]
+    for call, event in zip(calls, events, strict=True):
+        assert event.end_time is not None
+        assert call.start_time is not None
+        assert call.end_time is not None
+        assert event.end_time <= call.start_time <= call.end_time
+        assert attributes(event)["penstock.outcome"] == "finished"
+
+
+def test_the_call_about_the_time_after_an_event_delays_nothing_that_the_event_waits_for(
+    run: Run, spans: Spans
+) -> None:
+    stream = from_iterable(values(2)).pipe(
+        rate_limit(5),
+        ops.timeout_with_mapper(None, never_after),
+        adaptive_flat_map(in_a_tenth, Fixed(1)),
+    )
+    traced(run, spans, stream.to(collect([])))
+    calls = spans.named("adaptive_flat_map")
+    assert [attributes(span)["penstock.queue_time"] for span in calls] == [0.0, 0.1]
+    assert [seconds(span) for span in spans.named("timeout_with_mapper")] == [0, 0]
+
+
+def test_a_call_about_the_time_after_an_event_that_raises_has_the_error(
+    run: Run, spans: Spans
+) -> None:
+    current: list[str] = []
+
+    def fail(value: dict[str, Any]) -> reactivex.Observable[Any]:
+        context = trace.get_current_span().get_span_context()
+        current.append(f"{context.span_id:016x}")
+        raise ValueError("the secret")
+
+    stream = from_iterable(values(1)).pipe(ops.timeout_with_mapper(None, fail))
+    with pytest.raises(ValueError, match="the secret"):
+        traced(run, spans, stream.to(collect([])))
+    (call,) = spans.named("timeout_with_mapper fail")
+    assert not call.status.is_ok
+    assert call.status.description == "ValueError"
+    assert current == [identity(call)]
+    (event,) = spans.named("event of")
+    assert attributes(event)["penstock.outcome"] == "finished"
