@@ -177,9 +177,18 @@ def _pool(size: int) -> ProcessPoolExecutor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from penstock.streams.runtime.lifeline import end_with_parent
-
     # Never fork: a copy of a process with a running loop and threads may hang.
     return ProcessPoolExecutor(
-        size, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent
+        size, mp_context=multiprocessing.get_context("spawn"), initializer=_begin
     )
+
+
+def _begin() -> None:
+    """What a process of the pool does first."""
+    from penstock.streams.runtime.lifeline import end_with_parent
+    from penstock.streams.runtime.os_signals import FROM_TERMINAL, left_to_parent
+
+    end_with_parent()
+    # Ctrl-C and a closed terminal drain the pipeline, for which calls in progress go on here. The
+    # executor itself ends its processes by SIGTERM.
+    left_to_parent(FROM_TERMINAL)

@@ -245,9 +245,9 @@ def run(
 ) -> Report:
     """Run a pipeline from a script: on uvloop where it exists, until it has ended.
 
-    The first SIGINT or SIGTERM drains within `drain_deadline` seconds, the second cancels.
-    Returns the report; raises the error that stopped the pipeline. In async code use
-    `await pipeline.run()` instead.
+    The first SIGINT or SIGTERM drains within `drain_deadline` seconds, the second cancels. SIGHUP
+    drains too, unless it is ignored. Returns the report; raises the error that stopped the
+    pipeline. In async code use `await pipeline.run()` instead.
 
     With `workers`, so many processes run the handler and the stages around it that keep nothing
     from one event to the next; all else stays in this one. "auto": as many as there are cores. They

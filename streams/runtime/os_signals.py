@@ -1,15 +1,29 @@
-"""Signal handling: the first signal drains the running pipeline, the second cancels it."""
+"""Signal handling: the first signal drains the running pipeline, the second cancels it.
+
+A hangup (SIGHUP) says that the terminal has gone. It drains too. The kernel and the shell may each
+send one, so a further one does nothing. It has no effect where it is ignored, as by `nohup`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["Drains", "drain_on_signals"]
+__all__ = ["DRAINING", "FROM_TERMINAL", "Drains", "drain_on_signals", "left_to_parent", "nothing"]
+
+# There is none on Windows.
+_HANGUP: tuple[signal.Signals, ...] = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+
+FROM_TERMINAL = (signal.SIGINT, *_HANGUP)
+"""The signals that a terminal sends to all processes of its group."""
+
+DRAINING = (*FROM_TERMINAL, signal.SIGTERM)
+"""The signals that drain a pipeline."""
 
 
 class Drains(Protocol):
@@ -26,9 +40,10 @@ def drain_on_signals(
 ) -> Generator[None]:
     """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
-    A third one ends the process at once, by the default handler. `tell`, if given, is called with a
-    message at the first and at the second. On exit the previous handlers are restored. Outside the
-    main thread, which is the only one that receives signals, the context does nothing.
+    A third one ends the process at once, by the default handler. SIGHUP, unless it is ignored,
+    counts only as a first one. `tell`, if given, is called with a message at the first and at the
+    second. On exit the previous handlers are restored. Outside the main thread, which is the only
+    one that receives signals, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,14 +52,17 @@ def drain_on_signals(
     # the loop for ever must not protect the process from signals.
     loop = asyncio.get_running_loop()
     received = 0
+    counted = (signal.SIGINT, signal.SIGTERM)
 
-    def on_signal(*_: object) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal received
+        if received and number in _HANGUP:
+            return
         received += 1
         if received == 1:
             loop.call_soon_threadsafe(drain)
         elif received == 2:
-            handle_by(signal.SIG_DFL)
+            handle_by(signal.SIG_DFL, counted)
             loop.call_soon_threadsafe(cancel)
 
     def drain() -> None:
@@ -59,11 +77,30 @@ def drain_on_signals(
 
     with ExitStack() as previous:
 
-        def handle_by(handler: Any) -> None:
-            for number in (signal.SIGINT, signal.SIGTERM):
+        def handle_by(handler: Any, numbers: Iterable[int]) -> None:
+            for number in numbers:
                 before = signal.signal(number, handler)
                 # None is a handler that was not set by Python, which cannot restore it.
                 previous.callback(signal.signal, number, before or signal.SIG_DFL)
 
-        handle_by(on_signal)
+        handle_by(on_signal, counted)
+        handle_by(on_signal, _unignored(_HANGUP))
         yield
+
+
+def left_to_parent(numbers: Iterable[int]) -> None:
+    """These signals have no effect on this process, a child: its parent drains at them.
+
+    For the main thread.
+    """
+    for number in _unignored(numbers):
+        # Not SIG_IGN, which a program that a handler starts would keep.
+        signal.signal(number, nothing)
+
+
+def nothing(number: int, frame: FrameType | None) -> None:
+    """A handler of a signal that has no effect."""
+
+
+def _unignored(numbers: Iterable[int]) -> list[int]:
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]

@@ -23,9 +23,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from penstock.streams.runtime.lifeline import end_with_this_process, ending_of
+from penstock.streams.runtime.os_signals import nothing
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
-from penstock.streams.workers.worker import leave_the_terminal, nothing, without_signals, work
+from penstock.streams.workers.worker import leave_the_terminal, without_signals, work
 
 __all__ = ["Processes", "unforkable"]
 

@@ -10,23 +10,20 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import FrameType
 
+from penstock.streams.runtime.os_signals import DRAINING, left_to_parent
 from penstock.streams.workers.child import Child
 from penstock.streams.workers.messages import Warn
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
 
-__all__ = ["leave_the_terminal", "nothing", "without_signals", "work"]
-
-# Those that drain a pipeline.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+__all__ = ["leave_the_terminal", "without_signals", "work"]
 
 
 @contextmanager
 def without_signals() -> Generator[None]:
     """A process that is started inside gets those that drain when it has said what they do."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DRAINING)
     try:
         yield
     finally:
@@ -38,11 +35,9 @@ def leave_the_terminal() -> None:
 
     What is printed appears line by line.
     """
-    for number in _SIGNALS:
-        # Not SIG_IGN, which a program that a handler starts would keep.
-        signal.signal(number, nothing)
+    left_to_parent(DRAINING)
     if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, DRAINING)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -50,10 +45,6 @@ def leave_the_terminal() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # What several processes print into one pipe must come in whole lines.
             stream.reconfigure(line_buffering=True, write_through=False)
-
-
-def nothing(number: int, frame: FrameType | None) -> None:
-    """A handler of a signal that has no effect."""
 
 
 async def work(section: Section, end: socket.socket, window: int) -> None:

@@ -165,7 +165,7 @@ def test_a_signal_drains_and_the_workers_finish_what_they_have(tmp_path: Path) -
     assert 100 <= len(results) < EVENTS
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_all_processes_is_for_the_parent(
     tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import ceil
-from typing import Any
+from typing import IO, Any, TextIO, cast
 
 from penstock.command.output import mention
 from penstock.streams import clock
@@ -43,7 +43,7 @@ def status(running: Running) -> Generator[None]:
         mention(f"no status line without rich: {install_command('terminal')}")
         yield
         return
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], _Terminal(sys.stderr)))
     loop = asyncio.get_running_loop()
     readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
     timers: deque[asyncio.TimerHandle] = deque(maxlen=1)
@@ -68,6 +68,24 @@ def status(running: Running) -> Generator[None]:
             yield
         finally:
             timers.pop().cancel()
+
+
+class _Terminal:
+    """A stream whose failures to write are ignored: the terminal may be closed meanwhile."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class Remaining:

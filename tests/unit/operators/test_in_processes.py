@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,10 @@ def dies_of_two(value):
 
 def is_killed(value):
     os.kill(os.getpid(), signal.SIGKILL)
+
+def is_signalled(number):
+    os.kill(os.getpid(), number)
+    return number
 
 def unpicklable(value):
     return (lambda: value) if value == 1 else value
@@ -118,6 +123,15 @@ def test_a_process_that_is_killed_is_reported_by_its_signal(
 ) -> None:
     with pytest.raises(BrokenProcessPool, match=r"has died \(SIGKILL, as .* memory runs out\)"):
         run(virtual_loop, handlers.is_killed, MemorySource([1]))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_call_goes_on_when_a_terminal_signals_all_processes(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    numbers = [signal.SIGINT, signal.SIGHUP]
+    values, _ = run(virtual_loop, handlers.is_signalled, MemorySource(numbers))
+    assert values == numbers
 
 
 def test_what_cannot_be_pickled_fails_its_own_call_only(

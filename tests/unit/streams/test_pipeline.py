@@ -29,7 +29,7 @@ from penstock import (
 )
 from penstock import run as run_script
 from penstock.streams.errors import BuildError
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.os_signals import DRAINING, drain_on_signals
 from penstock.streams.testing import CountedSource, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 
@@ -134,10 +134,10 @@ def test_a_scripts_own_signal_handlers_are_back_afterwards() -> None:
     def mine(number: int, frame: Any) -> None:
         raise AssertionError
 
-    before = {n: signal.signal(n, mine) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.signal(n, mine) for n in DRAINING}
     try:
         run_script(from_iterable([7]).to(MemorySink()))
-        assert [signal.getsignal(n) for n in before] == [mine, mine]
+        assert [signal.getsignal(n) for n in before] == [mine] * len(DRAINING)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -157,7 +157,7 @@ def endless() -> Any:
     return from_async_iterable(numbers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", DRAINING)
 def test_the_first_signal_drains(number: signal.Signals) -> None:
     def signals(value: int) -> int:
         if value == 10:
@@ -181,6 +181,41 @@ def test_the_second_signal_cancels() -> None:
     report = run_script(source.pipe(adaptive_flat_map(hangs, Fixed(1))).to(MemorySink()))
     assert (report.outcome, report.exit_status) == ("cancelled", 5)
     assert source.returned == [1]
+
+
+hangups = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="terminals of POSIX")
+
+
+@hangups
+def test_a_further_hangup_does_not_cancel() -> None:
+    # The kernel and the shell send one each when a terminal is closed.
+    async def closes(value: int) -> int:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await asyncio.sleep(0)
+        return value
+
+    sink = MemorySink()
+    report = run_script(endless().pipe(adaptive_flat_map(closes, Fixed(1))).to(sink))
+    assert (report.outcome, report.exit_status) == ("drained", 4)
+    assert report.statistics["in"] == len(sink.values)
+
+
+@hangups
+def test_an_ignored_hangup_stays_ignored() -> None:
+    def closes(value: int) -> Any:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return signal.getsignal(signal.SIGHUP)
+
+    sink = MemorySink()
+    # As `nohup` does it.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        report = run_script(from_iterable([1]).pipe(adaptive_flat_map(closes)).to(sink))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert report.outcome == "completed"
+    assert sink.values == [signal.SIG_IGN]
 
 
 def test_a_signal_after_a_stop_does_not_hide_the_error(run: Run) -> None:

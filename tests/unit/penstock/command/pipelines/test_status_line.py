@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
 import subprocess
+import termios
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -98,6 +100,18 @@ pipeline = read_jsonl({path!r}).pipe(adaptive_flat_map(work)).to(for_each(lambda
 """
 
 
+WAITING = """
+import os
+
+async def work(event):
+    while not os.path.exists({gate!r}):
+        await asyncio.sleep(0.01)
+    return event
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())
+"""
+
+
 @pytest.mark.parametrize(("rich", "columns"), [(True, 120), (True, 40), (False, 120)])
 def test_a_terminal_shows_the_line_and_then_the_report(
     script: list[str], write_file: Write, tmp_path: Path, rich: bool, columns: int
@@ -118,6 +132,40 @@ def test_a_terminal_shows_the_line_and_then_the_report(
     assert (advice is None) is rich
     assert "a line of its own" in seen
     assert "2 in, 2 finished" in seen
+
+
+def test_a_terminal_that_is_closed_drains(
+    script: list[str], write_file: Write, tmp_path: Path
+) -> None:
+    gate, output = tmp_path / "gate", tmp_path / "out.jsonl"
+    path = write_file("job.py", WAITING.format(gate=str(gate)))
+    ours, theirs = pty.openpty()
+
+    def take_over() -> None:
+        os.setsid()
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        [*script, "run", str(path), "--output", str(output)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+        preexec_fn=take_over,
+    ) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        process.stdin.write(b'{"uuid": 1}\n')
+        process.stdin.flush()
+        seen = b""
+        # The status line is there, and will be written again.
+        while b"in flight 1/" not in seen:
+            seen += os.read(ours, 65536)
+        os.close(ours)
+        gate.touch()
+        # Its input is still open.
+        assert process.wait(30) == 4
+    assert json.loads(output.read_text()) == {"uuid": 1}
 
 
 def test_on_a_terminal_every_event_is_measured_and_the_sinks_keep_their_numbers(
