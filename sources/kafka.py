@@ -11,7 +11,7 @@ Demand:  connects at the first request, and then takes as many records as there 
          demand for half a second the partitions are paused.
 Ends:    never, or with `follow=False` when it has caught up. Once a second, and at the end, the
          group's offsets are committed up to the floor below which everything is finished; what is
-         finished above it is noted beside the offset, so a restart repeats only what was in flight.
+         finished above it is noted beside the offset, and not repeated after a restart.
          A record that failed is emitted again after `retry_after` seconds. A partition that goes to
          another reader begins nothing more, finishes what has begun within `handover` seconds, and
          commits, before it is given up.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.errors import PenstockError
-from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.kafka.partition import Mark, Partition, Token
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -18,13 +18,16 @@ __all__ = ["Commits", "Committing", "OffsetCommits", "passes"]
 # Seconds between two commits: what finished in between is repeated after a kill.
 _EVERY = 1.0
 
+# What is committed, by topic and number of the partition.
+_Marks = dict[tuple[str, int], tuple[Partition, Mark]]
+
 
 class Committing(Protocol):
     """The part of a consumer that is needed to commit."""
 
     async def commit(
         self, *, offsets: list[TopicPartition], asynchronous: bool
-    ) -> list[TopicPartition]: ...
+    ) -> list[TopicPartition] | None: ...
     async def consumer_group_metadata(self) -> Any: ...
 
 
@@ -45,7 +48,8 @@ class Commits(Protocol):
         ...
 
     async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        """Commit what has changed; what the brokers do not take now is committed later."""
+        """Commit what has changed, or begin to; what the brokers do not take now is committed
+        later."""
         ...
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
@@ -57,12 +61,16 @@ class Commits(Protocol):
         ...
 
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
-        """`commit` what has changed, at the end. Returns False if the brokers do not take it now,
-        as while members join."""
+        """`commit` what has changed, at the end. Returns False if the brokers have not taken it
+        yet, as while members join."""
         ...
 
     def stop(self, error: PenstockError, /) -> None:
         """`commit` is not called any more, because of an error."""
+        ...
+
+    async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
+        """What the consumer calls back when a commit that was not waited for is decided."""
         ...
 
     @property
@@ -74,6 +82,8 @@ class Commits(Protocol):
 class OffsetCommits:
     """Commits by the consumer, once a second.
 
+    A commit is sent without waiting for the brokers, which may take long when the one that keeps
+    the offsets is away: `answered` gets what they say, while the consumer is asked for records.
     `error` makes an error of the client ours; it is given the topic that the error is about.
     """
 
@@ -81,6 +91,9 @@ class OffsetCommits:
         self._now = run.now
         self._error = error
         self._committed_at = run.now()
+        # What was sent and is not answered, and why one was refused for good.
+        self._sent: _Marks = {}
+        self._failure: PenstockError | None = None
 
     def finish(self, tokens: Iterable[Token], /) -> None:
         for token in tokens:
@@ -98,74 +111,114 @@ class OffsetCommits:
         return self._committed_at + _EVERY - self._now()
 
     async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        from confluent_kafka import KafkaError, KafkaException
-
+        if self._failure is not None:
+            raise self._failure
         self._committed_at = self._now()
-        due = [(one, mark) for one in partitions if (mark := one.due()) is not None]
-        if not due:
+        if self._sent:
+            # One at a time, or an earlier one might be the last that the brokers get.
             return
+        due = _due(partitions)
+        self._sent = due
+        if due:
+            await consumer.commit(offsets=_places(due), asynchronous=True)
+
+    async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
+        """The brokers have answered a commit that was sent, or the client has given it up."""
+        sent, self._sent = self._sent, {}
         try:
-            results = await consumer.commit(
-                offsets=[partition.place(*mark) for partition, mark in due], asynchronous=False
-            )
-        except KafkaException as raised:
-            fault: KafkaError = raised.args[0]
-            if fault.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
-                for partition, _ in due:
-                    partition.remember_less()
-            elif not passes(fault):
-                raise
-            return
-        for (partition, mark), result in zip(due, results, strict=True):
-            if result.error is None:
-                partition.committed = mark
-            elif result.error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
-                partition.remember_less()
-            elif not passes(result.error):
-                raise self._error(result.error, partition.topic)
+            self._decided(sent, fault, results)
+        except PenstockError as error:
+            # Not to the client, which calls this, but to who commits next.
+            self._failure = error
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        await self.commit(consumer, partitions)
+        # The client calls back for a commit that was sent only after this.
+        if due := _due(partitions):
+            await self._commit(consumer, due)
 
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         from confluent_kafka import KafkaException
 
         with suppress(PenstockError, KafkaException):
             await self.commit(consumer, partitions)
-            return all(partition.due() is None for partition in partitions)
+            return not self._sent and not _due(partitions)
         return True
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
+        marks = {one.key: (one, mark) for one in partitions if (mark := one.mark()) is not None}
+        return not marks or await self._commit(consumer, marks)
+
+    async def _commit(self, consumer: Committing, marks: _Marks) -> bool:
+        """Commit these, and wait for the brokers. Returns whether they have taken all."""
         from confluent_kafka import KafkaException
 
-        places = [one.place(*mark) for one in partitions if (mark := one.mark())]
-        if not places:
-            return True
         try:
-            results = await consumer.commit(offsets=places, asynchronous=False)
+            results = await consumer.commit(offsets=_places(marks), asynchronous=False)
         except KafkaException as raised:
-            if not passes(raised.args[0]):
-                raise
+            self._decided(marks, raised.args[0], [])
             return False
+        assert results is not None
+        self._decided(marks, None, results)
         return all(result.error is None for result in results)
+
+    def _decided(
+        self,
+        marks: _Marks,
+        fault: KafkaError | None,
+        results: list[TopicPartition],
+    ) -> None:
+        """Raises the error of what will not be taken later either."""
+        from confluent_kafka import KafkaError
+
+        answers = {(one.topic, one.partition): one.error for one in results}
+        for key, (partition, mark) in marks.items():
+            error = answers[key] if fault is None else fault
+            if error is None:
+                partition.current.committed = mark
+            elif error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+                partition.current.remember_less()
+            elif not passes(error):
+                raise self._error(error, partition.topic)
+
+
+def _due(partitions: Iterable[Partition]) -> _Marks:
+    """What has changed in these partitions since it was committed."""
+    return {one.key: (one, mark) for one in partitions if (mark := one.due()) is not None}
+
+
+def _places(marks: _Marks) -> list[TopicPartition]:
+    return [partition.place(*mark) for partition, mark in marks.values()]
 
 
 def passes(fault: KafkaError) -> bool:
-    """Whether a commit may succeed later, or is somebody else's by then."""
+    """Whether the same request may succeed later, or is somebody else's by then."""
     from confluent_kafka import KafkaError as Code
 
     return fault.retriable() or fault.code() in (
+        # Another member has it, or the members join.
         Code.ILLEGAL_GENERATION,
         Code.UNKNOWN_MEMBER_ID,
         Code.REBALANCE_IN_PROGRESS,
         Code.FENCED_INSTANCE_ID,
         Code.STALE_MEMBER_EPOCH,
+        Code._NO_OFFSET,
+        Code._ASSIGNMENT_LOST,
+        # A transaction is open.
+        Code.UNSTABLE_OFFSET_COMMIT,
+        # A broker is away, or another is chosen in its place.
         Code.NOT_COORDINATOR,
         Code.COORDINATOR_NOT_AVAILABLE,
         Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_FOR_PARTITION,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.REQUEST_TIMED_OUT,
+        Code.NETWORK_EXCEPTION,
         Code._TRANSPORT,
         Code._TIMED_OUT,
         Code._WAIT_COORD,
-        Code._NO_OFFSET,
-        Code._ASSIGNMENT_LOST,
+        Code._ALL_BROKERS_DOWN,
+        # The client has replaced the connection, as it learned which brokers there are.
+        Code._DESTROY_BROKER,
     )

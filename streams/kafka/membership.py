@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader"]
 
+_Answer = TypeVar("_Answer")
+
 CHUNK = 500
 """Records taken from the client at a time."""
 
 # Seconds for which the client waits for a record. Commits and resumes wait for it to return.
 _POLL = 0.1
-# The same while records are begun in small parts.
+# The same while records are begun in small parts, and at first for the last commit.
 _TRIED = 0.01
 # Seconds without demand after which partitions are paused: a pause drops what was fetched.
 _PATIENCE = 0.5
@@ -139,7 +142,8 @@ class Membership:
     def start(self) -> None:
         """Join the group, and read until the running ends; nothing if that was done."""
         if self._consumer is None:
-            self._consumer = self._settings.consumer(dict(self._settings.client))
+            client = {**self._settings.client, "on_commit": self.commits.answered}
+            self._consumer = self._settings.consumer(client)
             self._run.on_close(self._close)
             self._run.spawn(self._read(), "read_kafka")
 
@@ -299,8 +303,8 @@ class Membership:
                     if partition is not None:
                         partition.at_end = True
                 elif fault.code() == KafkaError._MAX_POLL_EXCEEDED:
-                    # A commit waited for brokers that were away. The partitions are lost, of which
-                    # the client tells next, and it joins again.
+                    # The loop was blocked, or a commit waited for brokers that were away. The
+                    # partitions are lost, of which the client tells next, and it joins again.
                     continue
                 elif fault.fatal() or not fault.retriable():
                     raise self._error(fault, message.topic() or "")
@@ -330,7 +334,7 @@ class Membership:
         # One that is being handed over stays as it is: nothing of it begins again.
         held = [partition for partition in self.partitions.values() if partition.held]
         renewed = {partition: partition.renewed() for partition in held}
-        self.partitions |= {(one.topic, one.number): one for one in renewed.values()}
+        self.partitions |= {one.key: one for one in renewed.values()}
         self._reader.renew(renewed)
 
     async def _confirm(self, consumer: Consumer) -> None:
@@ -367,19 +371,28 @@ class Membership:
     ) -> list[TopicPartition]:
         """What the group has committed. Waits while a transaction with offsets of these partitions
         is open, as a reader that was killed leaves it, until the brokers end it."""
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
+
+        async def ask() -> list[TopicPartition]:
+            found = await consumer.committed(places, timeout=_ANSWER)
+            for one in found:
+                if one.error is not None and passes(one.error):
+                    raise KafkaException(one.error)
+            return found
+
+        return await self._asked(ask)
+
+    async def _asked(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """The answer of the brokers, who may be away, or choosing others in the place of one."""
+        from confluent_kafka import KafkaException
 
         until = self._run.now() + self._settings.handover * 0.8
         while True:
             try:
-                found = await consumer.committed(places, timeout=_ANSWER)
+                return await ask()
             except KafkaException as raised:
                 if not passes(raised.args[0]) or self._run.now() >= until:
                     raise
-            else:
-                open_ = KafkaError.UNSTABLE_OFFSET_COMMIT
-                if not any(one.error and one.error.code() == open_ for one in found):
-                    return found
             await asyncio.sleep(_POLL)
 
     async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> int | None:
@@ -387,7 +400,7 @@ class Membership:
 
         Returns the end of the partition, if that is known.
         """
-        marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
+        marks = await self._asked(partial(consumer.get_watermark_offsets, place, timeout=_ANSWER))
         if marks is not None and place.offset < marks[0]:
             self.expired += marks[0] - place.offset
             self._run.errors.warn(
@@ -456,21 +469,23 @@ class Membership:
     def _forget(self, leaving: Iterable[Partition]) -> None:
         for partition in leaving:
             partition.is_ours = False
-            key = partition.topic, partition.number
-            if self.partitions.get(key) is partition:
-                del self.partitions[key]
+            if self.partitions.get(partition.key) is partition:
+                del self.partitions[partition.key]
 
     # The end.
 
-    async def _commit_the_rest(self, consumer: Consumer) -> None:
-        """Commit what is finished. While members join, brokers refuse it to those that have not
-        joined again, which the client does only while it is asked for records."""
-        until = self._run.now() + _ANSWER
+    async def _commit_the_rest(self, consumer: Consumer) -> bool:
+        """Commit what is finished. The answer comes while the client is asked for records. While
+        members join, brokers refuse it to those that have not joined again, which the client does
+        only then as well. Returns False if they have not answered in time."""
+        until, wait = self._run.now() + _ANSWER, _TRIED
         while not await self.commits.close(consumer, list(self.partitions.values())):
             if self._run.now() >= until:
-                break
+                return False
             await self._pause(consumer, paused=True)
-            await consumer.poll(timeout=_POLL)
+            await consumer.poll(timeout=wait)
+            wait = min(2 * wait, _POLL)
+        return True
 
     async def _close(self) -> None:
         from confluent_kafka import KafkaException
@@ -479,7 +494,9 @@ class Membership:
         assert consumer is not None
         try:
             with suppress(PenstockError, KafkaException):
-                await self._commit_the_rest(consumer)
-                await self._take_notes_out(consumer, self.partitions.values())
+                if await self._commit_the_rest(consumer):
+                    await self._take_notes_out(consumer, self.partitions.values())
         finally:
+            # The client asks for what is to be handed over, which is done, or had its time.
+            self._forget(list(self.partitions.values()))
             await consumer.close()

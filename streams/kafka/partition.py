@@ -56,6 +56,11 @@ class Partition:
         self._most = METADATA
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its topic and number."""
+        return self.topic, self.number
+
+    @property
     def current(self) -> Partition:
         """This one, or what has taken its place."""
         return self if self.successor is None else self.successor.current

@@ -2,7 +2,7 @@
 
 Kafka keeps one committed offset for each partition of a group, and a short text, the metadata of
 the commit. The offset is the *floor*, below which every record is finished. The text holds what is
-finished above it, so that a restart repeats only what was in flight. The idea is that of
+finished above it, so that a restart does not repeat it. The idea is that of
 confluentinc/parallel-consumer, which keeps such maps in the same place; the format is our own.
 """
 

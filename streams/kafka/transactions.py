@@ -23,7 +23,7 @@ from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitt
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, TopicPartition
 
 __all__ = ["TransactionSettings", "Transactions"]
 
@@ -219,6 +219,9 @@ class Transactions:
                 "and their results are not visible to readers of what is committed"
             )
         return True
+
+    async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
+        """The consumer itself commits nothing."""
 
     async def disconnect(self) -> None:
         """Close the producer."""

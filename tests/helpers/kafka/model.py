@@ -87,6 +87,9 @@ class Broker:
         self.owner: dict[Key, Member] = {}
         self.refuse: Callable[[], KafkaError | None] = lambda: None
         """An error with which the next request is answered."""
+        self.answering = asyncio.Event()
+        """Clear it, and commits have no answer until it is set."""
+        self.answering.set()
         self.generation = 0
         # Transactions.
         self.results: list[tuple[str, bytes | None]] = []
@@ -181,6 +184,7 @@ class Member:
         self.generation = broker.generation
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
+        self._undecided: list[list[TopicPartition]] = []
 
     async def list_topics(self, topic: str, timeout: float) -> Any:
         self._may_refuse()
@@ -197,6 +201,7 @@ class Member:
 
     async def poll(self, timeout: float) -> Record | None:
         await self.thawed.wait()
+        await self._answer_commits()
         await self._rebalance()
         found = self._take(1)
         if not found:
@@ -271,6 +276,8 @@ class Member:
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 1, cached: bool = False
     ) -> tuple[int, int] | None:
+        if not cached:
+            self._may_refuse()
         key = _key(partition)
         return self.broker.deleted.get(key, 0), self.broker.end(key)
 
@@ -297,7 +304,25 @@ class Member:
 
     async def commit(
         self, *, offsets: list[TopicPartition], asynchronous: bool
-    ) -> list[TopicPartition]:
+    ) -> list[TopicPartition] | None:
+        if asynchronous:
+            self._undecided.append(offsets)
+            return None
+        await self.broker.answering.wait()
+        return self._commit(offsets)
+
+    async def _answer_commits(self) -> None:
+        """Call back for the commits that were not waited for, as `poll` does."""
+        while self._undecided and self.broker.answering.is_set():
+            offsets = self._undecided.pop(0)
+            error, results = None, offsets
+            try:
+                results = self._commit(offsets)
+            except KafkaException as raised:
+                error = raised.args[0]
+            await self.settings["on_commit"](error, results)
+
+    def _commit(self, offsets: list[TopicPartition]) -> list[Any]:
         self._may_refuse()
         broker = self.broker
         if self.is_lost or self not in broker.members:
@@ -311,7 +336,9 @@ class Member:
                 assert broker.owner.get(_key(place)) is self, "committed what is another's"
                 broker.committed[_key(place)] = place.offset, place.metadata
                 broker.commits += 1
-            results.append(SimpleNamespace(topic=place.topic, error=error))
+            results.append(
+                SimpleNamespace(topic=place.topic, partition=place.partition, error=error)
+            )
         return results
 
     async def close(self) -> None:

@@ -220,6 +220,75 @@ def test_a_commit_that_is_refused_for_now_is_made_later(
     run(story())
 
 
+def test_records_are_read_while_the_brokers_do_not_answer_a_commit(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        seen: list[Any] = []
+        running = reading(seen).start()
+        await asyncio.sleep(0.5)
+        broker.answering.clear()
+        await settled()
+        broker.write(*numbers(10, 20))
+        await settled()
+        assert [value["n"] for value in seen] == list(range(20))
+        assert broker.committed == {}
+        broker.answering.set()
+        await settled()
+        # Each once: the second was sent when the first was decided.
+        assert (broker.committed["t", 0], broker.commits) == ((20, ""), 2)
+        await running.drain(5)
+
+    run(story())
+
+
+def test_partitions_are_lost_in_time_while_the_brokers_do_not_answer_a_commit(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        running = reading([]).start()
+        await asyncio.sleep(0.5)
+        (member,) = broker.members
+        broker.answering.clear()
+        await settled()
+        broker.expire(member)
+        await settled()
+        assert running.statistics()["stages"][0]["lost"] == 1
+        broker.answering.set()
+        await settled()
+        assert broker.committed["t", 0] == (10, "")
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_pipeline_that_is_stopped_waits_for_an_undecided_commit_and_no_longer_than_brokers_need(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        for patience in (3, 100):
+            running = reading([]).start()
+            await settled()
+            broker.answering.clear()
+            broker.write(*numbers(10, 20))
+            await settled()
+            began = loop.time()
+            later = loop.call_later(patience, broker.answering.set)
+            await running.drain(60)
+            assert loop.time() - began == pytest.approx(min(patience, 10), abs=0.2)
+            later.cancel()
+            broker.answering.set()
+
+    run(story())
+
+
 def test_what_is_finished_at_the_end_is_committed_when_this_member_has_joined_again(
     broker: Broker, run: Run
 ) -> None:
@@ -350,6 +419,35 @@ def test_a_reader_that_waited_too_long_for_the_brokers_joins_again(
         await settled()
         assert [value["n"] for value in seen] == list(range(5))
         await running.drain(5)
+
+    run(story())
+
+
+@pytest.mark.parametrize("code", [KafkaError._DESTROY_BROKER, KafkaError.LEADER_NOT_AVAILABLE])
+def test_partitions_come_when_the_brokers_answer_again(code: int, broker: Broker, run: Run) -> None:
+    async def story() -> None:
+        first = reading([]).start()
+        broker.write(*numbers(0, 5))
+        await settled()
+        await first.drain(5)
+        # The committed offset is asked for, and then where the partition begins and ends.
+        for answered in (0, 1):
+            asked = 0
+
+            def refuse(answered: int = answered) -> KafkaError | None:
+                nonlocal asked
+                asked += 1
+                return KafkaError(code) if answered < asked - 1 < 10 else None
+
+            seen: list[Any] = []
+            second = reading(seen).start()
+            broker.refuse = refuse
+            await settled()
+            broker.write(*numbers(5, 7))
+            await settled()
+            assert [value["n"] for value in seen] == [5, 6]
+            assert asked > 10
+            await second.drain(5)
 
     run(story())
 
