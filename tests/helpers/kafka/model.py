@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -330,11 +330,11 @@ class Member:
         results: list[Any] = []
         for place in offsets:
             error = None
-            if len(place.metadata) > broker.most_metadata:
+            if len(place.metadata or "") > broker.most_metadata:
                 error = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
             else:
                 assert broker.owner.get(_key(place)) is self, "committed what is another's"
-                broker.committed[_key(place)] = place.offset, place.metadata
+                broker.committed[_key(place)] = place.offset, place.metadata or ""
                 broker.commits += 1
             results.append(
                 SimpleNamespace(topic=place.topic, partition=place.partition, error=error)
@@ -442,9 +442,9 @@ class ModelProducer:
         # Brokers accept everything from a client that says it is not a member.
         if generation >= 0 and (member not in members or generation != self.broker.generation):
             raise KafkaException(_abort(KafkaError.ILLEGAL_GENERATION))
-        if any(len(place.metadata) > self.broker.most_metadata for place in positions):
+        if any(len(place.metadata or "") > self.broker.most_metadata for place in positions):
             raise KafkaException(_abort(KafkaError.OFFSET_METADATA_TOO_LARGE))
-        self.offsets = {_key(place): (place.offset, place.metadata) for place in positions}
+        self.offsets = {_key(place): (place.offset, place.metadata or "") for place in positions}
 
     async def commit_transaction(self) -> None:
         await self._call("commit")
@@ -482,7 +482,7 @@ def _places(keys: Iterable[Key]) -> list[TopicPartition]:
 
 
 @contextmanager
-def model_of(broker: Broker) -> Iterator[Broker]:
+def model_of(broker: Broker) -> Generator[Broker, None, None]:
     """Sources and transactional sinks of the block have this broker."""
     with (
         patch("penstock.sources.kafka._consumer", broker.consumer),

@@ -30,7 +30,8 @@ from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
 
 
 def source(**options: Any) -> Any:
-    return read_kafka("t", "g", **options)
+    read: Any = read_kafka
+    return read("t", "g", **options)
 
 
 def reading(into: list[Any], **options: Any) -> Pipeline:
@@ -635,8 +636,11 @@ def test_what_is_withdrawn_and_still_held_goes_in_again_in_order(two: Broker, ru
             await asyncio.sleep(0.1)
             done.append(value["n"])
 
+        def hundred(value: dict[str, int]) -> int:
+            return value["n"] // 100
+
         flow = source().pipe(
-            group_by(lambda value: value["n"] // 100),
+            group_by(hundred),
             spread(),
             adaptive_flat_map(work, limit=Fixed(2)),
         )
@@ -812,6 +816,7 @@ class _Walk:
                 self.excused.add(running)
             if not self.running:
                 self.start()
+            ends = floors = dict[tuple[str, int], int]()
             for _ in range(2000):
                 ends = {key: self.broker.end(key) for key in self.broker.logs}
                 floors = {key: self.broker.committed.get(key, (0, ""))[0] for key in ends}
