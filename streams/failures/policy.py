@@ -32,6 +32,7 @@ __all__ = [
     "route",
     "routed_by",
     "sink_of",
+    "survives",
 ]
 
 
@@ -181,6 +182,11 @@ def routed_by(*policies: object) -> tuple[StageInfo, ...]:
     """The dead-letter sinks of these policies."""
     sinks = (sink_of(policy) for policy in policies)
     return tuple(sink.info for sink in sinks if sink is not None)
+
+
+def survives(policy: object) -> bool:
+    """Whether a stage with this policy goes on after a failure, when it has been tried again."""
+    return (policy.then if isinstance(policy, Retry) else policy) != "stop"
 
 
 def sink_of(policy: object) -> Sink[DeadLetter] | None:

@@ -171,6 +171,8 @@ class Run:
         # What a sink has measured of all events, by the part of the latency.
         self.latencies: Callable[[], dict[str, LatencyHistogram]] | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
+        # Whether SystemExit and KeyboardInterrupt leave the loop, as they do in any program.
+        self.is_left_by_exits = True
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
         # By the number of the stage; see `add_tunable`.
@@ -300,11 +302,13 @@ class Run:
         """Call `callback` now, in a callback of the loop. An error ends the run."""
         try:
             callback(*args)
-        except (KeyboardInterrupt, SystemExit):
-            raise
         except BaseException as error:
-            if info is not None:
-                error.add_note(f"in {info}")
+            if self.is_left_by_exits and isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            where = f"in {info}"
+            notes: list[str] = getattr(error, "__notes__", [])
+            if info is not None and not any(note.startswith(where) for note in notes):
+                error.add_note(where)
             self.failed(error)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -9,15 +9,13 @@ from typing import Any, cast
 
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NotPicklable, Returned
-from penstock.streams.failures.policy import sink_of
+from penstock.streams.failures.policy import sink_of, survives
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.event import (
-    FAILED,
     FINISHED,
     Ending,
     Event,
-    fail_all,
 )
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.runtime.context import Run
@@ -122,7 +120,7 @@ class Child:
         self._grant, self._limit = 0, 1
         self._learns = False
         self._completions: list[Completion] = []
-        self._failed_events: list[messages.Over] = []
+        self._unfinished: list[messages.Over] = []
         # The numbers of events that have ended well without a result, by ending and cause.
         self._over_events: dict[tuple[int, Any], list[int]] = {}
         self._is_stopped = self._is_closing = False
@@ -141,6 +139,8 @@ class Child:
         self._working: Callable[[], dict[str, Any]] | None = None
         run.letters = _Letters(self)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         run.on_failed = self._failed
+        # The parent is to know, and stops: the end of this process would be no reason to.
+        run.is_left_by_exits = False
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
         run.blocks = _Blocks(run.loop, self._blocked)
@@ -173,6 +173,12 @@ class Child:
 
     def received(self, message: Any) -> None:
         """A message of the parent."""
+        if self._run is None:
+            self._handle(message)
+        else:
+            self._run.call(None, self._handle, message)
+
+    def _handle(self, message: Any) -> None:
         match message:
             case messages.Events():
                 if message.room:
@@ -190,6 +196,7 @@ class Child:
                     self._inlet.withdraw()
                     for withdraw in reversed(self._run.withdrawals):
                         withdraw()
+                    self._send_unfinished()
                 self.send(messages.Withdrawn())
             case messages.Stop():
                 self._is_stopped = True
@@ -281,15 +288,16 @@ class Child:
         if isinstance(why, BaseException):
             why = messages.sendable(why)
         message = messages.Over(numbers, int(ending), why)
-        if ending is FAILED and not self._is_stopped and self._run is not None:
-            # First the parent must know whether the stage stops because of it.
-            self._failed_events.append(message)
-            self._run.call_soon(None, self._send_failed)
+        if not self._is_stopped and self._run is not None:
+            # First the parent must know whether a stage stops because of what it is about: when no
+            # event is left it completes.
+            self._unfinished.append(message)
+            self._run.call_soon(None, self._send_unfinished)
         else:
             self.send(message)
 
-    def _send_failed(self) -> None:
-        failed, self._failed_events = self._failed_events, []
+    def _send_unfinished(self) -> None:
+        failed, self._unfinished = self._unfinished, []
         for message in failed:
             self.send(message)
 
@@ -303,15 +311,18 @@ class Child:
         if self._is_stopped:
             event.give_back()
             return
-        told = NotPicklable(f"the result of {self.section.working} {error}")
-        fail_all([event], told)
-        self._stopping(told)
+        working = self.section.working
+        told = NotPicklable(f"the result of {working} {error}")
+        self.send(messages.Unsendable(root_of(event).number, told))
+        # What becomes of it is settled there, where its value before the handler is.
+        event.finish()
+        self._is_stopped = not survives(working.policy)
 
     def _stopping(self, error: BaseException) -> None:
         if not self._is_stopped:
             self._is_stopped = True
             self.send(messages.Stopping(messages.sendable(error)))
-            self._send_failed()
+            self._send_unfinished()
 
     def _failed(self, error: BaseException) -> None:
         self._stopping(error)
@@ -336,7 +347,7 @@ class Child:
 
     async def _close(self, run: Run) -> None:
         await run.close()
-        self._send_failed()
+        self._send_unfinished()
         self.send(messages.Numbers(self._numbers()))
         self.send(messages.Completed())
         self._link.close()

@@ -36,7 +36,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.workers import messages
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
-from penstock.streams.workers.numbers import together
+from penstock.streams.workers.numbers import of_ended, successive, together
 from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.placement import Section
 
@@ -325,6 +325,8 @@ class Dealing(DemandStage):
                 self._over(peer, message)
             case messages.Letter():
                 self._letter(peer, message)
+            case messages.Unsendable():
+                self._unsendable(peer, message)
             case messages.Numbers():
                 peer.numbers = message.stages
             case messages.Confirmed():
@@ -419,6 +421,12 @@ class Dealing(DemandStage):
         stage, sink = self._sinks[message.stage]
         self.run.letters.open(sink).send(part, message.error, str(stage), message.attempts)
 
+    def _unsendable(self, peer: Peer, message: messages.Unsendable) -> None:
+        event, _ = peer.out[message.number]
+        part = self._family(event).child(event.value)
+        if not self._policies[self._section.working.number].survives(part, message.error):
+            self.stop(message.error)
+
     def _over(self, peer: Peer, message: messages.Over) -> None:
         ending = Ending(message.ending)
         if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
@@ -491,7 +499,7 @@ class Dealing(DemandStage):
         peer.link = None
         peer.room = 0
         if peer.numbers:
-            peer.before.append(peer.numbers)
+            peer.before.append(of_ended(peer.numbers))
             peer.numbers = {}
         # A worker answers its first grant, which comes before its first event.
         has_begun = bool(peer.heard and peer.out)
@@ -633,13 +641,15 @@ class Dealing(DemandStage):
 
     def stage_statistics(self, stage: StageInfo) -> dict[str, Any]:
         """The numbers of a stage in all `workers` together, and of each by itself."""
-        by_worker = [
-            numbers[stage.number]
+        by_place = [
+            [
+                numbers[stage.number]
+                for numbers in [*peer.before, peer.numbers]
+                if stage.number in numbers
+            ]
             for peer in self._peers
-            for numbers in [*peer.before, peer.numbers]
-            if stage.number in numbers
         ]
-        found = together(by_worker)
+        found = together([successive(workers) for workers in by_place])
         if stage.number == self._section.working.number:
             found["in_flight"] = min(found.get("in_flight", 0), self._owners.load)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
@@ -648,5 +658,5 @@ class Dealing(DemandStage):
         if stage.number in self._policies:
             for name, count in self._policies[stage.number].statistics().items():
                 found[name] = found.get(name, 0) + count
-        found["workers"] = by_worker
+        found["workers"] = [numbers for workers in by_place for numbers in workers]
         return found

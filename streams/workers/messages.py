@@ -33,6 +33,7 @@ __all__ = [
     "Stop",
     "Stopping",
     "Traced",
+    "Unsendable",
     "Warn",
     "Withdraw",
     "Withdrawn",
@@ -138,6 +139,13 @@ class Letter(NamedTuple):
     error: BaseException
     stage: int
     attempts: int
+
+
+class Unsendable(NamedTuple):
+    """A result of an event cannot be sent."""
+
+    number: int
+    error: NotPicklable
 
 
 class Completions(NamedTuple):

@@ -7,15 +7,37 @@ from copy import copy
 from operator import itemgetter
 from typing import Any, cast
 
-__all__ = ["together"]
+__all__ = ["of_ended", "successive", "together"]
 
 # Numbers that are the same in all workers, or of which the greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
+
+# The most at once, of which that of workers one after another is the greatest.
+_PEAKS = ("peak", "peak_groups", "peak_in_flight")
+
+# Numbers that describe a moment.
+_NOW = {
+    *("waiting", "in_flight", "undelivered", "retrying", "stuck", "held_back"),
+    *("groups", "ready", "hottest", "hottest_waiting", "hottest_keys"),
+}
 
 
 # Of the keys in which most events wait.
 _HOTTEST = 5
 _waiting: Callable[[dict[str, Any]], int] = itemgetter("waiting")
+
+
+def of_ended(stages: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """What is left to say of a worker that has ended: it has counted, but has nothing now."""
+    return {
+        stage: {name: value for name, value in numbers.items() if name not in _NOW}
+        for stage, numbers in stages.items()
+    }
+
+
+def successive(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The numbers of one stage in workers of which each took the place of the one before."""
+    return _joined(workers, (*_GREATEST, *_PEAKS))
 
 
 def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -24,13 +46,17 @@ def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     The hottest key is that of the worker in which most events of one key wait. Other values are
     those of the first worker.
     """
+    return _joined(workers, _GREATEST)
+
+
+def _joined(workers: Sequence[dict[str, Any]], greatest: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for numbers in workers:
         for name, value in numbers.items():
             before = found.get(name)
             if before is None or isinstance(value, str | bool):
                 found[name] = copy(value)
-            elif name in _GREATEST:
+            elif name in greatest:
                 found[name] = max(before, value)
             elif isinstance(value, int | float):
                 found[name] = before + value

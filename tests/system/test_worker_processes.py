@@ -293,6 +293,29 @@ if __name__"""
     assert sorted(started.output.read_text().split()) == [str(n) for n in range(10) if n != 3]
 
 
+@pytest.mark.parametrize("handler", ["work", "waits"])
+def test_a_handler_that_exits_stops_the_program_with_its_status(
+    tmp_path: Path, handler: str
+) -> None:
+    exits = f"""
+def work(event):
+    if event == 3:
+        sys.exit(7)
+    return event
+
+async def waits(event):
+    return work(event)
+
+pipeline = from_iterable(range(10)).pipe(
+    adaptive_flat_map({handler}, on_error="skip")
+).to(write_jsonl())
+
+if __name__"""
+    status, errors = Started(tmp_path, text=SCRIPT.replace("\nif __name__", exits)).ended()
+    assert status == 7
+    assert "Fatal error" not in errors
+
+
 def test_a_blocked_loop_of_a_worker_is_reported_with_the_worker_unless_its_handler_is_plain(
     tmp_path: Path,
 ) -> None:

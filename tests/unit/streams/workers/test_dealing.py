@@ -30,7 +30,7 @@ from penstock.streams.errors import JobFailed, NotPicklable, WorkerLost
 from penstock.streams.limits import Outcome
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing import MemorySink
-from penstock.streams.testing.loop import run_virtual
+from penstock.streams.testing.loop import VirtualTimeLoop, run_virtual
 from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew, random_delay
 
@@ -337,6 +337,41 @@ def test_a_result_that_cannot_be_sent_is_an_error_that_says_so() -> None:
         run_with(LocalCrew(2), stream)
 
 
+@pytest.mark.parametrize("policy", ["skip", "revert", "route", "retry"])
+def test_a_result_that_cannot_be_sent_is_a_failure_of_its_stage(policy: str) -> None:
+    letters = MemorySink()
+    on_error: dict[str, Any] = {"route": route(letters), "retry": retry(3, then=route(letters))}
+    stream = from_iterable(range(6)).pipe(
+        adaptive_flat_map(
+            lambda value: (lambda: value) if value == 4 else value,
+            on_error=on_error.get(policy, policy),
+        )
+    )
+    results, report = run_with(LocalCrew(2), stream)
+    assert sorted(results) == [0, 1, 2, 3, 5]
+    numbers = report.statistics
+    counted = {"skip": "skipped", "revert": "reverted"}.get(policy, "routed")
+    assert numbers["stages"][1][counted] == 1
+    assert (numbers["failed"], numbers["finished"], numbers["unfinished"]) == (1, 5, 0)
+    assert numbers["errors"] == {"NotPicklable": 1}
+    if policy in on_error:
+        ((_, letter),) = letters.accepted
+        assert (letter.value, letter.attempts) == (4, 1)
+
+
+def test_one_of_several_results_that_cannot_be_sent_fails_its_event() -> None:
+    async def handler(value: int) -> AsyncIterator[Any]:
+        yield value
+        if value == 1:
+            yield lambda: value
+        yield value
+
+    stream = from_iterable(range(3)).pipe(adaptive_flat_map(handler, on_error="skip"))
+    results, report = run_with(LocalCrew(1), stream)
+    assert sorted(results) == [0, 0, 1, 1, 2, 2]
+    assert (report.statistics["failed"], report.statistics["finished"]) == (1, 2)
+
+
 def test_results_that_cannot_be_sent_fail_the_first_and_return_the_others() -> None:
     async def main() -> Report:
         stream = from_iterable(range(6)).pipe(
@@ -441,6 +476,62 @@ def test_a_worker_that_dies_loses_nothing_and_breaks_no_order(seed: int) -> None
     assert in_order(results)
     assert report.statistics["finished"] == len(sent)
     assert crew.started > 3
+
+
+def test_what_workers_that_have_ended_had_is_not_counted_as_waiting() -> None:
+    handler, sent = Handler(3, 0.002), events(30, 10)
+    crew = LocalCrew(2, random_delay(3, 0.003))
+
+    async def kill(_: Running) -> None:
+        for _ in range(5):
+            # Longer than from one report of a worker to the next.
+            await asyncio.sleep(0.21)
+            crew.kill(crew.alive[0])
+
+    stream = from_iterable(sent).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(handler, limit=Fixed(1))
+    )
+    results, report = run_with(crew, stream, kill)
+    assert sorted(results) == sorted(sent)
+    _, grouping, spreading, working, _ = report.statistics["stages"]
+    assert (grouping["waiting"], grouping["groups"], spreading["ready"]) == (0, 0, 0)
+    assert (working["waiting"], working["in_flight"], working["undelivered"]) == (0, 0, 0)
+    # Each of two had them all at the most, however often one was started again.
+    assert grouping["peak_groups"] <= 2 * 30
+    assert 2 < len(grouping["workers"]) <= crew.started
+
+
+def plainly_exits(value: int) -> int:
+    if value == 30:
+        raise SystemExit(3)
+    return value
+
+
+def exits_after_a_slice(value: int) -> int:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.advance(0.01)
+    return plainly_exits(value)
+
+
+@pytest.mark.parametrize("handler", [plainly_exits, exits_after_a_slice])
+def test_a_handler_that_exits_ends_the_pipeline_as_in_one_process(handler: Any) -> None:
+    stream = from_iterable(range(40)).pipe(
+        adaptive_flat_map(handler, limit=Fixed(4), on_error="skip")
+    )
+
+    async def main() -> Report:
+        running = stream.to(collect([])).start(workers=LocalCrew(2))
+        with pytest.raises(SystemExit) as error:
+            await running.wait()
+        assert error.value.code == 3
+        assert "on the event 30" in error.value.__notes__[0]
+        return running.report()
+
+    report = run_virtual(main())
+    assert report.statistics["unfinished"] == 0
+    assert report.statistics["returned"] >= 1
+    assert report.exit_status == 1
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
