@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-pictures oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -124,7 +124,7 @@ queue-picture: .venv/.ready  ## a picture of docs/table-queue.md, drawn again
 workflow-pictures: .venv/.ready  ## the pictures of docs/workflows.md, drawn again
 	$(BIN)/python -m tests.helpers.page_pictures workflows.md
 
-monitor-picture: .venv/.ready  ## the picture of docs/monitors.md, drawn again
+monitor-pictures: .venv/.ready  ## the pictures of docs/monitors.md, drawn again
 	$(BIN)/python -m tests.helpers.page_pictures monitors.md
 
 format: .venv/.ready

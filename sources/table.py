@@ -39,7 +39,7 @@ from socket import gethostname
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.policy import Backoff, check_backoff
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -94,6 +94,7 @@ def read_table(
             raise BuildError(f"read_table({option}={seconds!r}): at least {least} s is needed")
     if not is_at_least(patience, 0):
         raise BuildError(f"read_table(patience={patience!r}): at least 0 s is needed")
+    check_backoff("read_table", backoff)
     texts: dict[str, Any] = {"by": by, "name": name}
     for option, text in texts.items():
         if text is not None and not (isinstance(text, str) and text):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.policy import Backoff, check_backoff
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber
@@ -43,9 +43,10 @@ def retry(
     `backoff` is the wait before the next reading: it grows with each reading in a row that gave no
     event. To retry the handler of a single event, see the policy `penstock.retry`.
 
-    Raises BuildError for a `retry_count` below 1, and for a source that cannot begin again, such
-    as standard input.
+    Raises BuildError for a `retry_count` below 1, a wrong `backoff`, and for a source that cannot
+    begin again, such as standard input.
     """
+    check_backoff("retry", backoff)
     return again("retry", partial(_Retrying, times=retry_count, backoff=backoff), retry_count)
 
 

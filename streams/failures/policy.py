@@ -26,6 +26,7 @@ __all__ = [
     "OnError",
     "Retry",
     "Route",
+    "check_backoff",
     "check_bad_input",
     "check_policy",
     "retry",
@@ -120,6 +121,12 @@ def route(sink: Sink[DeadLetter]) -> Route:
     return Route(sink)
 
 
+def check_backoff(where: str, backoff: object) -> None:
+    """Raise BuildError for an option of `where` that is no Backoff and not left out."""
+    if backoff is not None and not isinstance(backoff, Backoff):
+        raise BuildError(f"{where}(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
+
+
 def retry(
     times: int,
     backoff: Backoff | None = None,
@@ -136,8 +143,7 @@ def retry(
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
-    if backoff is not None and not isinstance(cast(Any, backoff), Backoff):
-        raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
+    check_backoff("retry", backoff)
     if then not in _WORDS and not isinstance(cast(Any, then), Route):
         raise BuildError(f'retry(then={then!r}): use "stop", "skip", "revert" or route(sink)')
     types = cast(Any, on if isinstance(on, tuple) else (on,))

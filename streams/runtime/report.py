@@ -203,11 +203,15 @@ def _ranges(tokens: list[Any]) -> str:
     return f"{shown} and {more:,} more{up_to} (--report json and returned_tokens have them all)"
 
 
+# Nouns, of which there may be one.
+_ONE = {"retries": "retry", "violations": "violation"}
+
+
 def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     lines: list[str] = []
     for stage in stages:
         troubles = [
-            "1 retry" if (name, stage[name]) == ("retries", 1) else f"{stage[name]:,} {name}"
+            f"{stage[name]:,} {_ONE.get(name, name) if stage[name] == 1 else name}"
             for name in (
                 "retries",
                 "skipped",
@@ -215,6 +219,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
                 "routed",
                 "stuck",
                 "violations",
+                "late",
                 "evicted",
                 "inconclusive",
                 "unjudged",

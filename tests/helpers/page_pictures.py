@@ -14,7 +14,7 @@ from tests.pages.test_docs import HOME, blocks_of, run, run_python
 
 PICTURES = {
     "workflows.md": {"shop.svg": "workflow.svg", "mined.svg": "mined.svg"},
-    "monitors.md": {"live.svg": "monitor.svg"},
+    "monitors.md": {"live.svg": "monitor.svg", "automaton.svg": "automaton.svg"},
 }
 
 

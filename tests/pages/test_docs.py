@@ -249,12 +249,13 @@ def test_the_pictures_of_a_workflow_are_what_its_page_draws(tmp_path: Path) -> N
         assert (tmp_path / drawn).read_text("utf-8") == text, "make workflow-pictures"
 
 
-def test_the_picture_of_a_monitor_is_what_its_page_draws(tmp_path: Path) -> None:
+def test_the_pictures_of_monitors_are_what_their_page_draws(tmp_path: Path) -> None:
     page = (HOME / "docs/monitors.md").read_text(encoding="utf-8")
-    (drawing,) = [block for block in blocks_of(page) if "--draw" in block.code]
-    assert list(complaints(drawing, tmp_path)) == []
-    text = (HOME / "docs/images/monitor.svg").read_text("utf-8")
-    assert (tmp_path / "live.svg").read_text("utf-8") == text, "make monitor-picture"
+    for drawn, image in (("live.svg", "monitor.svg"), ("automaton.svg", "automaton.svg")):
+        (drawing,) = [block for block in blocks_of(page) if drawn in block.code]
+        assert list(complaints(drawing, tmp_path)) == []
+        text = (HOME / "docs/images" / image).read_text("utf-8")
+        assert (tmp_path / drawn).read_text("utf-8") == text, "make monitor-pictures"
 
 
 def test_the_katas_output_in_the_readme_has_the_columns_of_its_table() -> None:

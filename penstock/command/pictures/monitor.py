@@ -85,14 +85,17 @@ class MonitorPicture:
 
 def _seen(watch: Watch | None) -> Live:
     if watch is None:
-        return Live({}, {}, ())
+        return Live({}, {}, {})
     counts = Counter[int | Verdict]()
     names: dict[int | Verdict, list[str]] = {}
     for key, where in watch.standing():
         counts[where] += 1
         if key in watch.walked:
             names.setdefault(where, []).append(_name(key))
-    walked = {step for steps in watch.walked.values() for step in steps}
+    walked: dict[str, set[tuple[int, int | Verdict]]] = {}
+    for key, steps in watch.walked.items():
+        if steps:
+            walked.setdefault(_name(key), set()).update(steps)
     return Live(counts, names, walked)
 
 

@@ -10,7 +10,7 @@ from copy import deepcopy
 from itertools import chain, repeat
 from typing import Any
 
-from penstock.command.output import mention, put, write
+from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.load import load
 from penstock.command.pipelines.run import (
     Options,
@@ -73,8 +73,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
             write(as_picture(options.file, climb), options.plot)
     elif report.outcome == "completed":
         mention(
-            f"{options.input} has {len(values):,} events, too few to measure a rate: give more, or "
-            "--repeat"
+            f"{options.input} has {counted(len(values), 'event')}, too few to measure a rate: give "
+            "more, or --repeat"
         )
     return tell(report, said) or status or (_BAD_LINES if bad else 0)
 

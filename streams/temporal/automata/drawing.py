@@ -10,6 +10,17 @@ from typing import Any, NamedTuple
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.guards import sets_of
+from penstock.streams.temporal.automata.layout import (
+    KEY_GAP,
+    LINE,
+    RADIUS,
+    Arc,
+    Graph,
+    Layout,
+    Point,
+    bend,
+    laid_out,
+)
 from penstock.streams.temporal.automata.lbtt import first_lines
 from penstock.streams.temporal.formula.cubes import Guards
 from penstock.streams.temporal.formula.decisions import Decisions
@@ -24,9 +35,8 @@ __all__ = ["Live", "live_svg", "to_dot", "to_svg"]
 # A larger drawing is unreadable; Graphviz may still try.
 _MOST_STATES = 60
 
-# All in pixels, including the approximate width of a letter in a label.
-_LETTER, _RADIUS, _ROW, _COLUMN, _MARGIN = 6.6, 20, 120, 190, 60
-_TITLE = 40
+# In pixels, including the approximate width of a letter in a title.
+_LETTER, _LEFT, _TITLE = 8.0, 30, 40
 
 # The label of a violation that time alone, or an event at a wrong time, brings about.
 _BOUND = "bound in time"
@@ -37,57 +47,52 @@ _SYMBOLS = {
     Verdict.INCONCLUSIVE: "?",
 }
 
+# Keys have so many colours.
+_MARKS = 5
+
 _STYLE = """
+    svg { color: #c8552b; }
+    .mark1 { color: #0072b2; } .mark2 { color: #00805e; }
+    .mark3 { color: #a3508a; } .mark4 { color: #8a6d00; }
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
     .sheet { fill: #ffffff; }
     .state { fill: #f4f8fb; stroke: #9db8cc; stroke-width: 1.5; }
     .name { fill: #14344c; font-size: 13px; text-anchor: middle; }
     .edge { stroke: #7d97a9; stroke-width: 1.3; fill: none; }
     .tip { fill: #7d97a9; }
-    .on { stroke: #c8552b; }
+    .on { stroke: currentColor; }
     .edge.on { stroke-width: 2.6; }
-    .tip.on { fill: #c8552b; stroke: none; }
+    .tip.on { fill: currentColor; stroke: none; }
     .dashed { stroke-dasharray: 4 4; }
     .count { fill: #4a6478; font-size: 10px; text-anchor: middle; }
-    .key { fill: #c8552b; font-size: 12px; font-weight: 600; text-anchor: end; paint-order: stroke;
-      stroke: #ffffff; stroke-width: 4px; }
+    .key { fill: currentColor; font-size: 12px; font-weight: 600; text-anchor: end;
+      paint-order: stroke; stroke: #ffffff; stroke-width: 4px; }
     .title { fill: #14344c; font-size: 14px; font-weight: 600; }
     .label { fill: #14344c; font-size: 12px; text-anchor: middle; paint-order: stroke;
       stroke: #ffffff; stroke-width: 4px; }
     @media (prefers-color-scheme: dark) {
+      svg { color: #ef8a62; }
+      .mark1 { color: #6bb8ea; } .mark2 { color: #35c99b; }
+      .mark3 { color: #dd9ac6; } .mark4 { color: #e0b73a; }
       .sheet { fill: #10181f; }
       .state { fill: #182530; stroke: #3d5a70; }
       .name, .label, .title { fill: #e4eef5; }
       .label, .key { stroke: #10181f; }
-      .on { stroke: #ef8a62; }
-      .tip.on, .key { fill: #ef8a62; }
       .count { fill: #a9c0d0; }
     }
 """
 
 
-class _Arc(NamedTuple):
-    source: int
-    target: int
-    label: str
-    looks: str = ""
-
-
-class _Graph(NamedTuple):
-    states: list[str]
-    initial: tuple[int, ...]
-    arcs: list[_Arc]
-
-
 class Live(NamedTuple):
     """Where the keys of a monitor stand: in a state of its machine, or at a verdict.
 
-    `counts` is how many there are, `names` those to be named, and `walked` the steps of these.
+    `counts` is how many there are, `names` those to be named, and `walked` the steps of each of
+    these.
     """
 
     counts: Mapping[int | Verdict, int]
     names: Mapping[int | Verdict, Sequence[str]]
-    walked: Collection[tuple[int, int | Verdict]]
+    walked: Mapping[str, Collection[tuple[int, int | Verdict]]]
 
 
 def to_dot(what: Automaton | Monitor) -> str:
@@ -112,17 +117,15 @@ def to_svg(what: Automaton | Monitor, *, lines: bool = False) -> str:
     """
     graph = _graph(what, lines)
     _check_size(graph)
-    places = _places(graph)
-    width = max(x for x, _ in places) + _COLUMN
-    height = max(y for _, y in places) + _MARGIN
-    return _page(width, height, _drawn(graph, places))
+    layout = laid_out(graph)
+    return _page(layout.width, layout.height, _drawn(graph, layout))
 
 
 def live_svg(monitor: Monitor, live: Live, title: str) -> str:
     """The machine of a monitor, with how many keys stand in each state.
 
-    The steps that the named keys have taken are marked; a dashed one is a violation of a bound in
-    time. Raises BuildError for more than 60 states.
+    Each of the named keys has a colour, up to five, in which the steps that it has taken are drawn;
+    a dashed one is a violation of a bound in time. Raises BuildError for more than 60 states.
     """
     graph, numbers = _live_graph(monitor, live)
     _check_size(graph)
@@ -132,21 +135,27 @@ def live_svg(monitor: Monitor, live: Live, title: str) -> str:
         counts[numbers[state]] += count
     for state, some in live.names.items():
         names.setdefault(numbers[state], []).extend(some)
-    room = _LETTER * max((len(name) for some in names.values() for name in some), default=0)
-    places = [(x + room, y + _TITLE) for x, y in _places(graph)]
-    parts = [f'<text class="title" x="{_MARGIN / 2:g}" y="28">{escape(title)}</text>']
-    parts += _drawn(graph, places, frozenset(names))
-    for at, (x, y) in enumerate(places):
+    layout = laid_out(graph, _TITLE, names)
+    marks = {name: at % _MARKS for at, name in enumerate(sorted(live.walked))}
+    walkers: dict[tuple[int, int], list[int]] = {}
+    for name, mark in marks.items():
+        for source, target in live.walked[name]:
+            on = walkers.setdefault((numbers[source], numbers[target]), [])
+            if mark not in on:
+                on.append(mark)
+    parts = [f'<text class="title" x="{_LEFT}" y="28">{escape(title)}</text>']
+    parts += _drawn(graph, layout, {at: marks[some[0]] for at, some in names.items()}, walkers)
+    for at, (x, y) in enumerate(layout.places):
         parts.append(f'<text class="count" x="{x:g}" y="{y + 13:g}">{counts[at]:,}</text>')
         for line, name in enumerate(names.get(at, ())):
-            left, top = x - _RADIUS - 8, y + 4 + line * 14
-            parts.append(f'<text class="key" x="{left:g}" y="{top:g}">{escape(name)}</text>')
-    width = max(max(x for x, _ in places) + _COLUMN, _MARGIN + len(title) * _LETTER * 1.2)
-    lowest = max(y + 14 * len(names.get(at, ())) for at, (_, y) in enumerate(places))
-    return _page(width, lowest + _MARGIN, parts)
+            left, top = x - RADIUS - KEY_GAP, y + 4 + line * LINE
+            shown = f'<text class="key" x="{left:g}" y="{top:g}">{escape(name)}</text>'
+            parts.append(_marked(shown, marks[name]))
+    width = max(layout.width, 2 * _LEFT + len(title) * _LETTER)
+    return _page(width, layout.height, parts)
 
 
-def _live_graph(monitor: Monitor, live: Live) -> tuple[_Graph, dict[int | Verdict, int]]:
+def _live_graph(monitor: Monitor, live: Live) -> tuple[Graph, dict[int | Verdict, int]]:
     """The graph, and the place of each state of the machine, and of each verdict, in it."""
     timed = monitor.deadlines is not None
     machine = monitor.machine if timed else monitor.verdicts
@@ -164,15 +173,19 @@ def _live_graph(monitor: Monitor, live: Live) -> tuple[_Graph, dict[int | Verdic
         if verdict not in places and (verdict is Verdict.FALSE or live.counts.get(verdict)):
             places[verdict] = len(names)
             names.append(_SYMBOLS[verdict])
-    walked = {(places[source], places[target]) for source, target in live.walked}
+    walked = {
+        (places[source], places[target])
+        for steps in live.walked.values()
+        for source, target in steps
+    }
     arcs = {
         (state, target): "\n".join(guards)
         for state, step in enumerate(machine.steps)
         for target, guards in _guards(machine, step, monitor.propositions).items()
     }
-    drawn = [_Arc(*ends, label, "on" if ends in walked else "") for ends, label in arcs.items()]
-    drawn += [_Arc(*ends, _BOUND, "on dashed") for ends in sorted(walked - arcs.keys())]
-    return _Graph(names, (0,), drawn), places
+    drawn = [Arc(*ends, label, "on" if ends in walked else "") for ends, label in arcs.items()]
+    drawn += [Arc(*ends, _BOUND, "on dashed") for ends in sorted(walked - arcs.keys())]
+    return Graph(names, (0,), drawn), places
 
 
 def _followed(machine: Machine[Any], smaller: Machine[Any]) -> dict[int, int]:
@@ -198,7 +211,7 @@ def _guards(machine: Machine[Any], step: int, names: tuple[str, ...]) -> dict[in
     }
 
 
-def _check_size(graph: _Graph) -> None:
+def _check_size(graph: Graph) -> None:
     if len(graph.states) > _MOST_STATES:
         raise BuildError(
             f"{len(graph.states):,} states are too many to draw; use to_dot and Graphviz"
@@ -206,20 +219,32 @@ def _check_size(graph: _Graph) -> None:
 
 
 def _drawn(
-    graph: _Graph, places: list[tuple[float, float]], marked: Collection[int] = ()
+    graph: Graph,
+    layout: Layout,
+    marked: Mapping[int, int] = {},
+    walkers: Mapping[tuple[int, int], Sequence[int]] = {},
 ) -> list[str]:
-    """The elements of a graph, of which the states `marked` stand out."""
+    """The elements of a graph. The states `marked` stand out, in a colour, and so do the arcs of
+    `walkers`, in one or more."""
     parts: list[str] = []
+    places = layout.places
     for at in graph.initial:
         x, y = places[at]
-        parts.append(_line(f"M{x:g} {y - _RADIUS - 26:g}V{y - _RADIUS - 8:g}"))
-        parts.append(_tip(x, y - _RADIUS))
-    parts += [_arc(arc, places) for arc in graph.arcs]
+        parts.append(_line(f"M{x:g} {y - RADIUS - 26:g}V{y - RADIUS - 8:g}"))
+        parts.append(_tip(x, y - RADIUS))
+    for arc in graph.arcs:
+        parts += _arc(arc, places, walkers.get(arc[:2], ()))
     for at, (name, (x, y)) in enumerate(zip(graph.states, places, strict=True)):
         looks = "state on" if at in marked else "state"
-        parts.append(f'<circle class="{looks}" cx="{x:g}" cy="{y:g}" r="{_RADIUS}"/>')
+        circle = f'<circle class="{looks}" cx="{x:g}" cy="{y:g}" r="{RADIUS}"/>'
+        parts.append(_marked(circle, marked.get(at, 0)))
         parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{escape(name)}</text>')
-    return [*parts, *(_label(arc, places) for arc in graph.arcs)]
+    return [*parts, *map(_label, graph.arcs, layout.labels)]
+
+
+def _marked(element: str, mark: int) -> str:
+    """The element in the colour of a mark; the first is that of everything."""
+    return f'<g class="mark{mark}">{element}</g>' if mark else element
 
 
 def _page(width: float, height: float, parts: list[str]) -> str:
@@ -236,7 +261,7 @@ def _page(width: float, height: float, parts: list[str]) -> str:
     )
 
 
-def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
+def _graph(what: Automaton | Monitor, lines: bool = False) -> Graph:
     labels: dict[tuple[int, int, str], list[str]] = {}
     if isinstance(what, Monitor):
         if what.deadlines is not None:
@@ -260,10 +285,10 @@ def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
         marked = f" {{{sets.strip()}}}" if sets else ""
         arcs.setdefault((source, target), []).append(" | ".join(guards) + marked)
     initial = (0,) if isinstance(what, Monitor) else what.initial
-    return _Graph(states, initial, [_Arc(*ends, "\n".join(each)) for ends, each in arcs.items()])
+    return Graph(states, initial, [Arc(*ends, "\n".join(each)) for ends, each in arcs.items()])
 
 
-def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> _Graph:
+def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> Graph:
     """The machine of a monitor with bounds in time, and where one can be violated."""
     machine = monitor.machine
     open_in = deadlines.open_in(machine.successors)
@@ -283,15 +308,15 @@ def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> _Graph:
     if Verdict.FALSE not in verdicts:
         verdicts.append(Verdict.FALSE)
     end = verdicts.index(Verdict.FALSE)
-    arcs = [_Arc(*ends, label) for ends, label in labels.items()]
+    arcs = [Arc(*ends, label) for ends, label in labels.items()]
     for state in sorted(open_in):
         if (state, end) in labels:
             # Two arcs of the same ends would lie on each other.
-            arcs.remove(_Arc(state, end, labels[state, end]))
-            arcs.append(_Arc(state, end, f"{labels[state, end]}\n{_BOUND}"))
+            arcs.remove(Arc(state, end, labels[state, end]))
+            arcs.append(Arc(state, end, f"{labels[state, end]}\n{_BOUND}"))
         else:
-            arcs.append(_Arc(state, end, _BOUND, "dashed"))
-    return _Graph([_SYMBOLS[verdict] for verdict in verdicts], (0,), arcs)
+            arcs.append(Arc(state, end, _BOUND, "dashed"))
+    return Graph([_SYMBOLS[verdict] for verdict in verdicts], (0,), arcs)
 
 
 def _guard(names: tuple[str, ...], care: int, value: int) -> str:
@@ -303,68 +328,56 @@ def _guard(names: tuple[str, ...], care: int, value: int) -> str:
     return "&".join(parts) or "true"
 
 
-def _places(graph: _Graph) -> list[tuple[float, float]]:
-    rows: dict[int, int] = dict.fromkeys(graph.initial, 0)
-    queue = list(rows)
-    for state in queue:
-        for arc in graph.arcs:
-            if arc.source == state and arc.target not in rows:
-                rows[arc.target] = rows[state] + 1
-                queue.append(arc.target)
-    taken: dict[int, int] = {}
-    places: list[tuple[float, float]] = []
-    for state in range(len(graph.states)):
-        row = rows.get(state, 0)
-        column = taken.get(row, 0)
-        taken[row] = column + 1
-        # Every other row is shifted, so that no edge runs through a state between its ends.
-        places.append((_MARGIN + column * _COLUMN + row % 2 * _COLUMN / 2, _MARGIN + row * _ROW))
-    return places
+def _arc(arc: Arc, places: Sequence[Point], walkers: Sequence[int]) -> list[str]:
+    """An arc, in the colours of those that have walked it, by turns."""
+    if len(walkers) < 2:
+        return [_marked(_curve(arc, places, arc.looks), *(walkers or (0,)))]
+    drawn, whole = (4, 8) if "dashed" in arc.looks else (8, 8)
+    dashes = f"stroke-dasharray: {drawn} {whole * len(walkers) - drawn}"
+    return [
+        _marked(
+            _curve(
+                arc,
+                places,
+                f"also {arc.looks}" if at else arc.looks,
+                f"{dashes}; stroke-dashoffset: {-whole * at}",
+            ),
+            mark,
+        )
+        for at, mark in enumerate(walkers)
+    ]
 
 
-def _bend(arc: _Arc, places: list[tuple[float, float]]) -> tuple[float, float]:
-    """The control point of the curve between two states."""
-    (x, y), (to_x, to_y) = places[arc.source], places[arc.target]
-    # To the left of its direction, so that edges in opposite directions do not overlap.
-    return (x + to_x) / 2 + (y - to_y) / 4, (y + to_y) / 2 + (to_x - x) / 4
-
-
-def _arc(arc: _Arc, places: list[tuple[float, float]]) -> str:
+def _curve(arc: Arc, places: Sequence[Point], looks: str, style: str = "") -> str:
     x, y = places[arc.source]
     if arc.source == arc.target:
-        right = x + _RADIUS
+        right = x + RADIUS
         loop = f"M{right - 4:g} {y - 11:g}C{right + 40:g} {y - 34:g} {right + 40:g} {y + 34:g} "
-        return _line(f"{loop}{right - 4:g} {y + 11:g}", arc.looks)
-    bend_x, bend_y = _bend(arc, places)
+        return _line(f"{loop}{right - 4:g} {y + 11:g}", looks, style)
+    bend_x, bend_y = bend(arc, places)
     to_x, to_y = places[arc.target]
     length = max(1.0, ((to_x - bend_x) ** 2 + (to_y - bend_y) ** 2) ** 0.5)
-    end_x = to_x - (to_x - bend_x) / length * (_RADIUS + 2)
-    end_y = to_y - (to_y - bend_y) / length * (_RADIUS + 2)
+    end_x = to_x - (to_x - bend_x) / length * (RADIUS + 2)
+    end_y = to_y - (to_y - bend_y) / length * (RADIUS + 2)
     return (
-        _line(f"M{x:g} {y:g}Q{bend_x:g} {bend_y:g} {end_x:.1f} {end_y:.1f}", arc.looks)
-        + f'<circle class="{f"tip {arc.looks}".strip()}" cx="{end_x:.1f}" cy="{end_y:.1f}" r="4"/>'
+        _line(f"M{x:g} {y:g}Q{bend_x:g} {bend_y:g} {end_x:.1f} {end_y:.1f}", looks, style)
+        + f'<circle class="{f"tip {looks}".strip()}" cx="{end_x:.1f}" cy="{end_y:.1f}" r="4"/>'
     )
 
 
-def _label(arc: _Arc, places: list[tuple[float, float]]) -> str:
-    x, y = places[arc.source]
-    if arc.source == arc.target:
-        longest = max(map(len, arc.label.split("\n")))
-        middle_x, middle_y = x + _RADIUS + 36 + longest * _LETTER / 2, y + 4
-    else:
-        to_x, to_y = places[arc.target]
-        bend_x, bend_y = _bend(arc, places)
-        middle_x, middle_y = (x + to_x) / 4 + bend_x / 2, (y + to_y) / 4 + bend_y / 2
+def _label(arc: Arc, middle: Point) -> str:
+    x, y = middle
     lines = arc.label.split("\n")
-    first = middle_y - (len(lines) - 1) * 7
+    first = y - (len(lines) - 1) * LINE / 2
     return "".join(
-        f'<text class="label" x="{middle_x:.1f}" y="{first + at * 14:.1f}">{escape(line)}</text>'
+        f'<text class="label" x="{x:.1f}" y="{first + at * LINE:.1f}">{escape(line)}</text>'
         for at, line in enumerate(lines)
     )
 
 
-def _line(path: str, looks: str = "") -> str:
-    return f'<path class="{f"edge {looks}".strip()}" d="{path}"/>'
+def _line(path: str, looks: str = "", style: str = "") -> str:
+    styled = f' style="{style}"' if style else ""
+    return f'<path class="{f"edge {looks}".strip()}" d="{path}"{styled}/>'
 
 
 def _tip(x: float, y: float) -> str:

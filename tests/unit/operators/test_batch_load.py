@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from math import log2
 from typing import Any
 
@@ -58,6 +59,30 @@ def rate(operator: Any, seconds: float = 30.0) -> float:
         sink = MemorySink()
         running = from_iterable(lambda: iter(int, 1)).pipe(operator).to(sink).start()
         await asyncio.sleep(2 * seconds)
+        before = len(sink.values)
+        await asyncio.sleep(seconds)
+        done = len(sink.values) - before
+        running.cancel()
+        await running.wait()
+        return done / seconds
+
+    return float(run_virtual(story()))
+
+
+def rate_of(a_second: float, operator: Any, seconds: float) -> float:
+    """Events done per second of those that come, evenly, after a start."""
+
+    async def arrivals() -> AsyncIterator[int]:
+        now = asyncio.get_running_loop().time
+        begin = now()
+        for number in count():
+            await asyncio.sleep(max(0.0, begin + number / a_second - now()))
+            yield number
+
+    async def story() -> float:
+        sink = MemorySink()
+        running = from_async_iterable(arrivals).pipe(operator).to(sink).start()
+        await asyncio.sleep(seconds)
         before = len(sink.values)
         await asyncio.sleep(seconds)
         done = len(sink.values) - before
@@ -134,6 +159,19 @@ def test_an_event_takes_no_longer_than_event_by_event_where_calls_are_free(
     one_by_one = latency(by_size(cost, 1, at_once=parallel), 1 / a_second)
     batches = batch(plant(cost), parallel=parallel)
     assert latency(batches, 1 / a_second) <= 1.1 * one_by_one
+
+
+@pytest.mark.parametrize("parallel", [1, 10])
+@pytest.mark.parametrize("load", [0.5, 0.8, 1.2])
+def test_at_any_load_as_many_events_are_done_as_come_or_as_full_calls_can_do(
+    load: float, parallel: int
+) -> None:
+    cost: Cost = lambda n: 0.02 + 0.001 * n  # noqa: E731
+    capacity = parallel * 10 / cost(10)
+    operator = batch(plant(cost), max_size=10, parallel=parallel)
+    # As many calls with either, for its size is found by comparing calls.
+    done = rate_of(load * capacity, operator, 20.0 if parallel == 1 else 5.0)
+    assert done >= 0.97 * min(load, 1.0) * capacity
 
 
 @pytest.mark.parametrize("seconds", [0.15, 0.4])

@@ -681,7 +681,7 @@ def test_a_missing_database_is_reported_at_the_start() -> None:
     [
         *({"attempts": 0}, {"attempts": 1.5}, {"batch": 0}, {"batch": -1}, {"batch": "7"}),
         *({"lease": 0}, {"lease": float("inf")}, {"lease": "1"}, {"poll": 0}, {"patience": -1}),
-        *({"by": ""}, {"by": 5}, {"name": 5}),
+        *({"by": ""}, {"by": 5}, {"name": 5}, {"backoff": 0.1}),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:

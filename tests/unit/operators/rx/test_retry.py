@@ -190,5 +190,11 @@ def test_a_count_below_one_is_refused() -> None:
         ops.retry(0)
 
 
+def test_seconds_in_place_of_a_backoff_are_refused() -> None:
+    seconds: Any = 0.1
+    with pytest.raises(BuildError, match=r"backoff=0\.1.*give seconds as Backoff\(first"):
+        ops.retry(3, backoff=seconds)
+
+
 def test_a_marble_diagram_of_it() -> None:
     assert play("-1|", ops.retry(3)) == [(1.0, 1), (2.0, COMPLETED)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tracemalloc
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
@@ -25,6 +25,8 @@ from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.monitor import Monitor
 from tests.helpers.brute_force import NAMES, Word, formulas, holds, loops, words
 from tests.helpers.published_automaton import SPOT
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 PUBLISHED = parse("G(soi -> X(!input U (input & Fcoi)))")
 
@@ -251,6 +253,70 @@ def test_a_picture_of_bounds_in_time_leads_from_where_one_is_open_to_its_violati
     assert len(arcs) == len(set(arcs))
     assert {(int(source), int(target)) for source, target, _ in bound} == bounds
     assert to_svg(monitor).count('class="edge dashed"') == len(dashed)
+
+
+class Area(NamedTuple):
+    """Of a text or a state in a picture, in pixels."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Area) -> bool:
+        return (
+            min(self.right, other.right) > max(self.left, other.left)
+            and min(self.bottom, other.bottom) > max(self.top, other.top)
+        )  # fmt: skip
+
+
+def areas(picture: ElementTree.Element) -> tuple[list[Area], list[Area]]:
+    """The labels of a picture, with letters of six pixels, and its states."""
+
+    def numbers(element: ElementTree.Element, *names: str) -> list[float]:
+        return [float(element.get(name, 0)) for name in names]
+
+    labels: list[Area] = []
+    for text in picture.iter(f"{SVG}text"):
+        if text.get("class") == "label":
+            (x, y), half = numbers(text, "x", "y"), 3 * len(text.text or "")
+            labels.append(Area(x - half, y - 10, x + half, y + 2))
+    states = [
+        Area(x - r, y - r, x + r, y + r)
+        for x, y, r in (numbers(one, "cx", "cy", "r") for one in picture.iter(f"{SVG}circle"))
+        if r == 20
+    ]
+    return labels, states
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        translate(PUBLISHED),
+        from_lbtt(SPOT),
+        translate(parse("G(request -> X(!cancelled U granted)) & G F idle")),
+        translate(parse("(a U b) | G c")),
+        Monitor('G("a very long name of an event" -> X "another long name")'),
+        Monitor("always ({begin; work[*]; end} |=> next_e[1..2] cleaned)"),
+        Monitor("G(a -> F[<=10s] b) & G(c -> X d)"),
+    ],
+)
+def test_no_label_of_a_picture_covers_another_or_a_state_or_is_cut_off(
+    what: Automaton | Monitor,
+) -> None:
+    picture = ElementTree.fromstring(to_svg(what, lines=isinstance(what, Automaton)))
+    labels, states = areas(picture)
+    assert len(labels) > 5
+    covered = [
+        (one, other)
+        for at, one in enumerate(labels)
+        for other in (*labels[:at], *states)
+        if one.overlaps(other)
+    ]
+    assert covered == []
+    width, height = float(picture.get("width", 0)), float(picture.get("height", 0))
+    assert all(one.left > 0 and one.right < width for one in labels)
+    assert all(one.top > 0 and one.bottom < height for one in (*labels, *states))
 
 
 def test_too_many_states_are_not_drawn() -> None:

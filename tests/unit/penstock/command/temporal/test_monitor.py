@@ -128,6 +128,8 @@ def test_the_report_counts_the_violations_if_asked_for(
     path = lines({"a": 1}, {}, {"a": 1}, {})
     result = penstock("monitor", "G a", "--fields", "--restart", "--report=text", "--input", path)
     assert "stage 2 'violations': 2 violations" in result.err
+    once = penstock("monitor", "G a", "--fields", "--report=text", "--input", path)
+    assert "stage 2 'violations': 1 violation\n" in once.err
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,8 @@ def test_bounds_are_measured_by_the_field_of_time(
     assert "left" not in first
     assert (second["key"], second["deadline"], second["left"]) == (2, 22.0, 10.0)
     assert second["at_end"]
+    late = penstock(*arguments, "--lateness=1", "--report=text")
+    assert "'violations': 2 violations, 1 late\n" in late.err
     (only,) = penstock(*arguments, "--lateness=3").out.splitlines()
     assert json.loads(only)["left"] == 13.0
 
@@ -234,6 +238,37 @@ def test_named_keys_are_shown_with_the_steps_they_have_taken(drawn: Callable[...
     assert marked(picture) == 3
     circles = [one.get("class") for one in picture.iter(f"{SVG}circle") if one.get("r") == "20"]
     assert circles == ["state on", "state on", "state"]
+
+
+def test_each_named_key_has_its_own_path_in_its_own_colour(drawn: Callable[..., Any]) -> None:
+    events = [*steps(1, "x", "paid", "sent"), *steps(2, "paid", "packed"), *steps(3, "paid")]
+    picture = drawn(RULE, events, "--key=1", "--key=2", "--key=3", "--key=none")
+
+    def of(mark: int) -> list[Any]:
+        groups = [one for one in picture.iter(f"{SVG}g") if one.get("class") == f"mark{mark}"]
+        return [element for group in groups for element in group]
+
+    def text(mark: int) -> list[str | None]:
+        return [one.text for one in of(mark) if one.get("class") == "key"]
+
+    def walked(mark: int) -> list[str]:
+        return [one.get("class") for one in of(mark) if "edge" in one.get("class")]
+
+    # The first key has the colour of all that is marked.
+    assert [text(mark) for mark in range(4)] == [[], ["2"], ["3"], []]
+    assert walked(1) == ["edge also on", "edge on"]
+    assert walked(2) == ["edge also on"]
+    # One step was taken by all three, whose colours alternate in it.
+    (shared, *_) = [
+        one
+        for one in picture.iter(f"{SVG}path")
+        if one.get("class") == "edge on" and one.get("style") is not None
+    ]
+    other = [one for mark in (1, 2) for one in of(mark) if one.get("class") == "edge also on"]
+    assert {one.get("d") for one in other} == {shared.get("d")}
+    assert [one.get("style") for one in (shared, *other)] == [
+        f"stroke-dasharray: 8 16; stroke-dashoffset: {place}" for place in (0, -8, -16)
+    ]
 
 
 def test_a_key_that_begins_anew_shows_its_new_steps_only(drawn: Callable[..., Any]) -> None:

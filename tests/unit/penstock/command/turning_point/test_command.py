@@ -69,7 +69,7 @@ def test_a_repeated_file_begins_anew(penstock: Penstock, shop: Path, tmp_path: P
     assert result.out.splitlines()[-1].startswith("T turns up at ")
     assert set((tmp_path / "shop.py.log").read_text().split()) == {"7"}
     few = penstock("turning-point", shop, "--input", one, "--seconds", 0.1)
-    assert "has 1 events, too few" in few.err
+    assert "has 1 event, too few" in few.err
 
 
 def test_bad_lines_are_reported_and_the_exit_status_says_so(
