@@ -208,8 +208,8 @@ def drawn(
     return draw
 
 
-def texts(picture: ElementTree.Element, looks: str) -> list[str | None]:
-    return [one.text for one in picture.iter(f"{SVG}text") if one.get("class") == looks]
+def texts(picture: ElementTree.Element, looks: str) -> list[str]:
+    return [one.text or "" for one in picture.iter(f"{SVG}text") if one.get("class") == looks]
 
 
 def marked(picture: ElementTree.Element) -> int:
@@ -324,7 +324,7 @@ def test_the_picture_is_drawn_once_a_second_and_at_the_end(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "live.svg"
-    written: list[tuple[float, list[str | None]]] = []
+    written: list[tuple[float, list[str]]] = []
     replace = os.replace
 
     def noted(new: str, old: str) -> None:
