@@ -13,10 +13,11 @@ Ends:    an event is finished when its row is committed, on disk. If it derives 
          results of a row are written together. A result of several rows goes with the first of them
          that is done. At the end of the stream accepted events are still written. Cancel returns
          those that are not.
-Errors:  a value that cannot be encoded, or that the database refuses, fails its event: the pipeline
-         stops, or `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table or column
-         is TableMissing or ColumnMissing, at the start; a database that is unavailable for
-         `patience` seconds is DatabaseUnavailable.
+Errors:  a value that cannot be encoded, that is not a JSON object (without `columns`: no reader
+         could read it), or that the database refuses, fails its event: the pipeline stops, or
+         `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table or column is
+         TableMissing or ColumnMissing, at the start; a database that is unavailable for `patience`
+         seconds is DatabaseUnavailable.
 
     source        --a--b----------(cd)--|
     write_table   --a--b----------(cd)--|

@@ -69,16 +69,16 @@ def read_table(
 ) -> Flowable[dict[str, Any]]:
     """Read a queue in SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://host/name`).
 
-    `table` is created if it is missing; with `columns`, which maps the names of a queue's columns
-    to those of your own table, it must exist. With `beside`, your table need only have an id, a
-    payload and a status: all else is kept in a table beside it. `by` is a column, or a field of the
-    payload, whose values are keys. `attempts` counts the first one; `backoff` (by default from 1 s,
-    doubling up to 5 minutes) is the wait between them. `lease` is the seconds after which the rows
-    of a crashed reader go to another; it is renewed while events are in the pipeline. `follow` says
-    whether to wait for more rows for ever or to end when all are done, `wait_for_leases` whether
-    that includes rows that another reader has in work, dead or alive. `name` is the reader's name,
-    by default the machine and the process. Raises BuildError for invalid options, MissingExtra if
-    PostgreSQL's package is not installed.
+    A reader that follows creates `table` if it is missing; it must exist with `follow=False`, and
+    with `columns`, which maps the names of a queue's columns to those of your own table. With
+    `beside`, your table need only have an id, a payload and a status: all else is kept in a table
+    beside it. `by` is a column, or a field of the payload, whose values are keys. `attempts` counts
+    the first one; `backoff` (by default from 1 s, doubling up to 5 minutes) is the wait between
+    them. `lease` is the seconds after which the rows of a crashed reader go to another; it is
+    renewed while events are in the pipeline. `follow` says whether to wait for more rows for ever
+    or to end when all are done, `wait_for_leases` whether that includes rows that another reader
+    has in work, dead or alive. `name` is the reader's name, by default the machine and the process.
+    Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import Terms, open_store, redacted

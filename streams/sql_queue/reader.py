@@ -25,7 +25,7 @@ from penstock.streams.sql_queue.elsewhere import Elsewhere
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Row, Store, Terms
-from penstock.streams.sql_queue.url import database_of
+from penstock.streams.sql_queue.url import database_of, redacted
 
 __all__ = ["Manner", "TableReader"]
 
@@ -120,11 +120,21 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     # Rows in.
 
+    def _warn_of_near_tables(self) -> None:
+        if self._store.near:
+            near = ", ".join(map(repr, self._store.near))
+            self.run.errors.warn(
+                f"{redacted(self._store.url)} had no table {self._store.layout.table!r}, and "
+                f"{self.info.name} has made it; there is {near}"
+            )
+
     async def _poll(self) -> None:
         try:
             tracing = self.run.tracing
             context = None if tracing is None else tracing.options[1]
-            await self._insist(partial(self._store.open, context=context))
+            there = not self._manner.follow
+            await self._insist(partial(self._store.open, there=there, context=context))
+            self._warn_of_near_tables()
             self.is_connected = True
             self.ledger.start()
             if self.run.observers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,13 @@ COLUMNS = {
 
 OWN = ("id", "payload", "status", "enqueued", "finished")
 """The columns of a user's table beside which the others are kept; it must have the first three."""
+
+
+# The most tables that are named where none is near.
+_SHOWN = 10
+# How alike two names are if one may be meant by the other; chosen: a letter too many, too few or in
+# the wrong place in a name of five.
+_NEAR = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,28 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
                 "work, 1 for finished and -1 for failed ones. Add a column of integers, or name "
                 "the one that serves instead by columns= (in a shell --column)."
             )
+
+    def no_table(self, database: str, tables: Sequence[str], *, makes: bool) -> str:
+        """The error message where the table is missing among the `tables` of a database; `makes`:
+        who writes into it would make it."""
+        if near := self.near(tables):
+            there = f"Did you mean {' or '.join(map(repr, near))}?"
+        elif tables:
+            more = f" and {len(tables) - _SHOWN:,} more" if len(tables) > _SHOWN else ""
+            there = f"It has: {', '.join(map(repr, tables[:_SHOWN]))}{more}."
+        else:
+            there = "It has no tables."
+        made = (
+            " A queue is made by what writes into it, and by a reader that follows it "
+            "(follow=True)."
+        )
+        return f"{database} has no table {self.table!r}. {there}{made if makes else ''}"
+
+    def near(self, tables: Iterable[str]) -> list[str]:
+        """Those of the tables whose names one could have meant instead of this one."""
+        from difflib import get_close_matches
+
+        return get_close_matches(self.table, tables, cutoff=_NEAR)
 
     def no_table_beside(self, database: str) -> str:
         """The error message where nothing is kept beside the user's table yet."""

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.errors import PenstockError, describe
+from penstock.streams.io.encoding import encoded
 from penstock.streams.keyed.key import key_function
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
 
@@ -33,6 +34,7 @@ __all__ = [
     "columns_of",
     "lost_rows",
     "new_token",
+    "payload_of",
     "sorted_out",
     "were_settled",
 ]
@@ -207,15 +209,23 @@ class Store(ABC):
 
     url: str
     layout: Layout
+    near: Sequence[str] = ()
+    """Tables whose names are near to that of the one that `open` has made."""
 
     @abstractmethod
     async def open(
-        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+        self,
+        fields: Sequence[str] | None = None,
+        *,
+        make: bool = True,
+        there: bool = False,
+        context: str | None = None,
     ) -> None:
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
-        With `fields` it is not a queue but a table that must have those columns. `context` names
-        the column with the context of a trace, which claimed rows get if there is such a column.
+        `there`: the table, and the database, must exist; what belongs to it is still made. With
+        `fields` it is not a queue but a table that must have those columns. `context` names the
+        column with the context of a trace, which claimed rows get if there is such a column.
         Raises CannotOpen if there is no database or it refuses the connection, TableMissing and
         ColumnMissing.
         """
@@ -295,6 +305,20 @@ class Store(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Close the connection."""
+
+
+def payload_of(value: Any) -> str:
+    """A value as a row of a queue takes it, and as `read_table` can read it again.
+
+    Raises TypeError for what is not an object of JSON.
+    """
+    payload = encoded(value)
+    if not payload.startswith(b"{"):
+        raise TypeError(
+            f"a row of a queue takes objects of JSON, as of dicts and records, and "
+            f"{describe(value)} is none: write it as the field of one"
+        )
+    return payload.decode()
 
 
 def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:

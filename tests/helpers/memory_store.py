@@ -25,7 +25,12 @@ class MemoryStore(Store):
         self.attempts: Counter[int] = Counter()
 
     async def open(
-        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+        self,
+        fields: Sequence[str] | None = None,
+        *,
+        make: bool = True,
+        there: bool = False,
+        context: str | None = None,
     ) -> None:
         await asyncio.sleep(0)
 

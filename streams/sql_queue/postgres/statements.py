@@ -43,6 +43,7 @@ __all__ = [
     "RENEW_KEYS",
     "RETURN",
     "STATES",
+    "TABLES",
     "TAKE_SUSPECT_KEY",
     "field_in_json",
     "key_in_json",
@@ -195,6 +196,11 @@ def field_in_json(payload: str, field: str) -> str:
 
 COLUMNS_OF = """SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
 WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"""
+
+TABLES = """SELECT CASE WHEN pg_table_is_visible(c.oid) THEN '' ELSE nspname || '.' END || relname
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname !~ '^pg_|^information_schema$'
+ORDER BY 1"""
 
 # A row that was claimed alone, by a negative token, and whose lease ran out in its last attempt has
 # failed for good. One that was claimed beside others need not have been begun: it is a suspect.

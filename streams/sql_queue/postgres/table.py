@@ -18,7 +18,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.schema import Layout, quoted
-from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of
+from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
 from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Connection", "PostgresTable"]
@@ -67,7 +67,12 @@ class PostgresTable(Store):
     # The connection.
 
     async def open(
-        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+        self,
+        fields: Sequence[str] | None = None,
+        *,
+        make: bool = True,
+        there: bool = False,
+        context: str | None = None,
     ) -> None:
         if not self._known:
             try:
@@ -76,10 +81,15 @@ class PostgresTable(Store):
             except DatabaseLost as error:
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
-            await self._look(db, fields, make, context)
+            await self._look(db, fields, make, there, context)
 
     async def _look(
-        self, db: Connection, fields: Sequence[str] | None, make: bool, context: str | None
+        self,
+        db: Connection,
+        fields: Sequence[str] | None,
+        make: bool,
+        there: bool,
+        context: str | None,
     ) -> None:
         where = redacted(self.url)
         if db.info.server_version < _OLDEST:
@@ -87,22 +97,25 @@ class PostgresTable(Store):
                 f"{where} is PostgreSQL {db.info.server_version // 10000}: 15 or newer is needed."
             )
         names = self._names
-        there = await self._types(db)
-        if not there and make and fields is None and not self.layout.mapped:
+        columns = await self._types(db)
+        if not columns:
+            tables = [name for (name,) in await self._all(db, sql.TABLES)]
+            makes = fields is None and not self.layout.mapped
+            if there or not (make and makes):
+                raise TableMissing(self.layout.no_table(where, tables, makes=makes))
             for statement in sql.CREATE:
                 await self._all(db, statement, {"table": names["table"]})
-            there = await self._types(db)
-        elif not there:
-            raise TableMissing(f"{where} has no table {self.layout.table!r}.")
-        elif lacks := self.layout.missing(there, fields):
+            columns = await self._types(db)
+            self.near = self.layout.near(tables)
+        elif lacks := self.layout.missing(columns, fields):
             raise ColumnMissing(self.layout.lacking(where, lacks))
-        self._columns = there
-        brought = self.layout.context(there, context)
+        self._columns = columns
+        brought = self.layout.context(columns, context)
         names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
         if fields is None:
-            self.layout.check_status(where, there[self.layout.column("status")])
-            names["id_type"] = there[self.layout.column("id")]
-            self._name_payload(there[self.layout.column("payload")])
+            self.layout.check_status(where, columns[self.layout.column("status")])
+            names["id_type"] = columns[self.layout.column("id")]
+            self._name_payload(columns[self.layout.column("payload")])
             self._statements.clear()
             if self.layout.beside:
                 await self._look_beside(db, make)
@@ -208,7 +221,7 @@ class PostgresTable(Store):
 
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         if fields is None:
-            return encoded(value).decode()
+            return payload_of(value)
         return encoded(dict(zip(fields, columns_of(value, fields), strict=True)))
 
     async def insert(self, insertions: Sequence[Insertion]) -> None:

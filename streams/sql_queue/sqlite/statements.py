@@ -32,6 +32,7 @@ __all__ = [
     "RENEW_KEY",
     "RETURN",
     "STATE",
+    "TABLES",
     "TAKE_SUSPECT_KEY",
 ]
 
@@ -46,6 +47,9 @@ _WORK = """{started} REAL,
     {token} INTEGER,
     {expires} REAL,
     {error} TEXT"""
+
+TABLES = """SELECT name FROM sqlite_master
+WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY name"""
 
 CREATE = (
     f"""CREATE TABLE IF NOT EXISTS {{table}} (

@@ -28,7 +28,7 @@ from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import Layout, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import Turn
-from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of
+from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
 
 __all__ = ["SqliteTable", "json_path"]
 
@@ -85,13 +85,18 @@ class SqliteTable(Store):
     # The connection.
 
     async def open(
-        self, fields: Sequence[str] | None = None, *, make: bool = True, context: str | None = None
+        self,
+        fields: Sequence[str] | None = None,
+        *,
+        make: bool = True,
+        there: bool = False,
+        context: str | None = None,
     ) -> None:
-        if not make and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
+        if (there or not make) and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
-            look = partial(self._look, fields=fields, make=make, context=context)
+            look = partial(self._look, fields=fields, make=make, there=there, context=context)
             await self._transaction(look, writing=make)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
@@ -103,17 +108,21 @@ class SqliteTable(Store):
         db: sqlite3.Connection,
         fields: Sequence[str] | None,
         make: bool,
+        there: bool,
         context: str | None,
     ) -> None:
-        there = self._columns(db)
-        if not there and make and fields is None and not self.layout.mapped:
+        columns = self._columns(db)
+        if not columns:
+            tables = [name for (name,) in db.execute(sql.TABLES)]
+            makes = fields is None and not self.layout.mapped
+            if there or not (make and makes):
+                raise TableMissing(self.layout.no_table(self._file, tables, makes=makes))
             for statement in sql.CREATE:
                 db.execute(statement.format_map(self._names))
-        elif not there:
-            raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
-        elif lacks := self.layout.missing(there, fields):
+            self.near = self.layout.near(tables)
+        elif lacks := self.layout.missing(columns, fields):
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
-        brought = self.layout.context(there, context)
+        brought = self.layout.context(columns, context)
         self._names["context"] = "".join(
             f", CAST(CAST({self.layout.value(name, None)} AS TEXT) AS BLOB)" for name in brought
         )
@@ -232,7 +241,7 @@ class SqliteTable(Store):
 
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         if fields is None:
-            return encoded(value).decode()
+            return payload_of(value)
         return tuple(_plain(part) for part in columns_of(value, fields))
 
     async def insert(self, insertions: Sequence[Insertion]) -> None:

@@ -177,10 +177,12 @@ def test_a_row_may_have_more_results_than_the_sink_has_room_for(database: str) -
 def test_a_result_of_several_rows_is_written_once(database: str) -> None:
     async def work() -> None:
         async with queue(database, 10) as store, queue(database, table="out") as out:
-            stream = read_table(database, follow=False).pipe(ops.buffer_with_count(4))
+            stream = read_table(database, follow=False).pipe(
+                ops.buffer_with_count(4), ops.map(lambda rows: {"rows": rows})
+            )
             await stream.to(write_table(database, "out")).run()
             written = await payloads(out)
-            assert [[number(value) for value in batch] for batch in written] == [
+            assert [[number(value) for value in batch["rows"]] for batch in written] == [
                 [0, 1, 2, 3],
                 [4, 5, 6, 7],
                 [8, 9],
@@ -228,14 +230,25 @@ def test_a_refused_value_stops_the_pipeline_by_default(database: str) -> None:
     run(work())
 
 
-def test_a_value_that_is_not_json_fails_its_event(database: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "not JSON serializable"),
+        *((value, "takes objects of JSON") for value in (7, "a", [1], None, True, 1.5)),
+    ],
+)
+def test_a_value_that_a_reader_could_not_read_fails_its_event(
+    database: str, value: object, said: str
+) -> None:
     async def work() -> None:
-        report = (
-            await from_iterable([1, object(), 2]).to(write_table(database, on_error="skip")).run()
-        )
+        sink = write_table(database, on_error="skip")
+        report = await from_iterable([{"n": 1}, value, {"n": 2}]).to(sink).run()
         assert report.statistics["failed"] == 1
-        async with queue(database) as store:
-            assert await payloads(store) == [1, 2]
+        with pytest.raises(TypeError, match=said):
+            await from_iterable([value]).to(write_table(database)).run()
+        async with queue(database):
+            values, _ = await numbers_of(read_table(database, follow=False))
+        assert values == [1, 2]
 
     run(work())
 

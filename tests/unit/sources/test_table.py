@@ -169,7 +169,8 @@ def test_a_reader_holds_no_more_rows_than_its_pipeline_has_room_for(database: st
 
 def test_an_empty_queue_ends_at_once_without_follow(database: str) -> None:
     async def work() -> None:
-        values, report = await numbers_of(read_table(database, follow=False))
+        async with queue(database):
+            values, report = await numbers_of(read_table(database, follow=False))
         assert (values, report.exit_status) == ([], 0)
 
     run(work())
