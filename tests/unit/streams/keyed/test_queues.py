@@ -148,6 +148,12 @@ def test_the_turns_of_events_that_end_together_end_together(end: Any) -> None:
     assert values(made.take(9)) == ["a2", "b2"]
 
 
+def test_turns_of_two_stages_that_end_together_make_room_each_in_its_own_queues() -> None:
+    one, other = queues("a1", "a2"), queues("a3", "a4")
+    release(turns(one.take(1) + other.take(1)))
+    assert (values(one.take(9)), values(other.take(9))) == (["a2"], ["a4"])
+
+
 def test_a_turn_that_an_event_held_before_ends_with_the_one_that_it_got_here() -> None:
     outer, inner = queues("a1", "a2"), KeyedQueues(Key(1), lambda: None)
     inner.put(outer.take(1))
