@@ -34,7 +34,7 @@ from math import inf, isfinite
 from operator import is_not
 from typing import Any, TypeVar
 
-from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
@@ -236,7 +236,8 @@ class _Window(Stage[Any, Any]):
             # in the list: extend appends one by one.
             firsts.extend(map(seen.setdefault, keys, numbers))
             _check_all_read("key", len(firsts), values)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             for key, first, number in zip(keys, firsts, numbers, strict=False):
                 if first == number:
                     del seen[key]

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.failures.policy import (
     ErrorPolicy,
@@ -204,7 +204,8 @@ class _Monitor(Stage[Any, Any]):
         while begin < len(events):
             try:
                 place, violation = watch.look(events, begin)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 place = watch.place
                 passed += events[begin:place]
                 if not self._faults.survives(events[place], error):
@@ -218,7 +219,8 @@ class _Monitor(Stage[Any, Any]):
                     event = events[place]
                     try:
                         self._tell(violation, event)
-                    except Exception as error:
+                    except CALL_ERRORS as raised:
+                        error = own_error(raised)
                         blame(error, self._info, event)
                         event.fail(error)
                         self._fail(error, passed, events[place + 1 :])
@@ -245,7 +247,8 @@ class _Monitor(Stage[Any, Any]):
         try:
             for violation in alarms:
                 self._tell(violation, None)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             error.add_note(f"in {self._info}")
             self._fail(error, passed, rest)
             return False
@@ -296,7 +299,8 @@ class _Monitor(Stage[Any, Any]):
             else:
                 for violation in last:
                     self._tell(violation, None)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self.downstream.on_error(error)
         else:
             self.downstream.on_completed()

@@ -27,7 +27,15 @@ from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
 from penstock.streams.clock import clock_of, monotonic, running_loop
-from penstock.streams.errors import BuildError, CostTooHigh, NoLoop, WrongType, describe
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    BuildError,
+    CostTooHigh,
+    NoLoop,
+    WrongType,
+    describe,
+    own_error,
+)
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
@@ -225,7 +233,8 @@ class _Bucket(DemandStage):
         if self._cost_of is not None:
             try:
                 self.cost = self._affordable(_checked(self._cost_of(event.value)))
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 if not self._faults.survives(event, error):
                     self.fail(error)
                 return

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
@@ -154,8 +155,8 @@ class _Violations(DemandStage):
             violation: Violation[Any] | None = None
             try:
                 place, violation = watch.look(events, begin)
-            except Exception as raised:
-                place, error = watch.place, raised
+            except CALL_ERRORS as raised:
+                place, error = watch.place, own_error(raised)
             drop_all(events[begin:place], "no violation")
             begin = place + 1
             self._emit(watch.alarms)

@@ -38,7 +38,7 @@ from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo, Subscription
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
 from penstock.streams.runtime.context import CallObserver, Run
 
 __all__ = ["for_each"]
@@ -98,8 +98,6 @@ class _Calling(SinkStage[Any]):
         self._traced: CallObserver | None = None
         # Types of results whose calls are over when they return.
         self._over: set[type] = set()
-        self._ending = False
-        self._error: BaseException | None = None
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if self._run.tracing is not None:
@@ -114,7 +112,7 @@ class _Calling(SinkStage[Any]):
         lessors = self._run.lessors
         at_once = not self._async and self._traced is None
         if at_once and not self._waiting and not self._in_flight:
-            while rest and self._closed is not None:
+            while rest and self.state < CLOSED:
                 try:
                     if lessors and not may_begin(rest[0], lessors):
                         raise Withdrawn
@@ -127,7 +125,7 @@ class _Calling(SinkStage[Any]):
                         break
                     done.append(rest.popleft())
         finish_all(done)
-        if self._closed is None:
+        if self.state >= CLOSED:
             give_back_all(rest)
             return
         if rest:
@@ -159,7 +157,7 @@ class _Calling(SinkStage[Any]):
         return check_result(result, name)
 
     def _ask(self, done: int) -> None:
-        if done and not self._ending:
+        if done and not self.state:
             self.upstream.request(done)
 
     def _survives(self, event: Event[Any], error: BaseException) -> bool:
@@ -168,7 +166,7 @@ class _Calling(SinkStage[Any]):
         if isinstance(error, Withdrawn):
             event.give_back()
             return True
-        if self._closed is None:
+        if self.state >= CLOSED:
             event.give_back()
             raise error
         if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -181,13 +179,11 @@ class _Calling(SinkStage[Any]):
                 # Obey, and leave no sink behind without its worker.
                 blame(inside, self.info, event)
                 event.give_back()
-                self._give_back()
                 self.break_off(inside)
                 raise error
             error = inside
         if self._faults.survives(event, error):
             return True
-        self._give_back()
         self.break_off(error)
         return False
 
@@ -199,15 +195,15 @@ class _Calling(SinkStage[Any]):
         self._wanted.set()
 
     async def _work(self) -> None:
-        while not (self._ending and not self._waiting):
+        while not self.state or self._waiting:
             while self._waiting:
                 await self._call(self._waiting.popleft())
-                if self._closed is None:
+                if self.state >= CLOSED:
                     return
-            if not self._ending:
+            if not self.state:
                 self._wanted.clear()
                 await self._wanted.wait()
-        self.close(self._error)
+        self.end_if_idle()
 
     async def _call(self, event: Event[Any]) -> None:
         begun, self._begun = self._begun, None
@@ -237,32 +233,20 @@ class _Calling(SinkStage[Any]):
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._end_with(None)
+    @property
+    def is_idle(self) -> bool:
+        return not (self._waiting or self._in_flight)
 
-    def on_error(self, error: BaseException, /) -> None:
-        self._end_with(error)
-
-    def _end_with(self, error: BaseException | None) -> None:
-        self._ending = True
-        self._error = error
-        if self._waiting or self._in_flight:
-            self._wanted.set()
-            return
-        self.close(error)
-        self._stop_worker()
+    def end(self, error: BaseException | None) -> None:
+        super().end(error)
+        self._wanted.set()
 
     def cancel(self) -> None:
-        self._ending = True
-        self._give_back()
-        self._stop_worker()
-        self.close()
-
-    def _stop_worker(self) -> None:
+        super().cancel()
         if self._worker is not None and self._worker is not asyncio.current_task():
             self._worker.cancel()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         begun, self._begun = self._begun, None
         not_awaited(begun)
         while self._waiting:

@@ -36,7 +36,7 @@ from penstock.streams.diagnostics.histogram import (
 from penstock.streams.errors import BuildError, CannotOpen, cancelled_inside
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import CLOSED, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_positive
 
@@ -144,7 +144,7 @@ class _Recording(SinkStage[Any]):
             run.latencies = self.latencies
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._closed is None:
+        if self.state >= CLOSED:
             give_back_all(events)
             return
         # Any, because by its type an event may not have started.
@@ -207,7 +207,7 @@ class _Recording(SinkStage[Any]):
         return {name: histogram.snapshot() for name, histogram in histograms.items()}
 
     def close(self, error: BaseException | None = None) -> None:
-        if self._closed is None:
+        if self.state >= CLOSED:
             return
         if self._timer is not None:
             self._timer.cancel()

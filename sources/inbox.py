@@ -295,7 +295,7 @@ class _Reader(SourceStage[T]):
         self._entrance = entrance
         self._taken_in: deque[Event[T]] = deque()
         self._awaited: dict[Event[Any], _Ended] = {}
-        self._draining = False
+        self._stopped = False
         self._lost = 0
         self._first_lost: list[str] = []
 
@@ -331,7 +331,7 @@ class _Reader(SourceStage[T]):
 
     def admit(self) -> None:
         """Accept the events of waiting callers, as far as there is room."""
-        if self.done or self._draining:
+        if self.state or self._stopped:
             return
         self._entrance.let_threads_in_line()
         callers = self._entrance.callers
@@ -349,7 +349,7 @@ class _Reader(SourceStage[T]):
         waiting = self._taken_in
         while waiting and self.demand and not self._slice.is_over(now):
             size = min(len(waiting), self.demand, self._chunk)
-            self.send([waiting.popleft() for _ in range(size)])
+            self.send_all([waiting.popleft() for _ in range(size)])
             self.admit()
             before, now = now, self.run.now()
             self._chunk = fitting(self._chunk, now - before)
@@ -357,14 +357,14 @@ class _Reader(SourceStage[T]):
 
     def stop(self) -> None:
         """Accept nothing more; accepted events still go out."""
-        if self.done:
+        if self.state:
             return
-        self._draining = True
+        self._stopped = True
         self._entrance.close()
         self._complete_if_drained()
 
     def _complete_if_drained(self) -> None:
-        if self._draining and not self._taken_in:
+        if self._stopped and not self._taken_in:
             self.complete()
 
     def release(self) -> None:

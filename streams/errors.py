@@ -5,7 +5,10 @@ The user's own exceptions keep their type; the stage and the event are added as 
 
 from __future__ import annotations
 
+from asyncio import CancelledError
+
 __all__ = [
+    "CALL_ERRORS",
     "BadArgument",
     "BadLimit",
     "BadLine",
@@ -51,6 +54,7 @@ __all__ = [
     "cancelled_inside",
     "describe",
     "message_of",
+    "own_error",
     "printable",
 ]
 
@@ -237,6 +241,21 @@ def as_raised(error: BaseException) -> BaseException:
     raised.__cause__ = error
     for note in getattr(error, "__notes__", ()):
         raised.add_note(note)
+    return raised
+
+
+CALL_ERRORS = (Exception, CancelledError)
+"""What a plain function may raise as an error of its event.
+
+The pipeline cannot cancel it, so a CancelledError is its own, such as that of a future it reads.
+"""
+
+
+def own_error(raised: BaseException) -> Exception:
+    """The error of a plain function that has raised one of `CALL_ERRORS`."""
+    if isinstance(raised, CancelledError):
+        return cancelled_inside("a function of the stream", raised)
+    assert isinstance(raised, Exception)
     return raised
 
 

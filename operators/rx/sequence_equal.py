@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.boundary.from_iterable import from_iterable
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
@@ -150,7 +151,8 @@ class _Comparing(DemandStage):
     def _compare(self, left: Event[Any], right: Event[Any]) -> None:
         try:
             is_equal = self._are_equal(left, right)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             blame(error, self.info, left)
             left.fail(error)
             right.give_back()

@@ -28,6 +28,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -113,7 +114,8 @@ class _Timing(Timed):
             return
         try:
             timer = mapper(value)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             error.add_note(f"in {self.info}")
             self.close(error)
         else:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from operator import length_hint
 from typing import Any, TypeVar
 
-from penstock.streams.errors import WrongType, cancelled_inside
+from penstock.streams.errors import CALL_ERRORS, WrongType, cancelled_inside, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -95,11 +95,12 @@ class _Iteration(SourceStage[T]):
                 self._iterator = iter(made if hasattr(made, "__iter__") else made())
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
-            except Exception as error:
-                self.error(error)
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
+                self.fail(error)
                 return
         self.produce_from(self._iterator)
-        if not (self.done or self.demand or self.demand_withheld) and self._at_its_end():
+        if not (self.state or self.demand or self.demand_withheld) and self._at_its_end():
             self.complete()
 
     def _at_its_end(self) -> bool:
@@ -120,7 +121,8 @@ class _Iteration(SourceStage[T]):
             return
         try:
             close()
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self.run.failed(error)
 
 
@@ -188,7 +190,7 @@ class Pulling(SourceStage[T]):
             self.emit(*pulled)
             if self._stopped:
                 self.complete()
-        if self.done:
+        if self.state:
             return
         self._wanted.set()
         if self._task is None:
@@ -203,7 +205,7 @@ class Pulling(SourceStage[T]):
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the
                 # clean-up of the iterator.
-                if self.done or self._slice.is_over(now):
+                if self.state or self._slice.is_over(now):
                     await asyncio.sleep(0)
                 if self.demand:
                     value = await anext(iterator)
@@ -219,10 +221,10 @@ class Pulling(SourceStage[T]):
             if is_cancelled_by_owner():
                 raise
             self._task = None
-            self.error(cancelled_inside(f"an async iterable of {self.info}", error))
+            self.fail(cancelled_inside(f"an async iterable of {self.info}", error))
         except Exception as error:
             self._task = None
-            self.error(error)
+            self.fail(error)
         finally:
             close: Any = getattr(iterator, "aclose", None)
             if close is not None:
@@ -233,7 +235,7 @@ class Pulling(SourceStage[T]):
             self.emit(value, now)
             return
         self._pulled = (value, now)
-        if self.done:
+        if self.state:
             self._return_pulled()
 
     def stop(self) -> None:

@@ -147,7 +147,7 @@ class _Listening(SourceStage[T]):
         subscription = self._observable.subscribe(
             self._on_value, self._end, lambda: self._end(None), scheduler=self._scheduler
         )
-        if self.done or self._ending is not None:
+        if self.state or self._ending is not None:
             subscription.dispose()
         else:
             self._subscription = subscription
@@ -165,7 +165,7 @@ class _Listening(SourceStage[T]):
             return
         waiting, overflow = self._waiting, self._overflow
         with self._lock:
-            if self.done or self._ending is not None:
+            if self.state or self._ending is not None:
                 return
             if len(waiting) < self.demand + overflow.size:
                 waiting.append((value, self.run.now()))
@@ -212,7 +212,7 @@ class _Listening(SourceStage[T]):
             self.drops["overflow"] = self.drops.get("overflow", 0) + dropped
         while (item := self._next()) is not None:
             self.emit(*item)
-        if self._ending is None or self.done:
+        if self._ending is None or self.state:
             return
         self._dispose()
         if not self._waiting and not self.demand_withheld:
@@ -220,7 +220,7 @@ class _Listening(SourceStage[T]):
             if error is None:
                 self.complete()
             else:
-                self.error(error)
+                self.fail(error)
 
     def _next(self) -> tuple[T, float] | None:
         with self._lock:

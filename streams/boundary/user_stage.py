@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.blame import blame, is_ours
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber, Subscription
@@ -84,7 +85,8 @@ class UserStage:
                 return
             try:
                 self._stage.on_events([event])
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 blame(error, self._info, event)
                 event.fail(error)
                 self._stop(error)
@@ -104,7 +106,8 @@ class UserStage:
     def _signal(self, signal: Callable[[], None]) -> None:
         try:
             signal()
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             error.add_note(f"in {self._info}")
             self._stop(error)
 
@@ -118,7 +121,8 @@ class UserStage:
         upstream.cancel()
         try:
             self._stage.on_error(error)
-        except Exception as raised:
+        except CALL_ERRORS as caught:
+            raised = own_error(caught)
             raised.add_note(f"in {self._info}")
             self._run.failed(error)
             if raised is not error:

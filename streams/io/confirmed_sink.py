@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import RightsMissing, StreamMissing
+from penstock.streams.errors import CALL_ERRORS, RightsMissing, StreamMissing, own_error
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.runtime.context import Run
 
 __all__ = ["ConfirmedSink"]
@@ -29,7 +30,6 @@ class ConfirmedSink(SinkStage[Any]):
         self._stride = stride
         self._spare = 0
         self._faults = ErrorPolicy(on_error, run, self)
-        self._ending: tuple[BaseException | None] | None = None
 
     def send(self, event: Event[Any], /) -> None:
         """Send the event, or keep it until it can be sent. An exception fails it."""
@@ -37,7 +37,7 @@ class ConfirmedSink(SinkStage[Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         for place, event in enumerate(events):
-            if self._closed is None:
+            if self.state >= CLOSED:
                 give_back_all(events[place:])
                 return
             self.under_way[event] = None
@@ -47,7 +47,8 @@ class ConfirmedSink(SinkStage[Any]):
         """`send`, and fail the event if that raises."""
         try:
             self.send(event)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self.failed(event, self.as_ours(error))
 
     def as_ours(self, error: Exception) -> Exception:
@@ -73,18 +74,11 @@ class ConfirmedSink(SinkStage[Any]):
         elif self._faults.survives(event, error):
             self._ask()
             return
-        self.give_up(error)
-
-    def give_up(self, error: BaseException) -> None:
-        """Return what is under way, and stop the pipeline with `error`."""
-        self.give_back()
         self.break_off(error)
 
     def _ask(self) -> None:
-        if self._closed is None:
-            return
-        if self._ending is not None:
-            self._close_if_over()
+        if self.state:
+            self.end_if_idle()
             return
         self._spare += 1
         if self._spare >= self._stride:
@@ -93,23 +87,10 @@ class ConfirmedSink(SinkStage[Any]):
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._ending = (None,)
-        self._close_if_over()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
-        self._close_if_over()
-
-    def _close_if_over(self) -> None:
-        if self._ending is not None and not self.under_way:
-            self.close(*self._ending)
+    @property
+    def is_idle(self) -> bool:
+        return not self.under_way
 
     def give_back(self) -> None:
-        """Return what is under way to its source."""
         give_back_all(self.under_way)
         self.under_way.clear()
-
-    def cancel(self) -> None:
-        self.give_back()
-        self.close()

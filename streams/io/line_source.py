@@ -222,7 +222,7 @@ class _Reading(SourceStage[T]):
             else:
                 return
             if self._failure is not None:
-                self.error(self._failure)
+                self.fail(self._failure)
             elif self._ended and not length_hint(self._lines):
                 self.complete()
 
@@ -240,7 +240,7 @@ class _Reading(SourceStage[T]):
         except (PenstockError, OSError) as error:
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self._name
-            self.error(error)
+            self.fail(error)
             return False
         if data is None:
             return False
@@ -291,7 +291,7 @@ class _Reading(SourceStage[T]):
         if self._created is not None:
             for event in events:
                 event.created = self._created(event.value, self._read_at)
-        self.send(events)
+        self.send_all(events)
 
     def _good_ones(self, lines: list[Line]) -> list[Event[T]]:
         """The events of a chunk that may also have other lines, up to one that ends the stream."""
@@ -345,7 +345,7 @@ class _Reading(SourceStage[T]):
 
     def stop(self) -> None:
         opened = self._input
-        if self.done or self._ended:
+        if self.state or self._ended:
             return
         if opened is None or isinstance(opened, Following) or opened.lasting:
             self.complete()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from penstock.streams.errors import OutputClosed
+from penstock.streams.errors import CALL_ERRORS, OutputClosed, own_error
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
@@ -17,6 +17,7 @@ from penstock.streams.io.encoding import Unencoded, without_hook
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.stage import CLOSED, COMPLETING
 from penstock.streams.runtime.context import Run
 
 __all__ = ["WINDOW", "LineWriting"]
@@ -70,8 +71,7 @@ class LineWriting(SinkStage[Any]):
         self._sent = self._batched = 0
         self._events = self._bytes = 0
         self._scheduled = self._writing = self._full = False
-        self._ending = self._trailed = False
-        self._error: BaseException | None = None
+        self._trailed = False
         self._room: asyncio.Future[None] | None = None
         # Other workers of the cluster may write to the same file.
         append = append or run.overrides.engine is not None
@@ -81,7 +81,7 @@ class LineWriting(SinkStage[Any]):
         run.on_close(self._release)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._ending or self._closed is None:
+        if self.state:
             give_back_all(events)
             return
         # Suppressed, so that an error is not reported as one that was raised in handling another.
@@ -105,7 +105,8 @@ class LineWriting(SinkStage[Any]):
         for event in events:
             try:
                 self._buffer += self._line_of(event)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 without_hook(error)
                 refused.append((event, error))
             else:
@@ -144,7 +145,7 @@ class LineWriting(SinkStage[Any]):
 
     def _write(self) -> None:
         """Write the current batch, or else the next one, as far as the output has room."""
-        if self._writing or self._closed is None:
+        if self._writing or self.state >= CLOSED:
             return
         if not self._batch:
             data, self._buffer = self._buffer, bytearray()
@@ -156,18 +157,18 @@ class LineWriting(SinkStage[Any]):
             finished = self._push()
         finally:
             self._writing = False
-        if self._closed is None:
+        if self.state >= CLOSED:
             return
         # Not while `_writing`: the events that this brings may be written at once.
-        if finished and not self._ending:
+        if finished and not self.state:
             self.upstream.request(finished)
         if self._batch:
             return
         if self._buffer:
             # In the next loop iteration: a fast source and a fast disk would block the loop.
             self._schedule()
-        elif self._ending:
-            self._end()
+        elif self.state:
+            self._end_output()
 
     def _push(self) -> int:
         """Write as much of the batch as possible; returns how many events that finished."""
@@ -206,49 +207,35 @@ class LineWriting(SinkStage[Any]):
         """The output takes no more: end the pipeline, and return what is not written."""
         self._batch = b""
         self._trailed = True
-        closed, self._closed = self._closed, None
-        if closed is None:
-            return
-        if not self._ending:
-            self.upstream.cancel()
-        self._give_back()
         if error.errno in _GONE:
             lines = "1 line" if self._events == 1 else f"{self._events:,} lines"
-            closed(OutputClosed(f"The reader of {self._name} went away after {lines}."))
+            self.break_off(OutputClosed(f"The reader of {self._name} went away after {lines}."))
         else:
             error.filename = self._name
-            closed(error)
+            self.break_off(error)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         self._buffer = bytearray()
         accepted, self._accepted = self._accepted, []
         give_back_all(accepted)
 
     def _cannot_encode(self, event: Event[Any], error: Exception) -> None:
-        if self._faults.survives(event, error):
-            if not self._ending:
+        survives = self._faults.survives(event, error)
+        if not self.state:
+            if survives:
                 self.upstream.request(1)
-        elif not self._ending:
-            self.upstream.cancel()
-            self._end_with(error)
+            else:
+                self.upstream.cancel()
+                self.end(error)
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._end_with(None)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._end_with(error)
-
-    def _end_with(self, error: BaseException | None) -> None:
+    def end_if_idle(self) -> None:
         """Write what was accepted, then close."""
-        if not self._ending:
-            self._ending = True
-            self._error = error
-            if not self._full:
-                self._write()
+        if not self._full:
+            self._write()
 
-    def _end(self) -> None:
+    def _end_output(self) -> None:
         if self._begin_trailer():
             self._write()
             return
@@ -256,9 +243,9 @@ class LineWriting(SinkStage[Any]):
             self._output.close()
         except OSError as error:
             error.filename = self._name
-            self.close(self._error or error)
+            self.close(self.error or error)
         else:
-            self.close(self._error)
+            self.close(self.error)
 
     def _begin_trailer(self) -> bool:
         """Begin a batch of what must follow compressed blocks. Returns False if there is none."""
@@ -269,9 +256,9 @@ class LineWriting(SinkStage[Any]):
         return True
 
     def cancel(self) -> None:
-        if self._closed is None:
+        if self.state >= CLOSED:
             return
-        self._ending = True
+        self.state = COMPLETING
         if self._is_plain:
             # Of the batch, only the rest of a line that is partly written. (A compressed block
             # must be written: the one after it continues it.)
@@ -280,8 +267,7 @@ class LineWriting(SinkStage[Any]):
             self._batched = self._batch.count(b"\n", self._sent)
         self._push()
         self._batched = 0
-        self._give_back()
-        self.close()
+        super().cancel()
 
     async def _release(self) -> None:
         """End a line that is partly written, if its reader takes it soon; close the output."""

@@ -103,7 +103,7 @@ class Reader(Protocol):
         """Records may be emitted again."""
         ...
 
-    def error(self, error: BaseException, /) -> None:
+    def fail(self, error: BaseException, /) -> None:
         """The group cannot be read any more."""
         ...
 
@@ -205,7 +205,7 @@ class Membership:
 
     def _fails(self, error: PenstockError) -> None:
         self.commits.stop(error)
-        self._reader.error(error)
+        self._reader.fail(error)
 
     async def _find(self, consumer: Consumer, topic: str) -> None:
         from confluent_kafka import KafkaException

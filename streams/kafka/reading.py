@@ -84,11 +84,11 @@ class Reading(SourceStage[Any]):
                 self._membership.wake()
                 return
             now = self.run.now()
-            self.send(self._events(tokens, now))
+            self.send_all(self._events(tokens, now))
             if self._slice.is_over(now):
                 return
         if self._failure is not None:
-            self.error(self._failure)
+            self.fail(self._failure)
         elif self._is_caught_up:
             self.complete()
         else:
@@ -136,7 +136,7 @@ class Reading(SourceStage[Any]):
     @property
     def room(self) -> int:
         """How many records may be read now."""
-        if self.done or self._failure is not None or self._membership.commits.is_full:
+        if self.state or self._failure is not None or self._membership.commits.is_full:
             return 0
         suspects = self._membership.suspects
         if suspects is not None and suspects.trial is not None:
@@ -211,7 +211,7 @@ class Reading(SourceStage[Any]):
         again: list[Token] = []
         for event in events:
             self._membership.take_back(event.token)
-            if not self.done:
+            if not self.state:
                 again.append(event.token)
         if again and error is not None:
             self._later.append(

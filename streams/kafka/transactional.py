@@ -17,7 +17,7 @@ from penstock.streams.kafka.writing import Encoding, WritingSettings, writing_er
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import Subscription, is_second
+from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ class TransactionalWriting(SinkStage[Any]):
         self._reading: Reading | None = None
         self._open = self._stored = self._spare = 0
         self._stride = max(1, settings.window // 4)
-        self._ending: tuple[BaseException | None] | None = None
 
     # The start.
 
@@ -89,7 +88,7 @@ class TransactionalWriting(SinkStage[Any]):
         else:
             reading.commit_by(self._transactions)
             self._run.on_close(self._transactions.disconnect)
-        self._transactions.on_idle.append(self._close_if_over)
+        self._transactions.on_idle.append(self.end_if_idle)
         return reading
 
     async def _look_for_topic(self) -> None:
@@ -114,7 +113,7 @@ class TransactionalWriting(SinkStage[Any]):
         accepted: list[Event[Any]] = []
         results: list[tuple[Result, Token]] = []
         for place, event in enumerate(events):
-            if self._closed is None:
+            if self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
             try:
@@ -167,7 +166,7 @@ class TransactionalWriting(SinkStage[Any]):
 
     def refused(self, result: Result, fault: KafkaError, /) -> bool:
         error = writing_error(fault, self._settings)
-        if self._closed is None:
+        if self.state >= CLOSED:
             return False
         # The event has ended already; only the policy remains to be applied.
         if self._faults.survives(result.event, error) and self._faults.gives_up:
@@ -177,7 +176,7 @@ class TransactionalWriting(SinkStage[Any]):
         return False
 
     def _ask(self, count: int) -> None:
-        if self._closed is None or self._ending is not None:
+        if self.state:
             return
         self._spare += count
         if self._spare >= self._stride:
@@ -185,23 +184,19 @@ class TransactionalWriting(SinkStage[Any]):
             self._run.call_soon(self.info, self._request, spare)
 
     def _request(self, count: int) -> None:
-        if self._closed is not None and self._ending is None:
+        if not self.state:
             self.upstream.request(count)
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._ending = (None,)
-        self._close_if_over()
+    @property
+    def is_idle(self) -> bool:
+        return self._transactions.is_idle
 
-    def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
-        self._close_if_over()
-
-    def _close_if_over(self) -> None:
-        if self._ending is not None and self._transactions.is_idle:
-            (error,) = self._ending
-            self.close(error or self._transactions.failure)
+    def end_if_idle(self) -> None:
+        if self.state:
+            self.error = self.error or self._transactions.failure
+        super().end_if_idle()
 
     def statistics(self) -> dict[str, Any]:
         """Records `stored`, results that wait for their transaction (`uncommitted`), `transactions`

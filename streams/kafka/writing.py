@@ -95,7 +95,7 @@ class Writing(ConfirmedSink):
         except KafkaException as error:
             ask = partial(reason, error.args[0], self._settings.client)
             fault = await loop.run_in_executor(self._threads, ask)
-            self.give_up(writing_error(fault, self._settings))
+            self.break_off(writing_error(fault, self._settings))
 
     # Events.
 

@@ -19,6 +19,7 @@ from heapq import nlargest
 from typing import Any
 from weakref import WeakSet
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.keyed.key import Key
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import Event, Turn
@@ -154,7 +155,8 @@ class KeyedQueues:
             try:
                 key = key_of(event.value)
                 queue = find(key)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 place = events.index(event)
                 self.waiting += place
                 return place, error

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.grouped import Group
@@ -110,7 +110,8 @@ class Substreams(KeyedStage):
             try:
                 key = key_of(event.value)
                 group = find(key)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 refused = place, error
                 break
             if group is None or group.ended:
@@ -136,7 +137,8 @@ class Substreams(KeyedStage):
         whole = self._whole
         try:
             group = self._opened(key) if whole is None else Gathered(key, self, whole)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             blame(error, self.info, event)
             event.fail(error)
             self.fail(error)

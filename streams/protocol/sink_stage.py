@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
+    CLOSED,
+    COMPLETING,
+    OPEN,
     UNBOUNDED,
     UNCONNECTED,
     StageInfo,
-    Subscriber,
     Subscription,
     is_second,
 )
@@ -59,12 +62,13 @@ class Sink(ABC, Generic[T_contra]):
         """Make the stage for one running."""
 
 
-class SinkStage(Subscriber[T_contra], Generic[T_contra]):
+class SinkStage(Generic[T_contra]):
     """The last stage of a pipeline: it requests, and finishes each event it has accepted.
 
-    One that writes later finishes later. The base class accepts every event by `accept`, and
-    closes at the end. `asks_first` is how many events it requests when it is connected; by default
-    all.
+    The base class accepts every event by `accept`, and closes at the end. `asks_first` is how many
+    events it requests when it is connected; by default all. A sink that writes later implements
+    `on_events`, `is_idle` and `give_back`, finishes events when they are written, and calls
+    `end_if_idle` then. It sends no events, so it needs no drain loop.
 
     A sink that `observes` accepts every event at once. Beside others that do more, which it learns
     from `finishes`, it leaves it to them to finish the events.
@@ -78,13 +82,16 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     info = StageInfo("sink")
 
     def __init__(self, closed: Closed) -> None:
-        self._closed: Closed | None = closed
+        self.state = OPEN
+        # The error with which the stream has ended.
+        self.error: BaseException | None = None
+        self._closed = closed
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
             return
         self.upstream = subscription
-        if self._closed is None:
+        if self.state:
             # A stage that has requested events ahead was cancelled by a function of the user's.
             subscription.cancel()
         else:
@@ -96,12 +103,13 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         for place, event in enumerate(events):
-            if self._closed is None:
+            if self.state >= CLOSED:
                 give_back_all(events[place:])
                 return
             try:
                 self.accept(event)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 blame(error, self.info, event)
                 event.fail(error)
                 self.break_off(error)
@@ -109,13 +117,34 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
                 event.finish()
 
     def on_completed(self) -> None:
-        self.close()
+        self.end(None)
 
     def on_error(self, error: BaseException, /) -> None:
-        self.close(error)
+        self.end(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """No more events come: the stream has ended, with `error` if it failed."""
+        if not self.state:
+            self.state = COMPLETING
+            self.error = error
+            self.end_if_idle()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything accepted is safe."""
+        return True
+
+    def end_if_idle(self) -> None:
+        """Close, if the stream has ended and everything accepted is safe."""
+        if self.state is COMPLETING and self.is_idle:
+            self.close(self.error)
+
+    def give_back(self) -> None:
+        """Return the events that are not accepted yet."""
 
     def cancel(self) -> None:
         """The run was cancelled: return events that are not accepted yet, and close."""
+        self.give_back()
         self.close()
 
     def statistics(self) -> dict[str, Any]:
@@ -124,13 +153,16 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
 
     def break_off(self, error: BaseException) -> None:
         """The sink cannot go on: stop the pipeline above it with `error`."""
-        closed, self._closed = self._closed, None
-        if closed is not None:
+        if self.state >= CLOSED:
+            return
+        state, self.state = self.state, CLOSED
+        if state is OPEN:
             self.upstream.cancel()
-            closed(error)
+        self.give_back()
+        self._closed(error)
 
     def close(self, error: BaseException | None = None) -> None:
         """Report that everything accepted is safe; `error` is the one the stream ended with."""
-        closed, self._closed = self._closed, None
-        if closed is not None:
-            closed(error)
+        if self.state < CLOSED:
+            self.state = CLOSED
+            self._closed(error)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.protocol.acknowledgement import NOBODY, roots
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
     DROPPED,
     FINISHED,
@@ -17,7 +18,7 @@ from penstock.streams.protocol.event import (
     Event,
     new_events,
 )
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
@@ -42,13 +43,13 @@ def source(make: F) -> F:
     return make
 
 
-class SourceStage(Generic[T]):
+class SourceStage(DemandStage, Generic[T]):
     """One running of a source: the subscription of the first stage, the origin of the events.
 
-    A source implements `produce`, which is called while there is demand and never while it
-    runs, and calls `emit` for each value; `release` frees what it holds and is called once,
-    however the stream ends. A source that can acknowledge sets `ack`, and one that takes
-    events back sets `nack`; both get lists of events, and `nack` the error if they failed.
+    A source implements `produce`, which the drain loop calls while there is demand, and calls
+    `emit` for each value; `release` frees what it holds and is called once, however the stream
+    ends. A source that can acknowledge sets `ack`, and one that takes events back sets `nack`; both
+    get lists of events, and `nack` the error if they failed.
     """
 
     ack: Callable[[list[Event[Any]]], None] | None = None
@@ -71,25 +72,21 @@ class SourceStage(Generic[T]):
         return self.ack is not None or self.gives_again
 
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
-        self.downstream = downstream
-        self.run = run
         # The stage that is being attached, in whose place an engine may put another source.
         info = info.first()
-        self.info = info if run.attaching is None else info.at(run.attaching.number)
-        self.demand: int = 0
-        self.done = False
+        info = info if run.attaching is None else info.at(run.attaching.number)
+        super().__init__(downstream, run, info)
+        # Those that failed are counted as returned if they will come again.
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
         self._finished = 0
         self._returned_tokens: list[Any] = []
         self.received: int = 0
         self._withheld: int | None = None
-        self._producing = self._waking = False
-        # Whether events are being sent, and whether the stream completes after them.
-        self._sending = self._completes = False
+        self._waking = False
         self._chunk = 1
         self._slice = TimeSlice(run, self.wake)
-        run.add_source(self.info, self)
+        run.add_source(info, self)
 
     def start(self) -> None:
         """Call `on_subscribe` of the first stage."""
@@ -99,30 +96,27 @@ class SourceStage(Generic[T]):
         """Emit while `self.demand` lasts; call `wake` when more has arrived."""
         raise NotImplementedError
 
-    def release(self) -> None:
-        """Free what the source holds."""
+    def _proceed(self) -> None:
+        if self.demand:
+            try:
+                self.produce()
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
+                self.fail(error)
 
     def request(self, n: int, /) -> None:
-        if self.done:
+        if self.state:
             return
-        if self._withheld is not None:
+        if self._withheld is None:
+            self.demand += n
+            self._drain()
+        else:
             self._withheld += n
-            return
-        self.demand += n
-        if not self._producing:
-            self.wake()
 
     def wake(self) -> None:
-        """Produce, if there is demand and `produce` is not running."""
-        if self._producing or not self.demand:
-            return
-        self._producing = True
-        try:
-            self.produce()
-        except Exception as error:
-            self.error(error)
-        finally:
-            self._producing = False
+        """Produce, if there is demand."""
+        if self.demand:
+            self._drain()
 
     def wake_soon(self) -> None:
         """Wake in the next loop iteration: events of one iteration go on together."""
@@ -149,21 +143,25 @@ class SourceStage(Generic[T]):
             try:
                 # Items before an error are in the list: extend appends one by one.
                 values.extend(islice(iterator, wanted))
-            except Exception as raised:
-                error = raised
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
             self.emit_all(values, created)
             if error is not None:
-                self.error(error)
+                self.fail(error)
             elif len(values) < wanted:
                 self.complete()
             before, created = created, run.now()
             self._chunk = fitting(self._chunk, created - before)
 
+    def emit(self, value: T, created: float, token: Any = None) -> None:
+        """Emit one value that there is demand for."""
+        self.send_all([Event(value, created, self, token)])
+
     def emit_all(self, values: Sequence[T], created: float) -> None:
         """Emit several values that there is demand for."""
-        self.send(new_events(values, created, self))
+        self.send_all(new_events(values, created, self))
 
-    def send(self, events: list[Event[Any]]) -> None:
+    def send_all(self, events: list[Event[Any]]) -> None:
         """Emit events that the source has made and that there is demand for."""
         if self._withheld is None:
             self.demand -= len(events)
@@ -171,42 +169,39 @@ class SourceStage(Generic[T]):
             # Paused while it was making them, as by a bad line among them.
             self._withheld -= len(events)
         self.received += len(events)
-        if events:
-            before, self._sending = self._sending, True
+        if not events:
+            return
+        if self._draining:
             self.downstream.on_events(events)
-            self._sending = before
-            if self._completes and not before:
-                self.complete()
-
-    def emit(self, value: T, created: float, token: Any = None) -> None:
-        """Emit one value that there is demand for."""
-        self.send([Event(value, created, self, token)])
+        else:
+            self.within(self.downstream.on_events, events)
 
     def complete(self) -> None:
-        """Complete the stream: the source has ended."""
-        if self._sending:
-            # A function that gets what is being sent has begun a drain: nothing follows the end.
-            self._completes = True
+        """Complete the stream, after what is being sent: the source has ended."""
+        if not self.state:
+            self.state = COMPLETING
             self.demand = 0
-        elif self._close_once():
-            self.downstream.on_completed()
+            if not self._draining:
+                self._end_if_idle()
 
-    def error(self, error: BaseException) -> None:
-        """Fail the stream: the source failed."""
-        if self._close_once():
-            self.downstream.on_error(error)
+    def fail(self, error: BaseException) -> None:
+        """Fail the stream, after what is being sent: the source failed."""
+        if self.state < CLOSED and self.error is None:
+            self.error = error
+            self.complete()
+
+    def _end_if_idle(self) -> None:
+        if self.state is not COMPLETING:
+            return
+        if self.error is None:
+            super().complete()
+        else:
+            super().fail(self.error)
 
     def cancel(self) -> None:
-        self._close_once()
-
-    def _close_once(self) -> bool:
-        """Emit nothing more; False if that was so already."""
-        if self.done:
-            return False
-        self.done = True
-        self.demand = 0
-        self.release()
-        return True
+        if self.state < CLOSED:
+            self.demand = 0
+            super().cancel()
 
     def pause(self) -> None:
         """Emit nothing until `resume`, whatever is requested."""

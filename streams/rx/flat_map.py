@@ -10,7 +10,7 @@ from typing import Any, cast
 from reactivex import Observable
 
 from penstock.streams.boundary.async_items import NOT_YET
-from penstock.streams.errors import PenstockError, describe
+from penstock.streams.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -87,7 +87,8 @@ class Expanding(DemandStage):
         (event,) = events
         try:
             items = iter(self.answer(event))
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             if not self.survives(event, error):
                 self.fail(error)
         else:
@@ -153,7 +154,8 @@ class Expanding(DemandStage):
         except StopIteration:
             family.close()
             return True
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             blame(error, self.info, event)
             event.fail(error)
             self.fail(error)
@@ -187,7 +189,8 @@ class Expanding(DemandStage):
             try:
                 if close is not None:
                     close()
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 errors.append(error)
             answer.event.give_back()
             answer.family.close()

@@ -12,7 +12,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import HoldExceeded, PenstockError
+from penstock.streams.errors import CALL_ERRORS, HoldExceeded, PenstockError, own_error
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import blame
@@ -161,7 +161,8 @@ class Lifted(DemandStage):
         self._fed = event
         try:
             inlet.on_next(event.value)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             # Stock operators catch what user functions raise; a user's own may let it through.
             self._on_failed(error)
         # It may have failed inside the call.
@@ -284,7 +285,8 @@ class LiftedHolding(Lifted):
         self._held.append(event)
         try:
             inlet.on_next(event.value)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self._on_failed(error)
 
     def on_completed(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.execution.handler import check_plain, handler_name
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, drop_all
@@ -58,7 +59,8 @@ class Map(_Native):
             first.value = result
             for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self.fault(error, events[:at], events, at)
         else:
             self.downstream.on_events(events)
@@ -73,7 +75,8 @@ class Filter(_Native):
                 passes = self._function(event.value)
                 if passes and passes is not True:
                     self.check(passes)
-            except Exception as error:
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
                 drop_all(dropped, "filter")
                 self.fault(error, passed, events, i)
                 return

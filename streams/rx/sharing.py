@@ -563,17 +563,17 @@ class _Reader(_Passing):
     def deliver(self) -> None:
         """Send what is requested, and then the end."""
         self.wake()
-        if self.ending is not None and not (self.waiting or self.done or self._producing):
+        if self.ending is not None and not (self.waiting or self.state):
             (error,) = self.ending
             if error is None:
                 self.complete()
             else:
-                self.error(error)
+                self.fail(error)
 
     def produce(self) -> None:
-        while self.demand and self.waiting and not self.done:
+        while self.demand and self.waiting and not self.state:
             n = min(self.demand, len(self.waiting))
-            self.send([self.made_of(self.waiting.popleft()) for _ in range(n)])
+            self.send_all([self.made_of(self.waiting.popleft()) for _ in range(n)])
 
     def settled(self) -> None:
         self._hub.settled()

@@ -8,6 +8,7 @@ from typing import Any
 
 from reactivex.abc import DisposableBase
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -167,7 +168,8 @@ class Succession(DemandStage):
             return
         try:
             self.follow(error)
-        except Exception as raised:
+        except CALL_ERRORS as caught:
+            raised = own_error(caught)
             raised.add_note(f"in {self.info}")
             self.close(raised)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
@@ -51,7 +52,8 @@ class Switching(DemandStage):
         try:
             stream = as_stream(self.info.name, self.stream_of(event))
             items = Nested(stream, event, self.run, self._came)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             blame(error, self.info, event)
             event.fail(error)
             self.fail(error)
@@ -98,7 +100,8 @@ class Switching(DemandStage):
             self._forget()
             family.close()
             return True
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             self._forget()
             blame(error, self.info, event)
             event.fail(error)

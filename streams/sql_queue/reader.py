@@ -96,10 +96,10 @@ class TableReader(SourceStage[dict[str, Any]]):
             self._emit(min(self._chunk, self.demand, len(self._ready)))
             before, now = now, run.now()
             self._chunk = fitting(self._chunk, now - before)
-        if self.demand and not self._ready and not self.done:
+        if self.demand and not self._ready and not self.state:
             self._wanted.set()
             if self._polling is None:
-                run.on_close(self._close)
+                run.on_close(self._disconnect)
                 self._polling = run.spawn(self._poll(), "read_table")
 
     def _emit(self, count: int) -> None:
@@ -110,7 +110,7 @@ class TableReader(SourceStage[dict[str, Any]]):
                 events.append(Event(value, created, self, row))
             else:
                 self.ledger.give_back(row)
-        self.send(events)
+        self.send_all(events)
 
     def holds(self, token: Row, /) -> bool:
         held = self.ledger.holds(token)
@@ -139,7 +139,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             self.ledger.start()
             if self.run.observers:
                 self.run.spawn(self._count_due(), "due rows of read_table")
-            while not self.done:
+            while not self.state:
                 await self._wanted.wait()
                 self._wanted.clear()
                 if not self.demand or self._ready:
@@ -150,12 +150,12 @@ class TableReader(SourceStage[dict[str, Any]]):
                         continue
                 rows, enough = await self._claims.claim(self.demand, self._over)
                 held_back = self._take(rows)
-                if (held_back or not enough) and not self._ready and not self.done:
+                if (held_back or not enough) and not self._ready and not self.state:
                     await self._until_more()
                 self.wake()
         except Exception as error:
             self._polling = None
-            self.error(error)
+            self.fail(error)
 
     async def _count_due(self) -> None:
         """Count the rows that wait, now and then. In a long table that takes a while, during which
@@ -215,7 +215,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             else:
                 what = f"is of type {type(value).__name__}, not an object"
                 self._bad_row(row, what, row.payload)
-        if self.done:
+        if self.state:
             self._give_back_ready()
         return held_back
 
@@ -312,7 +312,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         while self._ready:
             self.ledger.give_back(self._ready.popleft()[1])
 
-    async def _close(self) -> None:
+    async def _disconnect(self) -> None:
         try:
             await self._claims.close()
             await self.ledger.close()

@@ -14,7 +14,7 @@ from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import Subscription, is_second
+from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.batch import Result
 from penstock.streams.sql_queue.insist import Insistence
@@ -52,8 +52,8 @@ class TableWriter(SinkStage[Any]):
         self._shared = self._owed = 0
         self._wanted = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
-        self._ending = False
-        self._error: BaseException | None = None
+        # Until it has nothing to do, and no more can come.
+        self._works = False
 
     # The start.
 
@@ -61,6 +61,7 @@ class TableWriter(SinkStage[Any]):
         if not is_second(self, subscription):
             self.upstream = subscription
             self._run.on_close(self._store.close)
+            self._works = True
             self._worker = self._run.spawn(self._work(), "write_table")
 
     async def _work(self) -> None:
@@ -70,24 +71,25 @@ class TableWriter(SinkStage[Any]):
         except Exception as error:
             self.break_off(error)
             return
-        if not self._ending:
+        if not self.state:
             self.upstream.request(WINDOW)
-        while not (self._ending and not self._waiting):
+        while not self.state or self._waiting:
             while self._waiting:
                 await self._write_waiting()
-                if self._closed is None:
+                if self.state >= CLOSED:
                     return
-            if not self._ending:
+            if not self.state:
                 self._wanted.clear()
                 await self._wanted.wait()
-        self._close_if_over()
+        self._works = False
+        self.end_if_idle()
 
     # Events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         done = 0
         for place, event in enumerate(events):
-            if self._closed is None:
+            if self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
             try:
@@ -129,16 +131,16 @@ class TableWriter(SinkStage[Any]):
         """A result was written, or was refused; returns whether its rows have failed for good."""
         self._shared -= 1
         final = False
-        if error is not None and self._closed is not None:
+        if error is not None and self.state < CLOSED:
             # Its event has ended already; only the error policy remains to be applied.
             final = self._survives(event, error) and self._faults.gives_up
         self._ask(not result.ahead)
-        self._close_if_over()
+        self.end_if_idle()
         return final
 
     def _ask(self, done: int) -> None:
         # Coalesced: rows are settled one by one within one loop iteration.
-        if not done or self._ending or self._closed is None:
+        if not done or self.state:
             return
         if not self._owed:
             self._run.call_soon(self.info, self._request)
@@ -146,13 +148,12 @@ class TableWriter(SinkStage[Any]):
 
     def _request(self) -> None:
         owed, self._owed = self._owed, 0
-        if not self._ending and self._closed is not None:
+        if not self.state:
             self.upstream.request(owed)
 
     def _survives(self, event: Event[Any], error: Exception) -> bool:
         if self._faults.survives(event, error):
             return True
-        self._give_back()
         self.break_off(error)
         return False
 
@@ -186,36 +187,25 @@ class TableWriter(SinkStage[Any]):
             return
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
-            if self._closed is not None:
+            if self.state < CLOSED:
                 await self._write(half)
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._end_with(None)
+    @property
+    def is_idle(self) -> bool:
+        return not (self._works or self._shared)
 
-    def on_error(self, error: BaseException, /) -> None:
-        self._end_with(error)
-
-    def _end_with(self, error: BaseException | None) -> None:
-        self._ending = True
-        self._error = error
+    def end(self, error: BaseException | None) -> None:
+        super().end(error)
         self._wanted.set()
-        if self._worker is None:
-            self.close(error)
-
-    def _close_if_over(self) -> None:
-        if self._ending and not (self._waiting or self._writing or self._shared):
-            self.close(self._error)
 
     def cancel(self) -> None:
-        self._ending = True
-        self._give_back()
+        super().cancel()
         if self._worker is not None and self._worker is not asyncio.current_task():
             self._worker.cancel()
-        self.close()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         while self._waiting:
             give_back_all([event for event, _ in taken(self._waiting, WINDOW)])
 

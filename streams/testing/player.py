@@ -164,7 +164,7 @@ class _Playing(SourceStage[Any]):
             if self._ending.kind == "completed":
                 self.complete()
             else:
-                self.error(self._ending.value)
+                self.fail(self._ending.value)
 
     def release(self) -> None:
         for timer in self._timers:

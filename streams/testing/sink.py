@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import CLOSED, StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["MemorySink"]
@@ -90,7 +90,6 @@ class _MemoryStage(SinkStage[Any]):
         self._held: Event[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = 0
-        self._completed = False
 
     @property
     def waiting(self) -> list[Any]:
@@ -100,7 +99,7 @@ class _MemoryStage(SinkStage[Any]):
         self._sink.take(self._run.now(), event.value)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._seconds == 0 or self._closed is None:
+        if self._seconds == 0 or self.state >= CLOSED:
             super().on_events(events)
             return
         (self._held,) = events
@@ -120,25 +119,20 @@ class _MemoryStage(SinkStage[Any]):
         held, self._held, self._timer = self._held, None, None
         assert held is not None
         super().on_events([held])
-        if self._completed:
-            self.close()
-        elif self._closed is not None:
+        if self.state:
+            self.end_if_idle()
+        else:
             self.upstream.request(1)
 
-    def on_completed(self) -> None:
-        self._completed = True
-        if self._held is None:
-            self.close()
+    @property
+    def is_idle(self) -> bool:
+        return self._held is None
 
     def on_error(self, error: BaseException, /) -> None:
-        self._give_back()
-        self.close(error)
+        self.give_back()
+        super().on_error(error)
 
-    def cancel(self) -> None:
-        self._give_back()
-        self.close()
-
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

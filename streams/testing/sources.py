@@ -134,9 +134,9 @@ class _Emitting(SourceStage[Any]):
             except StopIteration:
                 self.complete()
             except Exception as error:
-                self.error(error)
+                self.fail(error)
             else:
-                self.send([self._ledger.enter(Event(item, self.run.now(), self))])
+                self.send_all([self._ledger.enter(Event(item, self.run.now(), self))])
 
     def release(self) -> None:
         close: Callable[[], None] | None = getattr(self._items, "close", None)

@@ -86,14 +86,14 @@ class RemoteDesk(SourceStage[Any]):
     @property
     def capacity(self) -> int:
         """How many jobs the worker can hold in all."""
-        return 0 if self.done else self.demand + self._ahead + self._in_pipe
+        return 0 if self.state else self.demand + self._ahead + self._in_pipe
 
     # Connecting.
 
     def produce(self) -> None:
         if not self._opening:
             self._opening = True
-            self.run.on_close(self._close)
+            self.run.on_close(self._disconnect)
             self.run.spawn(self._open(), "jobs")
         while self._arrived and self.demand:
             job = self._arrived.popleft()
@@ -116,13 +116,13 @@ class RemoteDesk(SourceStage[Any]):
             self._lease = await wire.prepare(client)
             await client.listen(wire.call, self._called)
         except PenstockError as error:
-            self.error(error)
+            self.fail(error)
             return
-        if self.done:
+        if self.state:
             return
         self._replies = Replies(client)
         self._reports = Reports(client, wire, self)
-        self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.error)
+        self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.fail)
         self._heard = self.run.now()
         await self._requests.start()
         self.run.spawn(self._renew(), "leases of jobs")
@@ -175,7 +175,7 @@ class RemoteDesk(SourceStage[Any]):
 
     def _room(self) -> int:
         """How many messages may be on request."""
-        if self.done:
+        if self.state:
             return 0
         return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
 
@@ -204,7 +204,7 @@ class RemoteDesk(SourceStage[Any]):
             job = RemoteJob(self, parcel, number, generation, value)
             if again:
                 self._reports.ask(job, partial(self._settle, job))
-            elif self.done:
+            elif self.state:
                 self._give_back(job)
             else:
                 self._arrived.append(job)
@@ -301,7 +301,7 @@ class RemoteDesk(SourceStage[Any]):
         self._stopping = self.run.loop.create_task(self._requests.stop(), name="penstock jobs")
         self._news.set()
 
-    async def _close(self) -> None:
+    async def _disconnect(self) -> None:
         from nats.errors import Error
 
         client = self._client

@@ -175,11 +175,7 @@ class Bench(SourceStage[Any]):
         if not self._joined:
             self._joined = True
             self._hub.join(self)
-        received = -1
-        # Demand made during the call is noticed here.
-        while self.demand and self.received > received:
-            received = self.received
-            self._hub.wanted()
+        self._hub.wanted()
 
     def bring(self, job: _Job) -> None:
         """Deliver a requested job."""

@@ -90,7 +90,6 @@ class _Reporting(SinkStage[Any]):
     """Requests another event for each one that the master knows of."""
 
     asks_first = _WINDOW
-    _ending: tuple[BaseException | None] | None = None
 
     def __init__(self, closed: Closed) -> None:
         super().__init__(closed)
@@ -107,23 +106,14 @@ class _Reporting(SinkStage[Any]):
 
     def _told(self) -> None:
         self._open -= 1
-        if self._closed is None:
-            return
-        if self._ending is None:
+        if self.state:
+            self.end_if_idle()
+        else:
             self.upstream.request(1)
-        elif not self._open:
-            self.close(*self._ending)
 
-    def on_completed(self) -> None:
-        self._end(None)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        self._ending = (error,)
-        if not self._open:
-            self.close(error)
+    @property
+    def is_idle(self) -> bool:
+        return not self._open
 
     def statistics(self) -> dict[str, Any]:
         """The number of outcomes that the master does not know of yet."""

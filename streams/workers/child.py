@@ -184,7 +184,7 @@ class Child:
                 if message.room:
                     self._give_room(message.room)
                 if self._inlet is not None:
-                    self._inlet.take(message)
+                    self._inlet.came(message)
             case messages.Room():
                 self._give_room(message.n)
             case messages.Grant():
@@ -203,12 +203,12 @@ class Child:
                 if self._run is None:
                     self._cancel()
                 elif self._inlet is not None:
-                    self._inlet.error(Returned("the pipeline has stopped"))
+                    self._inlet.fail(Returned("the pipeline has stopped"))
             case messages.Complete():
                 if self._run is None:
                     self._cancel()
                 elif self._inlet is not None:
-                    self._inlet.end()
+                    self._inlet.last_came()
             case messages.Cancel():
                 self._cancel()
             case _:

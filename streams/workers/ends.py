@@ -49,7 +49,7 @@ class Inlet(SourceStage[Any]):
         self._inbox: deque[Event[Any]] = deque()
         self._is_last = False
 
-    def take(self, message: Events) -> None:
+    def came(self, message: Events) -> None:
         """Events have come."""
         tokens = repeat(None) if message.tokens is None else message.tokens
         events: list[Any] = new_events(message.values, 0.0, self, tokens, Sent)
@@ -60,13 +60,13 @@ class Inlet(SourceStage[Any]):
             event.number = number
         if message.contexts is not None and self.run.tracing is not None:
             self.run.tracing.join(events, message.contexts)
-        if self.done:
+        if self.state:
             self._settled(events, RETURNED, None)
         else:
             self._inbox.extend(events)
             self.wake()
 
-    def end(self) -> None:
+    def last_came(self) -> None:
         """No more events come."""
         self._is_last = True
         if not self._inbox:
@@ -74,7 +74,7 @@ class Inlet(SourceStage[Any]):
 
     def produce(self) -> None:
         while self.demand and self._inbox:
-            self.send(taken(self._inbox, self.demand))
+            self.send_all(taken(self._inbox, self.demand))
         if self._is_last and not self._inbox:
             self.complete()
 

@@ -161,7 +161,7 @@ class _Pacing(SourceStage[Leaf]):
             if left:
                 self._emit(min(self.demand, left, self._rng.choice([1, 1, 2, 5])))
             elif self._reading <= self._source.failing:
-                self.error(Trouble(self._source.name))
+                self.fail(Trouble(self._source.name))
             else:
                 self.complete()
 
@@ -178,7 +178,7 @@ class _Pacing(SourceStage[Leaf]):
             # Its value may be replaced by that of a function.
             events.append(Event(leaf, now, self, leaf))
             self._walk.begins(leaf, is_inner=self._source.is_inner)
-        self.send(events)
+        self.send_all(events)
         self._walk.touched()
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:

@@ -144,11 +144,11 @@ class Climb:
         if load is None:
             return False
         await self._measure_light(load)
-        if load.done:
+        if load.state:
             return False
         on_light(self.light)
         rate = self._first or _FIRST / max(self.light, _LEAST)
-        while not load.done:
+        while not load.state:
             step = await self._step(running, load, rate)
             if step is not None and step.mean > FACTOR * self.light:
                 # Once more, because another program may have been the cause: an overload stays.
@@ -170,7 +170,7 @@ class Climb:
         pause = _LEAST
         while len(load.ended) <= _LIGHT and (len(load.ended) < 2 or now() - began < self._seconds):
             load.stirred.clear()
-            if load.done:
+            if load.state:
                 break
             load.one_at(now() + pause)
             try:
@@ -202,7 +202,7 @@ class Climb:
         load.at_rate(rate)
         for look in range(1, _SAMPLES + 1):
             await asyncio.sleep(max(0.0, began + lasts * look / _SAMPLES - now()))
-            if load.done:
+            if load.state:
                 break
             sample.look(running.statistics()["stages"])
         end = now()
@@ -210,7 +210,7 @@ class Climb:
         times = [done - at for at, done in load.ended if at >= began]
         late = [end - at for at in (*load.open.values(), *load.waiting) if at >= began]
         times += [age for age in late if age > self.light]
-        if not times or (load.done and took < lasts / 2):
+        if not times or (load.state and took < lasts / 2):
             return None
         times.sort()
         busy, limit = sample.busiest()

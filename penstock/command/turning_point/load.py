@@ -66,7 +66,7 @@ class Load(SourceStage[Any]):
         self._timer = self.run.call_at(when, self.info, self._arrive)
 
     def _arrive(self) -> None:
-        if self.done:
+        if self.state:
             return
         now = self.run.now()
         self._timer = None
@@ -93,7 +93,7 @@ class Load(SourceStage[Any]):
             for at, value in enumerate(values)
         ]
         self.open.update((event.token, event.created) for event in events)
-        self.send(events)
+        self.send_all(events)
         if len(values) < wanted:
             self.complete()
         elif self.demand and self.waiting:

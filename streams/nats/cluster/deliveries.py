@@ -175,7 +175,7 @@ class _Stage(SourceStage[Any]):
                 if arrival.partition.lease.held:
                     deliveries.entered(arrival.partition, len(places))
                     events += self._events(arrival, places)
-            self.send(events)
+            self.send_all(events)
             if self._slice.is_over(self.run.now()):
                 return
 

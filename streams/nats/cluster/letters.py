@@ -11,7 +11,7 @@ from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import CLOSED, StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -75,11 +75,10 @@ class _Publishing(SinkStage[DeadLetter]):
         self._subject = subject
         self._id_of = id_of
         self._open: dict[Event[DeadLetter], None] = {}
-        self._ending = False
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         for place, event in enumerate(events):
-            if self._closed is None:
+            if self.state >= CLOSED:
                 give_back_all(events[place:])
                 return
             self._take_in(event)
@@ -104,23 +103,21 @@ class _Publishing(SinkStage[DeadLetter]):
             return
         if error is not None:
             event.fail(error)
-            self.cancel(error)
+            self.break_off(error)
             return
         event.finish()
-        if not self._ending:
+        if self.state:
+            self.end_if_idle()
+        else:
             self.upstream.request(1)
-        elif not self._open:
-            self.close()
 
-    def on_completed(self) -> None:
-        self._ending = True
-        if not self._open:
-            self.close()
+    @property
+    def is_idle(self) -> bool:
+        return not self._open
 
-    def cancel(self, error: Exception | None = None) -> None:
+    def give_back(self) -> None:
         opened, self._open = self._open, {}
         give_back_all(opened)
-        self.close(error)
 
 
 def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:

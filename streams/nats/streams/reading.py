@@ -105,7 +105,7 @@ class Reading(SourceStage[Any]):
     def produce(self) -> None:
         if not self._opening:
             self._opening = True
-            self.run.on_close(self._close)
+            self.run.on_close(self._disconnect)
             self.run.spawn(self._open(), "read_jetstream")
         arrived = self._arrived
         while arrived and self.demand and self._failure is None:
@@ -114,11 +114,11 @@ class Reading(SourceStage[Any]):
                 event = self._event(arrived.popleft())
                 if event is not None:
                     events.append(event)
-            self.send(events)
+            self.send_all(events)
             if self._slice.is_over(self.run.now()):
                 return
         if self._failure is not None:
-            self.error(self._failure)
+            self.fail(self._failure)
         elif self._caught_up and not arrived:
             self.complete()
         elif self._requests is not None:
@@ -133,17 +133,17 @@ class Reading(SourceStage[Any]):
                 client, settings.what, settings.durable, settings.lease, settings.since
             )
         except PenstockError as error:
-            self.error(error)
+            self.fail(error)
             return
         if not settings.follow and not consumer.num_pending:
             self.complete()
-        if self.done:
+        if self.state:
             return
         assert consumer.config is not None
         self.is_connected = True
         self._pending = consumer.num_pending
         self._requests = Requests(
-            client, consumer.stream_name, consumer.name, self._room, self._came, self.error
+            client, consumer.stream_name, consumer.name, self._room, self._came, self.fail
         )
         await self._requests.start()
         lease = consumer.config.ack_wait or settings.lease
@@ -159,13 +159,13 @@ class Reading(SourceStage[Any]):
 
     def _room(self) -> int:
         """How many messages may be on request."""
-        if self.done or self._caught_up:
+        if self.state or self._caught_up:
             return 0
         return self.demand - len(self._arrived)
 
     def _came(self, message: Message) -> None:
         assert self._replies is not None
-        if self.done:
+        if self.state:
             self._replies.send(message.reply, later(0))
             return
         place = place_of(message.reply)
@@ -232,7 +232,7 @@ class Reading(SourceStage[Any]):
                 self._requests.stop(), name="penstock read_jetstream"
             )
 
-    async def _close(self) -> None:
+    async def _disconnect(self) -> None:
         from nats.errors import Error
 
         if self._stopping is not None:

@@ -70,7 +70,7 @@ class Writing(ConfirmedSink):
             outbox = Outbox(self._client, patience=settings.patience, doubt=settings.patience)
             await outbox.start()
         except PenstockError as error:
-            self.give_up(error)
+            self.break_off(error)
             return
         self._outbox = outbox
         while self._waiting:

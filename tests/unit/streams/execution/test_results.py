@@ -26,6 +26,8 @@ def test_what_a_failed_attempt_has_sent_comes_before_the_result_of_the_next() ->
         raise ValueError
 
     into: list[Any] = []
-    calls = adaptive_flat_map(handler, Fixed(2), ordered=True, on_error=retry(2, Backoff(1.0, cap=1.0)))
+    calls = adaptive_flat_map(
+        handler, Fixed(2), ordered=True, on_error=retry(2, Backoff(1.0, cap=1.0))
+    )
     run_virtual(from_iterable([1, 2]).pipe(calls).to(collect(into)).run())
     assert into == [1, "first attempt", 2]
