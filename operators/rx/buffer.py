@@ -2,11 +2,14 @@
 
 Items:   a list for each event of the other stream, and one at the end; it may be empty.
 Time:    when the other stream emits.
-Memory:  up to 1,024 events that are not finished.
-Demand:  one event after another, as long as a list is requested.
-         The other stream is read without a bound, as a plain Observable: nothing of it is kept.
-Ends:    with the source, after the open lists. The events of a list are finished with it; those
-         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
+         a buffer of 1,024 besides.
+Demand:  one event after another, as long as a list is requested. From the other stream one event at
+         a time too: the next when one has come, and no list waits.
+Ends:    with the source, or with the other stream, after the open list; then the source is
+         cancelled. The events of a list are finished with it. An event of the other stream is
+         dropped as "buffer" as it comes. A drain stops both, and finishes what has come. Cancel
+         returns what is kept.
 Errors:  the source's and that of the other stream pass on.
 
     source         --1--2--3--4--|

@@ -2,11 +2,15 @@
 
 Items:   a list for each event of the other stream; an event may be in several, or in none.
 Time:    a list begins when the other stream emits, and leaves when its own emits or ends.
-Memory:  up to 1,024 events that are not finished.
-Demand:  one event after another, as long as a list is requested.
-         The streams that begin and end lists are read without a bound: nothing of them is kept.
-Ends:    with the source, after the open lists. The events of a list are finished with it; those
-         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
+         a buffer of 1,024 besides.
+Demand:  one event after another, as long as a list is requested. From the streams that begin and
+         end lists one event at a time too: the next when one has come, and no list waits.
+Ends:    as in Rx not with the source, but with the stream that begins lists, when those that are
+         open have ended too; and with a drain, which stops all of them. The events of a list are
+         finished with it; those that were in one already, or are in none, with the next list.
+         Events that begin or end a list are dropped as "buffer_toggle" as they come. Cancel returns
+         what is kept.
 Errors:  the source's and that of the other stream pass on.
 
     source               --1--2--3--4--|

@@ -2,11 +2,13 @@
 
 Items:   a list whenever such a stream emits or ends, and one at the end; it may be empty.
 Time:    when the stream of the list emits or ends.
-Memory:  up to 1,024 events that are not finished.
-Demand:  one event after another, as long as a list is requested.
-         The streams that end lists are read without a bound: nothing of them is kept.
-Ends:    with the source, after the open lists. The events of a list are finished with it; those
-         that were in one already, or are in none, with the next list. Cancel returns what is kept.
+Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
+         a buffer of 1,024 besides.
+Demand:  one event after another, as long as a list is requested, and one of each stream that ends a
+         list.
+Ends:    with the source, after the open list. The events of a list are finished with it. An event
+         that ends a list is dropped as "buffer_when". A drain finishes what has come. Cancel
+         returns what is kept.
 Errors:  the source's and that of the other stream pass on.
 
     source          --1--2--3--4--|

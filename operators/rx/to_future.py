@@ -43,7 +43,7 @@ def to_future(
     """
 
     def operator(source: Flowable[T]) -> asyncio.Future[T]:
-        loop = Run().loop
+        loop = Run().loop_for("to_future")
 
         def subscribe(observer: ObserverBase[T], _: SchedulerBase | None) -> DisposableBase:
             subscription = SingleAssignmentDisposable()

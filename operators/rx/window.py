@@ -2,13 +2,16 @@
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    one window ends and the next begins when the other stream emits.
-Memory:  up to 1,024 events that are not finished.
-Demand:  one event after another, as long as what reads the windows has room for a result.
-         The other stream is read without a bound, as a plain Observable: nothing of it is kept.
-Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
-         `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those of
-         which nothing comes are dropped at the end. Cancel returns them.
+Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
+         a buffer of 1,024 besides.
+Demand:  one event after another, as long as what reads the windows has room for a result. From the
+         other stream one event at a time too: the next when one has come, and no result waits.
+Ends:    with the source, or with the other stream, which ends the open window; then the source is
+         cancelled. What reads them follows: `flat_map`, `switch_map`, `merge_all` and the like,
+         with only operators such as `map` between. The members of a window are finished with the
+         next result that comes of the windows; those of which nothing comes are dropped at the end.
+         An event of the other stream is dropped as "window" as it comes. A drain stops both, and
+         finishes what has come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on.
 
     source          --1--2--3--4--|

@@ -3,13 +3,17 @@
 Items:   a stream for each window, whose values leave as they come; an event may be in several
          windows, or in none.
 Time:    a window begins when the other stream emits, and ends when its own emits or ends.
-Memory:  up to 1,024 events that are not finished.
-Demand:  one event after another, as long as what reads the windows has room for a result.
-         The streams that begin and end windows are read without a bound: nothing of them is kept.
-Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
-         `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those of
-         which nothing comes are dropped at the end. Cancel returns them.
+Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
+         a buffer of 1,024 besides.
+Demand:  one event after another, as long as what reads the windows has room for a result. From the
+         streams that begin and end windows one event at a time too: the next when one has come, and
+         no result waits.
+Ends:    as in Rx not with the source, but with the stream that begins windows, when those that are
+         open have ended too; and with a drain, which stops all of them. What reads them follows:
+         `flat_map`, `switch_map`, `merge_all` and the like, with only operators such as `map`
+         between. The members of a window are finished with the next result that comes of the
+         windows; those of which nothing comes are dropped at the end. Events that begin or end a
+         window are dropped as "window_toggle" as they come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on.
 
     source               --1--2--3--4--|

@@ -31,6 +31,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_OF = "Flowable.of"
+
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
@@ -75,7 +77,9 @@ def error() -> Overflow:
     return Overflow("error()", 0, "error")
 
 
-def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
+def from_observable(
+    observable: Observable[T], on_overflow: Overflow, reader: str = _OF
+) -> Flowable[T]:
     """Give a plain Observable demand, with an overflow strategy for a slow reader.
 
         observable            --1--2--3--4--|
@@ -91,6 +95,7 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
              subscription.
     Errors:  the Observable's error passes on after the values that wait; BufferFull for an
              overflow; NoLoop for a value from another thread when there is no loop to take it.
+             They name the `reader`, what the user has given the Observable to.
     """
     if isinstance(observable, Flowable):
         return observable
@@ -104,7 +109,7 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
     info = StageInfo("of", on_overflow.name, on_overflow.size)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        _Listening(downstream, run, info, observable, on_overflow).start()
+        _Listening(downstream, run, info, observable, on_overflow, reader).start()
 
     return Flowable(attach, info)
 
@@ -126,10 +131,12 @@ class _Listening(SourceStage[T]):
         info: StageInfo,
         observable: Observable[T],
         on_overflow: Overflow,
+        reader: str,
     ) -> None:
         super().__init__(downstream, run, info)
         self._observable = observable
-        self._scheduler = LoopScheduler(run, info)
+        self._reader = reader
+        self._scheduler = LoopScheduler(run, info, who=f"{reader} reads an Observable that")
         self._overflow = on_overflow
         self._waiting: deque[tuple[T, float]] = deque()
         self._thread = threading.get_ident()
@@ -158,8 +165,9 @@ class _Listening(SourceStage[T]):
         if not (self._is_here() or self.run.has_loop):
             self._end(
                 NoLoop(
-                    "The Observable emits on another thread, and there is no loop that could take "
-                    "it over. Read the stream inside async code, or in a pipeline that is run."
+                    f"{self._reader} reads an Observable that emits on another thread, and there "
+                    "is no running event loop to pass its values to. Subscribe inside async code, "
+                    "or end the stream with .to(sink) and run the pipeline: `run(pipeline)`."
                 )
             )
             return
@@ -170,7 +178,7 @@ class _Listening(SourceStage[T]):
             if len(waiting) < self.demand + overflow.size:
                 waiting.append((value, self.run.now()))
             elif overflow.when_full == "error":
-                self._ending = (_too_many(overflow),)
+                self._ending = (_too_many(overflow, self._reader),)
             else:
                 self._overflowed += 1
                 if overflow.when_full == "drop_oldest":
@@ -249,12 +257,14 @@ class _Listening(SourceStage[T]):
         return {**super().statistics(), "buffered": len(self._waiting)}
 
 
-def _too_many(overflow: Overflow) -> BufferFull:
+def _too_many(overflow: Overflow, reader: str) -> BufferFull:
     waiting, advice = "", "or enter with buffer(n) or drop_oldest(n)"
     if overflow.size:
         waiting = f", with {overflow.size:,} waiting already"
         advice = "raise buffer(n), or enter with drop_oldest(n)"
+    if reader != _OF:
+        advice = "or give it as Flowable.of(observable, on_overflow=...), with a larger buffer(n)"
     return BufferFull(
-        f"A value came that was not requested{waiting} (Flowable.of, "
+        f"A value came that was not requested{waiting} ({reader}, "
         f"on_overflow={overflow.name}). Slow the source, {advice}."
     )

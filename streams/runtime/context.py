@@ -273,26 +273,35 @@ class Run:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop of this run. Raises NoLoop if it was started without one."""
+        return self.loop_for("This stream")
+
+    def loop_for(self, what: str) -> asyncio.AbstractEventLoop:
+        """The loop of this run, for `what`, which NoLoop names if there is none."""
         if self._loop is None:
             raise NoLoop(
-                "This stream needs a running event loop. Call it inside async code, or end it "
+                f"{what} needs a running event loop. Call it inside async code, or end the stream "
                 "with .to(sink) and run the pipeline: `run(pipeline)`."
             )
         return self._loop
 
+    def _loop_of(self, info: _Info) -> asyncio.AbstractEventLoop:
+        return self.loop_for("This stream" if info is None else info.name)
+
     def call_soon(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
         """Call `callback` in the next loop iteration, for stage `info`. An error ends the run."""
-        return (self._loop or self.loop).call_soon(self.call, info, callback, *args)
+        return (self._loop or self._loop_of(info)).call_soon(self.call, info, callback, *args)
 
     def call_later(
         self, seconds: float, info: _Info, callback: _Callback, *args: Any
     ) -> TimerHandle:
         """As `call_soon`, but after so many seconds."""
-        return self.loop.call_later(seconds, self.call, info, callback, *args)
+        return (self._loop or self._loop_of(info)).call_later(
+            seconds, self.call, info, callback, *args
+        )
 
     def call_at(self, when: float, info: _Info, callback: _Callback, *args: Any) -> TimerHandle:
         """As `call_soon`, but at a time of the loop's clock."""
-        return self.loop.call_at(when, self.call, info, callback, *args)
+        return (self._loop or self._loop_of(info)).call_at(when, self.call, info, callback, *args)
 
     def call_soon_threadsafe(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
         """As `call_soon`, from another thread."""

@@ -45,12 +45,12 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
         return cast("Flowable[Any]", other)
     # An Observable can be awaited too.
     if issubclass(kind, Observable):
-        return from_observable(cast("Observable[Any]", other), buffer(HOLD))
+        return from_observable(cast("Observable[Any]", other), buffer(HOLD), operator)
     if issubclass(kind, Future) or hasattr(kind, "__await__"):
         # Imported here: few pipelines have one.
         from reactivex import from_future
 
-        return from_observable(from_future(other), buffer(HOLD))
+        return from_observable(from_future(other), buffer(HOLD), operator)
     raise WrongType(f"{operator} reads a stream or an Observable, not {describe(other, 80)}")
 
 

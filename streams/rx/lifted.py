@@ -21,6 +21,7 @@ from penstock.streams.protocol.event import Event, drop_all, finish_all, give_ba
 from penstock.streams.protocol.source_stage import acknowledges
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.beside import Beside
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
 
@@ -31,7 +32,8 @@ class Lifted(DemandStage):
     """An operator that answers at once: outputs inherit the event that is being fed.
 
     An input without output is dropped and one more is requested. Outputs beyond the demand
-    wait, and nothing more is fed until they are gone.
+    wait, and nothing more is fed until they are gone; nor is more requested of the streams that the
+    operator reads besides.
     """
 
     def __init__(
@@ -55,8 +57,15 @@ class Lifted(DemandStage):
         # Whether one input may be answered with more outputs than are requested.
         self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
+        # What reads further streams for the operator, if it has any.
+        self._beside = Beside(self) if any(part.make for part in parts) else None
+        at = 1
         for part in parts:
-            self._chain = part.operator(self._chain)
+            operator = part.operator
+            if part.make is not None and self._beside is not None:
+                operator = part.make(self._beside.read, at)
+                at += len(part.others)
+            self._chain = operator(self._chain)
         self._subscription: DisposableBase = Disposable()
         self._thread = threading.get_ident()
 
@@ -191,6 +200,8 @@ class Lifted(DemandStage):
         super().on_completed()
         if self._inlet is not None:
             self._inlet.on_completed()
+        if self._beside is not None:
+            self._beside.source_ended()
 
     def on_error(self, error: BaseException, /) -> None:
         if isinstance(error, Exception) and self._inlet is not None:
@@ -206,6 +217,9 @@ class Lifted(DemandStage):
             self.send(self.pending.popleft())
         elif self._completing and not self.pending:
             self.complete()
+        elif self._beside is not None and not self.pending and self._beside.fill():
+            # Before the source: what comes at once counts for its next event.
+            pass
         elif not self.state and self._inlet is not None and (n := self.wanted()) > 0:
             self.ask(n)
         else:

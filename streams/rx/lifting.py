@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
-from reactivex import Observable
+from reactivex import Observable, compose
 from reactivex import operators as ops
 
 from penstock.streams.errors import BuildError
@@ -18,7 +18,9 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.beside import Read
 from penstock.streams.rx.flat_map import MOST_OPEN, FlatMap
+from penstock.streams.rx.inputs import as_stream, columns
 from penstock.streams.rx.lift import (
     HOLD,
     Operator,
@@ -30,7 +32,7 @@ from penstock.streams.rx.lift import (
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise
-from penstock.streams.rx.table import COUNTING, STATELESS, TABLE, Entry, Kind
+from penstock.streams.rx.table import COUNTING, READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
 
 __all__ = ["apply_all", "lift_one"]
@@ -60,14 +62,14 @@ def lift_one(
     operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
 ) -> Flowable[Any]:
     """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
-    parts = recognise(operator)
+    parts = [_with_demand(part) for part in recognise(operator)]
     if holds is None and len(parts) == 1 and parts[0].entry.kind is Kind.OURS:
         stream: Flowable[Any] = _ours(parts[0])(source)
         return stream
     if holds is not None:
         kind = Kind.HOLDS if holds else Kind.AT_ONCE
         entry = Entry(kind, "", by_ticks=all(part.entry.by_ticks for part in parts))
-        parts = [Part(_names(parts) or None, entry, operator, {})]
+        parts = [_as_one(parts, Part(_names(parts) or None, entry, operator, {}))]
     return _lift_chain(parts, source, hold)
 
 
@@ -84,7 +86,7 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
         stream = read_on(result)
         if windows and isinstance(operator, WithStock):
             operator = operator.stock
-        parts = recognise(operator)
+        parts = [_with_demand(part) for part in recognise(operator)]
         if len(parts) == 1 and parts[0].name is None:
             if windows:
                 refuse_windows(windows)
@@ -119,12 +121,76 @@ def _reads_windows(part: Part) -> bool:
 
 def _with_windows(part: Part) -> Part:
     """`part` with streams of the class `Window`."""
-    return replace(part, operator=partial(_cut, part.operator))
+    make = part.make
+    if make is None:
+        return replace(part, operator=partial(_cut, part.operator))
+
+    def cut(read: Read, at: int) -> Operator:
+        return partial(_cut, make(read, at))
+
+    return replace(part, operator=partial(_cut, part.operator), make=cut)
 
 
 def _cut(operator: Operator, source: Observable[Any]) -> Observable[Window[Any]]:
     windows: Observable[Any] = operator(source)
     return windows.pipe(ops.map(Window))
+
+
+def _with_demand(part: Part) -> Part:
+    """`part`, whose operator reads its other streams with demand if it has any."""
+    reading = READING.get(part.name or "")
+    if reading is None:
+        return part
+    name = str(part.name)
+    others: list[Flowable[Any]] = []
+
+    def prepared(value: Any) -> Callable[[Read, int], Any]:
+        """What makes, for one stage, the argument that the operator gets in place of this one."""
+        if value is None:
+            return lambda read, at: None
+        if isinstance(value, tuple):
+            each = [prepared(one) for one in value]  # pyright: ignore[reportUnknownVariableType] - any
+            return lambda read, at: tuple(make(read, at) for make in each)
+        if callable(value) and not isinstance(value, Observable):
+            return partial(_by_function, name, value)
+        place, stream = len(others), as_stream(name, value)
+        others.append(stream)
+        return lambda read, at: read(stream, at + place, name)
+
+    makers = {name: prepared(part.arguments[name]) for name in reading}
+
+    def make(read: Read, at: int) -> Operator:
+        given = {name: make(read, at) for name, make in makers.items()}
+        made: Operator = _made(getattr(ops, name), {**part.arguments, **given})
+        return made
+
+    return replace(part, others=tuple(others), make=make)
+
+
+def _by_function(
+    name: str, function: Callable[..., Any], read: Read, at: int
+) -> Callable[..., Observable[Any]]:
+    """`function`, which returns a stream, with what is read in place of that."""
+
+    def made(*args: Any) -> Observable[Any]:
+        return read(as_stream(name, function(*args)), 0, name)
+
+    return made
+
+
+def _as_one(parts: Sequence[Part], whole: Part) -> Part:
+    """`whole`, a composition of `parts`, whose operators read their other streams with demand."""
+
+    def make(read: Read, at: int) -> Operator:
+        made: list[Operator] = []
+        for part in parts:
+            made.append(part.operator if part.make is None else part.make(read, at))
+            at += len(part.others)
+        return compose(*made)
+
+    others = tuple(stream for part in parts for stream in part.others)
+    reads = any(part.make is not None for part in parts)
+    return replace(whole, others=others, make=make) if reads else whole
 
 
 def _ours(part: Part) -> Callable[[Flowable[Any]], Any]:
@@ -133,21 +199,26 @@ def _ours(part: Part) -> Callable[[Flowable[Any]], Any]:
     # `replay` and `publish_value` are made of `multicast`, and a subject.
     name = "multicast" if "subject_factory" in part.arguments else str(part.name)
     module = import_module(f"penstock.operators.rx.{name}")
-    make = getattr(module, name)
+    operator: Callable[[Flowable[Any]], Any] = _made(getattr(module, name), part.arguments)
+    return operator
+
+
+def _made(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """What `make` returns for the arguments that a stock operator was built with."""
     parameters = signature(make).parameters
     # The stock functions name what they have completed by a default with an underscore at the end,
     # and some have more options inside than they offer.
     options = {
         name.rstrip("_"): value
-        for name, value in part.arguments.items()
+        for name, value in arguments.items()
         if name.rstrip("_") in parameters or value is not None
     }
     several: Sequence[Any] = ()
     for parameter in parameters.values():
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            several = options.pop(parameter.name, ())
-    operator: Callable[[Flowable[Any]], Any] = make(*several, **options)
-    return operator
+            # Some have another name for them inside.
+            several = options.pop(parameter.name, ()) or options.pop("args", ())
+    return make(*several, **options)
 
 
 def _names(parts: Sequence[Part]) -> str:
@@ -195,6 +266,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             keeps=not all(part.name in STATELESS for part in parts),
             # FlatMap observes its calls itself.
             calls="" if _is_flat_map(make) else _called_by(parts),
+            inputs=columns([stream for part in parts for stream in part.others]),
         ),
         mappings=source.mappings and name == "filter",
     )

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import CellType, FunctionType, MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reactivex import Observable
 from reactivex.subject import BehaviorSubject, ReplaySubject
@@ -23,6 +23,10 @@ from penstock.streams.errors import WrongType
 from penstock.streams.execution.handler import is_async
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, Entry, Kind
+
+if TYPE_CHECKING:
+    from penstock.streams.flowable import Flowable
+    from penstock.streams.rx.beside import Read
 
 __all__ = ["Operator", "Part", "recognise"]
 
@@ -44,12 +48,20 @@ class Part:
     entry      when it answers its inputs, and why
     operator   the function itself, from source to result
     arguments  what it was built with, by the name of the parameter, defaults included
+
+    For one that reads other streams, filled in by who lifts it:
+
+    others     those that are known when the pipeline is built
+    make       makes the operator for one stage, which reads its other streams with demand, given
+               the place of the first of `others` among all those of the stage, from 1 on
     """
 
     name: str | None
     entry: Entry
     operator: Operator
     arguments: Mapping[str, Any]
+    others: tuple[Flowable[Any], ...] = ()
+    make: Callable[[Read, int], Operator] | None = None
 
 
 def recognise(operator: Operator) -> list[Part]:

@@ -37,11 +37,14 @@ class LoopScheduler(PeriodicScheduler):
         run: Run,
         info: StageInfo,
         on_due: Callable[[Callable[[], None]], None] = lambda run: run(),
+        who: str = "",
     ) -> None:
         super().__init__()
         self._run = run
         self._info = info
         self._on_due = on_due
+        # The subject of the sentence that there is no loop for a timer.
+        self._who = who or info.name
         self.pending: set[object] = set()
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
@@ -79,7 +82,7 @@ class LoopScheduler(PeriodicScheduler):
     ) -> abc.DisposableBase:
         if not self._run.has_loop:
             raise NoLoop(
-                f"{self._info.name} has a timer, which needs a running event loop. Subscribe "
+                f"{self._who} has a timer, which needs a running event loop. Subscribe "
                 "inside async code, or end the stream with .to(sink) and run the pipeline: "
                 "`run(pipeline)`."
             )

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["COUNTING", "SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+__all__ = ["COUNTING", "READING", "SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
 
 
 class Kind(Enum):
@@ -234,6 +234,22 @@ STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_
 #: Operators that hold as many inputs as their arguments `count` and `skip` say.
 COUNTING = frozenset(
     ("buffer_with_count", "window_with_count", "skip_last", "take_last", "take_last_buffer")
+)
+
+#: Lifted operators that read other streams, and the arguments that are streams or return them.
+READING: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "buffer": ("boundaries",),
+        "buffer_toggle": ("openings", "closing_mapper"),
+        "buffer_when": ("closing_mapper",),
+        "delay_with_mapper": ("subscription_delay", "delay_duration_mapper"),
+        "fork_join": ("args",),
+        "throttle_with_mapper": ("throttle_duration_mapper",),
+        "window": ("boundaries",),
+        "window_toggle": ("openings", "closing_mapper"),
+        "window_when": ("closing_mapper",),
+        "zip_latest": ("others",),
+    }
 )
 
 #: What replaces an entry of the table when the operator was built with certain arguments.

@@ -30,12 +30,22 @@ __all__ = ["FEATURES", "RandomStreams"]
 ops: Any = _ops
 
 FEATURES = (
-    *("amb", "catch", "combine_latest", "concat", "concat_all", "concat_map", "exclusive"),
+    *(
+        "amb",
+        "buffer",
+        "catch",
+        "combine_latest",
+        "concat",
+        "concat_all",
+        "concat_map",
+        "exclusive",
+    ),
     *("flat_map", "merge", "merge_all", "on_error_resume_next", "partition", "publish", "repeat"),
     *("replay", "retry", "sample", "share", "skip_until", "switch_latest", "switch_map"),
     *(
         "take_until",
         "timeout",
+        "window",
         "windows",
         "with_latest_from",
         "zip",
@@ -623,7 +633,7 @@ class RandomStreams:
 
     def _by_signals(self, depth: int) -> Graph:
         source, other = self._graph(depth - 1), self._other(depth)
-        name = self.rng.choice(["take_until", "skip_until", "sample"])
+        name = self.rng.choice(["take_until", "skip_until", "sample", "buffer", "window"])
         self._made(name)
         self.may_return = True
 
@@ -634,8 +644,9 @@ class RandomStreams:
             return UNKNOWN if signals.fails else Expected(None, law=partial(law, expected.sequence))
 
         def law(sequence: list[str], values: list[Any]) -> bool:
-            came = [repr(value) for value in values]
-            if name == "take_until":
+            parts = chain.from_iterable(values) if name == "buffer" else values
+            came = [repr(value) for value in parts]
+            if name in ("take_until", "buffer", "window"):
                 return came == sequence[: len(came)]
             if name == "skip_until":
                 return came == sequence[len(sequence) - len(came) :]
@@ -643,7 +654,9 @@ class RandomStreams:
             return all(value in left for value in came)
 
         stream = source.stream.pipe(getattr(ops, name)(other.stream))
-        if name != "take_until":
+        if name == "window":
+            stream = stream.pipe(ops.merge_all())
+        if name in ("skip_until", "sample"):
             # As in Rx they do not complete if the signals end too soon.
             stream = stream.pipe(ops.timeout(_LONG, from_iterable([])))
         return Graph(stream, read)

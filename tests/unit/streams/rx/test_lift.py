@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from reactivex.subject import BehaviorSubject, Subject
 from reactivex.testing import TestScheduler
 
 from penstock import (
+    Backoff,
     Fixed,
     Flowable,
     adaptive_flat_map,
@@ -31,6 +32,7 @@ from penstock import (
     lift,
     spread,
 )
+from penstock import ops as _ours
 from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.rx.lift import HOLD
@@ -43,6 +45,9 @@ from penstock.streams.testing import (
     VirtualClock,
     run_virtual,
 )
+
+# What reactivex says of its types does not fit a lambda.
+ours: Any = _ours
 
 
 def read(source: Any, *operators: Any, **options: Any) -> Probe[Any]:
@@ -146,13 +151,18 @@ class OnThreads(Probe[Any]):
         super().on_completed()
 
 
+def lists_of_its_own(other: Observable[Any], hold: int = HOLD) -> Any:
+    """An operator of the user's, which subscribes to another source by itself."""
+    return lift(lambda source: ops.buffer(other)(source), hold=hold)
+
+
 @pytest.mark.parametrize("says", ["a value", "an error", "the end"])
 def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refused(
     says: str,
 ) -> None:
     async def story() -> None:
         other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
-        source.pipe(ops.buffer(other)).connect(probe)
+        source.pipe(lists_of_its_own(other)).connect(probe)
         source.send(1)
         answered = list(probe.values)
         in_a_thread(
@@ -175,7 +185,7 @@ def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refuse
 
 def test_a_second_source_on_another_thread_is_refused_where_there_is_no_loop() -> None:
     other, source = Subject[int](), ManualPublisher[int]()
-    probe = read(source, ops.buffer(other))
+    probe = read(source, lists_of_its_own(other))
     source.send(1)
     in_a_thread(lambda: other.on_next(0))
     assert probe.values == []
@@ -186,7 +196,8 @@ def test_a_second_source_that_is_brought_onto_the_loop_may_be_pushed_from_any_th
     async def story() -> None:
         scheduler = AsyncIOThreadSafeScheduler(asyncio.get_running_loop())
         other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
-        source.pipe(ops.buffer(other.pipe(ops.observe_on(scheduler)))).connect(probe)
+        by_thread = other.pipe(ops.observe_on(scheduler))
+        source.pipe(lists_of_its_own(by_thread)).connect(probe)
         source.send(1)
         in_a_thread(lambda: other.on_next(0))
         await asyncio.sleep(0.01)
@@ -625,7 +636,7 @@ def test_a_timer_for_which_reading_waits_is_reported_once(
 
 def test_a_slow_reader_of_an_operator_that_another_source_makes_emit_is_bounded_too() -> None:
     ticks = Subject[str]()
-    probe = read(ManualPublisher[int](), lift(ops.buffer(ticks), hold=5), request=1)
+    probe = read(ManualPublisher[int](), lists_of_its_own(ticks, hold=5), request=1)
     for _ in range(6):
         ticks.on_next("tick")
     assert probe.error is None
@@ -817,6 +828,28 @@ def test_an_operator_with_a_timer_is_refused_by_name_where_there_is_no_loop(name
     assert isinstance(error, NoLoop)
     assert str(error).startswith(SPELLED.get(name, name))
     assert "has a timer" in str(error)
+
+
+def failing() -> Iterator[int]:
+    raise OSError("gone")
+    yield 1
+
+
+@pytest.mark.parametrize("name", ["retry", "to_future"])
+def test_one_that_needs_a_loop_for_something_else_is_refused_by_name_too(name: str) -> None:
+    errors = list[Exception]()
+    try:
+        if name == "retry":
+            retried: Any = from_iterable(failing).pipe(ours.retry(2, Backoff(1)))
+            retried.subscribe(on_error=errors.append)
+        else:
+            from_iterable([1]).pipe(ours.to_future())
+    except NoLoop as error:
+        errors.append(error)
+    (error,) = errors
+    assert isinstance(error, NoLoop)
+    assert str(error).startswith(f"{name} needs a running event loop")
+    assert "run the pipeline" in str(error)
 
 
 def test_the_page_names_the_operators_that_have_a_timer() -> None:
