@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,8 +109,9 @@ class Layout:
         *schema, table = self.parts
         return ".".join(quoted(part) for part in (*schema, table + suffix))
 
-    def names(self) -> dict[str, str]:
-        """The quoted identifiers for `{table}`, `{id}`, ... in a statement."""
+    def names(self, time: Callable[[str], str] = str) -> dict[str, str]:
+        """The quoted identifiers for `{table}`, `{id}`, ... in a statement. `time` makes a time of
+        the queue of an expression for one of the user's."""
         own = ".".join(map(quoted, self.parts))
         names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
         names["index"] = quoted(f"{self.parts[-1]}_status_id")
@@ -125,7 +126,8 @@ class Layout:
             "mirror": self.next_to("_queue_mirror"),
             "payload": self.value(self.column("payload"), quoted(f"{self.parts[-1]}_queue")),
             # In SQL, what is null where the user's table has no such column.
-            "came": f"o.{names['own_enqueued']}" if self._names("enqueued") else "NULL",
+            "came": time(f"o.{names['own_enqueued']}") if self._names("enqueued") else "NULL",
+            "ended": time(f"o.{names['own_finished']}") if self._names("finished") else "NULL",
             "mirrored": f", {names['own_finished']} = n.finished"
             if self._names("finished")
             else "",
@@ -155,12 +157,12 @@ class Layout:
             f"b.{names[name]}"
             for name in ("run_at", "started", "owner", "token", "expires", "error")
         )
-        ended = f"o.{names['own_finished']}" if self._names("finished") else "NULL"
         return f"""(SELECT o.{names["own_id"]} AS "id", o.{names["own_payload"]} AS "payload",
     CASE WHEN o.{names["own_status"]} = 0 AND b."status" IN (1, -1) THEN 0
         ELSE coalesce(b."status", o.{names["own_status"]}) END AS "status",
     coalesce(b."enqueued", {names["came"]}) AS "enqueued",
-    coalesce(b."finished", {ended}) AS "finished", coalesce(b."attempts", 0) AS "attempts", {kept}
+    coalesce(b."finished", {names["ended"]}) AS "finished",
+    coalesce(b."attempts", 0) AS "attempts", {kept}
 FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["own_id"]})"""
 
     def context(self, there: Iterable[str], field: str | None) -> list[str]:

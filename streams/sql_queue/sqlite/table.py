@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 import threading
 import time
@@ -42,6 +43,24 @@ _stores: WeakSet[SqliteTable] = WeakSet()
 T = TypeVar("T")
 
 
+# Declared types of columns in which programs keep times as texts.
+_TEXTS = re.compile("char|text|clob|date|time", re.IGNORECASE)
+
+
+def _seconds(time: str) -> str:
+    """Seconds since 1970, of an expression for a time in a user's table: it has them, or a text in
+    ISO 8601, as CURRENT_TIMESTAMP gives it."""
+    return (
+        f"CASE WHEN typeof({time}) = 'text' AND {time} LIKE '____-__-__%' "
+        f"THEN (julianday({time}) - 2440587.5) * 86400.0 ELSE CAST({time} AS REAL) END"
+    )
+
+
+def _as_text(seconds: str) -> str:
+    """A text as CURRENT_TIMESTAMP gives it, with milliseconds."""
+    return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
+
+
 class _GivenUp(Exception):
     """The caller of the transaction has been cancelled."""
 
@@ -58,7 +77,7 @@ class SqliteTable(Store):
         self.layout = layout
         self._file = file
         self._path = os.path.realpath(file)
-        names = layout.names()
+        names = layout.names(_seconds)
         self._names = {
             **names,
             "now": ":now",
@@ -67,10 +86,9 @@ class SqliteTable(Store):
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
         }
         if layout.beside:
-            # A trigger may not name the schema of a table.
+            # A trigger may not name the schema of a table; `_look_beside` says what it mirrors.
             self._names["own_name"] = quoted(layout.parts[-1])
             self._names["table_name"] = quoted(f"{layout.parts[-1]}_queue")
-            self._names["mirrored"] = names["mirrored"].replace("n.finished", 'NEW."finished"')
         self._db: sqlite3.Connection | None = None
         self._durable: bool | None = None
         self._thread = ThreadPoolExecutor(1, "sqlite")
@@ -139,6 +157,11 @@ class SqliteTable(Store):
             kind = self._kind(db, "id")
             # Another type of an id would change what is compared with it.
             names = {**self._names, "id_type": "INTEGER" if kind.upper() == "INTEGER" else ""}
+            time = 'NEW."finished"'
+            if "finished" in (self.layout.columns or {}):
+                kind = self._kind(db, "finished")
+                time = _as_text(time) if _TEXTS.search(kind) else time
+            names["mirrored"] = names["mirrored"].replace("n.finished", time)
             for statement in sql.CREATE_BESIDE:
                 db.execute(statement.format_map(names))
 

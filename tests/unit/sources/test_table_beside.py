@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, Table
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
-from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
 from penstock.streams.sql_queue.upkeep import peek, purge, retry
 from tests.helpers.beside import COLUMNS
 
@@ -242,6 +243,46 @@ def test_ids_may_be_texts(database: str) -> None:
     done: list[Any] = []
     asyncio.run(read_table(database, "jobs", beside=True, follow=False).to(collect(done)).run())
     assert done == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("kind", ["text", "DATETIME", "timestamp"])
+def test_times_in_sqlite_may_be_texts_as_they_are_in_most_programs(
+    tmp_path: Path, kind: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/own.db"
+    execute(
+        url,
+        f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, payload text, status integer DEFAULT 0, "
+        f"came {kind} DEFAULT CURRENT_TIMESTAMP, done {kind})",
+    )
+    hour_ago = "datetime('now', '-1 hour')"
+    execute(url, f"INSERT INTO jobs (payload, came) VALUES ('{{}}', {hour_ago}), ('{{}}', 99)")
+    execute(url, "INSERT INTO jobs (payload) VALUES ('[]')")
+    execute(url, f"INSERT INTO jobs (status, came, done) VALUES (1, {hour_ago}, {hour_ago})")
+    # Seconds, which a column of texts makes a text.
+    ago = "strftime('%s', 'now', '-1 hour')"
+    execute(url, f"INSERT INTO jobs (status, came, done) VALUES (1, {hour_ago}, {ago})")
+    columns = {"enqueued": "came", "finished": "done"}
+    seen: list[Any] = []
+    stream = read_table(url, "jobs", columns=columns, beside=True, follow=False)
+    asyncio.run(stream.to(collect(seen)).run())
+    assert len(seen) == 2
+
+    async def measured() -> QueueStats:
+        store = open_store(url, "jobs", columns, beside=True)
+        await store.open()
+        try:
+            return await measure(store, 600.0)
+        finally:
+            await store.close()
+
+    stats = asyncio.run(measured())
+    assert (stats.arrival_rate, stats.service_rate) == (1 / 600, 2 / 600)
+    assert stats.time_waiting is not None
+    assert 3600 <= stats.time_waiting.p50 < 3660
+    ended = execute(url, "SELECT julianday(done) - julianday('now') FROM jobs WHERE id < 4")
+    assert all(-60 < days * 86_400 < 1 for (days,) in ended)
+    assert execute(url, "SELECT DISTINCT typeof(done) FROM jobs WHERE id < 4") == [("text",)]
 
 
 @pytest.mark.parametrize("kind", ["text", "varchar(20)"])
