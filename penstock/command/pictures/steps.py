@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from math import floor, isfinite, log10
+from math import ceil, floor, isfinite, log10
 from typing import Any
 
 from penstock.command.pictures.sheet import (
@@ -26,6 +26,33 @@ Steps = list[tuple[Any, Any, Any]]
 """Begin, end and value, in order; an end of None is open."""
 
 _TICKS = 6
+# Seconds between them in a picture of less than some days, which is labelled with times of the day.
+_DAYS = 5 * 86_400
+_STEPS = (
+    *(10.0**-n for n in range(6, 0, -1)),
+    *(
+        1,
+        2,
+        5,
+        10,
+        15,
+        30,
+        60,
+        120,
+        300,
+        600,
+        900,
+        1800,
+        3600,
+        7200,
+        10_800,
+        21_600,
+        43_200,
+        86_400,
+    ),
+)
+# In pixels: a label as close to an end as that begins or ends there.
+_CLOSE = 30
 _OPEN = 0.06  # of the width, for what is open
 
 
@@ -121,17 +148,26 @@ def _horizontals(up: _Axis) -> list[str]:
 
 
 def _dates(across: _Axis, example: Any) -> list[str]:
+    low, high = across.low, across.high
+    hours = isinstance(example, datetime) and 0 < high - low < _DAYS
+    at = [low + (high - low) * n / (_TICKS - 1) for n in range(_TICKS)]
     parts: list[str] = []
-    for n in range(_TICKS):
-        number = across.low + (across.high - across.low) * n / (_TICKS - 1)
+    for number in _round_times(low, high) if hours else at:
         if isinstance(example, datetime):
-            hours = across.high - across.low < 5 * 86_400
             shown = datetime.fromtimestamp(number, UTC)
-            label = f"{shown:%m-%d %H:%M}" if hours else shown.date().isoformat()
+            seconds = ":%S" if number % 60 else ""
+            label = shown.strftime(f"%m-%d %H:%M{seconds}" if hours else "%Y-%m-%d")
         elif isinstance(example, date):
             label = date.fromordinal(round(number)).isoformat()
         else:
             label = f"{number:,g}"
-        anchor = "start" if n == 0 else "end" if n == _TICKS - 1 else "middle"
-        parts.append(text(across.pixel(number), HEIGHT - BOTTOM + 22, label, anchor=anchor))
+        x = across.pixel(number)
+        anchor = "start" if x < LEFT + _CLOSE else "end" if x > WIDTH - RIGHT - _CLOSE else "middle"
+        parts.append(text(x, HEIGHT - BOTTOM + 22, label, anchor=anchor))
     return parts
+
+
+def _round_times(low: float, high: float) -> list[float]:
+    """Seconds since 1970 between the two, at whole hours and the like."""
+    step = next(step for step in _STEPS if (high - low) / step <= _TICKS)
+    return [n * step for n in range(ceil(low / step), floor(high / step) + 1)]

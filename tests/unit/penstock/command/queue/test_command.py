@@ -381,6 +381,9 @@ def test_hours_are_drawn(penstock: Penstock, database: str, tmp_path: Path) -> N
     drawn = picture.read_text()
     assert drawn.count("<g ") == 2
     assert all(f">{name}</text>" in drawn for name in ("open", "came", "finished", "waited p95"))
+    times = re.findall(r">\d\d-\d\d (\d\d):(\d\d)</text>", drawn)
+    assert len(times) >= 2 * 4
+    assert {(int(hour) % 6, minute) for hour, minute in times} == {(0, "00")}
 
 
 @pytest.mark.parametrize(
