@@ -14,6 +14,7 @@ __all__ = [
     "BadLine",
     "BadOverload",
     "BadRow",
+    "BadWait",
     "BatchContractError",
     "BufferFull",
     "BuildError",
@@ -145,6 +146,10 @@ class BadLimit(PenstockError):
 
 class BadOverload(PenstockError):
     """A function given as `overload=` returned neither a bool nor seconds to hold back for."""
+
+
+class BadWait(PenstockError):
+    """A function given as `retry(wait=)` returned neither seconds to wait nor None."""
 
 
 class BadLine(PenstockError):

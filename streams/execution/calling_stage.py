@@ -15,6 +15,7 @@ from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.errors import HandlerCancelled, cancelled_inside
 from penstock.streams.execution.handler import is_being_cancelled, is_own
 from penstock.streams.execution.results import InOrder, Results
+from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.policy import ErrorPolicy, OnError
@@ -170,6 +171,8 @@ class CallingStage(DemandStage, ABC):
         if retries is None or not retries.allows(event, error):
             return False
         if self.error is None:
+            self._ask_how_long(retries, error)
+        if self.error is None:
             return True
         # Nothing begins after an error: an event with attempts left returns to its source.
         blame(error, self.info, event)
@@ -177,6 +180,17 @@ class CallingStage(DemandStage, ABC):
         self._no_more_attempts(event)
         event.give_back()
         return True
+
+    def _ask_how_long(self, retries: RetryQueue, error: BaseException) -> None:
+        """Ask the user's function, if there is one, how long the next attempt is to wait."""
+        try:
+            retries.ask(error)
+        except (Exception, asyncio.CancelledError) as raised:
+            what = "function given as wait="
+            if isinstance(raised, asyncio.CancelledError):
+                raised = cancelled_inside(f"the {what}", raised)
+            raised.add_note(f"in the {what} of {self.info}")
+            self._stop(raised)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""

@@ -6,6 +6,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 
 from penstock.streams.errors import BadOverload, cancelled_inside, describe
+from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of
 from penstock.streams.limits.limiter import list_form, one_by_one
@@ -18,9 +19,6 @@ Overload = Callable[[Exception], bool | float | None]
 
 OnLimitChange = Callable[[int, int, str], object]
 """Called with the old limit, the new one, and the limiter's reason."""
-
-# Seconds; a service that asks for longer gets a call after this time.
-_LONGEST = 60.0
 
 # A function that awaits nothing cannot be cancelled: it raises CancelledError by itself.
 _RAISED = (Exception, CancelledError)
@@ -142,7 +140,7 @@ def _hold_back(answer: float) -> float:
             f"overload= returned {describe(answer)}: return True or False, or the seconds (0 or "
             "more) for which to begin no call"
         )
-    return min(float(answer), _LONGEST)
+    return min(float(answer), LONGEST_WAIT)
 
 
 def reason_of(limiter: Limiter) -> str:

@@ -32,6 +32,8 @@ class RetryQueue:
         self.retries = 0
         """Attempts after the first, of all events."""
         self._attempts: dict[Event[Any], int] = {}
+        # The seconds for which the last error asks to wait.
+        self._asked = 0.0
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
         self._in_slot: set[Event[Any]] = set()
 
@@ -59,13 +61,23 @@ class RetryQueue:
         """Whether another attempt follows the current one, which failed with `error`."""
         return isinstance(error, self._policy.on) and self.count(event) < self._policy.times
 
+    def ask(self, error: BaseException) -> None:
+        """Note for how long `error` asks to wait, before the `put` of its event.
+
+        Raises what the user's function does.
+        """
+        self._asked = self._policy.asked(error)
+
     def put(self, event: Event[Any], in_slot: bool) -> None:
-        """Hold `event` for its backoff, in its working slot or without one."""
+        """Hold `event` for its backoff, or for what its error asked for if that is longer.
+
+        It is held in its working slot, or without one.
+        """
         self.retries += 1
         attempts = self._attempts[event] = self.count(event)
         if in_slot:
             self._in_slot.add(event)
-        delay = self._policy.backoff.delay(attempts, self._rng)
+        delay = max(self._asked, self._policy.backoff.delay(attempts, self._rng))
         self._timers[event] = self._run.call_later(delay, self._info, self._over, event)
 
     def _over(self, event: Event[Any]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from penstock.streams.errors import BadArgument, BuildError
+from penstock.streams.errors import BadArgument, BadWait, BuildError, describe
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.validation import is_count
+from penstock.streams.validation import is_at_least, is_count
 
 if TYPE_CHECKING:
     import random
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
 __all__ = [
+    "LONGEST_WAIT",
     "Backoff",
     "DeadLetter",
     "ErrorPolicy",
@@ -77,6 +79,21 @@ class Retry(NamedTuple):
     backoff: Backoff
     then: Literal["stop", "skip", "revert"] | Route
     on: type[Exception] | tuple[type[Exception], ...]
+    wait: Callable[[Exception], float | None] | None = None
+
+    def asked(self, error: BaseException) -> float:
+        """The seconds that `error` asks to wait for. Raises BadWait, and what `wait` raises."""
+        if self.wait is None or not isinstance(error, Exception):
+            return 0.0
+        answer = self.wait(error)
+        if answer is None:
+            return 0.0
+        if not is_at_least(answer, 0):
+            raise BadWait(
+                f"retry(wait=) returned {describe(answer)}: return the seconds (0 or more) to "
+                "wait for the next attempt, or None"
+            )
+        return min(float(answer), LONGEST_WAIT)
 
 
 OnError = Literal["stop", "skip", "revert"] | Retry | Route
@@ -87,6 +104,9 @@ OnBadInput = Literal["report", "stop"] | Route
 """`report` what is not an event and go on, `stop` the pipeline, or write it to the dead letters."""
 
 _WORDS = ("stop", "skip", "revert")
+
+LONGEST_WAIT = 60.0
+"""Seconds; a service that asks for longer gets a call after this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +153,16 @@ def retry(
     then: Literal["stop", "skip", "revert"] | Route = "stop",
     *,
     on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    wait: Callable[[Exception], float | None] | None = None,
 ) -> Retry:
     """Try a handler up to `times` times in total, each with its own timeout, then do `then`.
 
     Only errors that are one of the types `on` are tried again; with any other, `then` is done at
     once. A timeout is a TimeoutError. While an event waits for its next attempt, it keeps its
-    group's turn but takes no working slot. Raises BadArgument unless `times` is at least 1, and
-    BuildError for a wrong `backoff`, `then` or `on`.
+    group's turn but takes no working slot. `wait(error)` returns the least seconds to wait, such as
+    those of a `Retry-After`, or None; 60 are waited at most. If it raises, or returns anything else
+    (BadWait), the pipeline stops. Raises BadArgument unless `times` is at least 1, and BuildError
+    for a wrong `backoff`, `then`, `on` or `wait`.
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
@@ -152,7 +175,9 @@ def retry(
             f"retry(on={on!r}): give the errors that another attempt may cure, as an Exception "
             "type or a tuple of them, such as on=(ConnectionError, TimeoutError)"
         )
-    return Retry(times, backoff or Backoff(), then, on)
+    if wait is not None and not callable(wait):
+        raise BuildError(f"retry(wait={wait!r}): give a function from an error to seconds, or None")
+    return Retry(times, backoff or Backoff(), then, on, wait)
 
 
 def check_policy(
