@@ -1,10 +1,12 @@
-"""A pipeline as an SVG picture: stages from top to bottom, sinks side by side."""
+"""A pipeline as an SVG picture: each stream from top to bottom, streams and sinks side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
+from itertools import pairwise
 
+from penstock.streams.layout import Arrow, Layout, Place, layout
 from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage import StageInfo
 
@@ -13,7 +15,6 @@ __all__ = [
     "bound_text",
     "drawn",
     "feeders_drawn",
-    "input_text",
     "reads_text",
     "total_text",
 ]
@@ -22,6 +23,11 @@ __all__ = [
 _LETTER = 0.58
 _WIDTH, _HEIGHT, _GAP, _MARGIN = 320, 58, 34, 24
 _NAME, _SMALL = 15, 12
+# Between two lanes; from the middle of a box to the first arrow beside it that leaves, or comes.
+_BESIDE, _ASIDE, _FIRST = 44, 110, 50
+# From a row down to the first track of arrows that go to the side, to the next track, to the row
+# below.
+_LEAD, _TRACK, _TIP = 32, 14, 30
 # Of a part within a stage, of the feeders among them, and between two rows of parts.
 _PART, _FEEDER, _ROW, _BETWEEN = 96, 70, 24, 20
 
@@ -67,40 +73,33 @@ def as_svg(
     column: list[StageInfo],
     sinks: list[StageInfo],
     label: str,
-    sent: Mapping[int, str] | None = None,
+    sent: Mapping[tuple[int, int], str] | None = None,
     note: str = "",
 ) -> str:
     """An SVG document, readable on light and dark backgrounds; `column` begins with the source.
 
     Without sinks it is the picture of a stream. `label` is for screen readers. `sent` is what to
-    write at the arrow below a stage, by its number: of the last one, at the arrow to each sink.
-    `note` is a line below the total.
+    write at the arrow from one stage to another, by their numbers. `note` is a line below the
+    total.
     """
     sent = sent or {}
     stages = column + sinks
     row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN
     total = total_text(stages)
-    notes = max((_text_width(line, _SMALL) for s in column for line in _lines(s)), default=0)
-    # Distances from the middle of the column, with the notes on its right.
+    drawing = _Drawing(layout(column), sent)
+    # Distances from the middle of the first lane.
     below = max(_text_width(line, _SMALL + 1) for line in (total, note))
     left_half = max(row, _WIDTH, below) / 2 + _MARGIN
-    right_half = max(left_half, _WIDTH / 2 + 16 + notes + _MARGIN if notes else 0)
+    right_half = max(left_half, drawing.right + _MARGIN if drawing.right > _WIDTH / 2 else 0)
     middle, width = left_half, left_half + right_half
-    parts: list[str] = []
-    bottom: float = _MARGIN
-    for at, stage in enumerate(column):
-        top, end = bottom, bottom + _height(stage)
-        parts.append(_box(stage, middle - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
-        if at + 1 < len(column):
-            parts.append(_pipe(middle, end, middle, end + _GAP))
-            parts.append(_flow(sent.get(stage.number, ""), middle, end))
-        parts += _note(_lines(stage), middle + _WIDTH / 2 + 16, top)
-        bottom = end + _GAP
+    parts = drawing.parts(middle)
+    bottom = drawing.bottom + _GAP
     for at, sink in enumerate(sinks):
         left = middle - row / 2 + at * (_WIDTH + _MARGIN)
         parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
         parts.append(_box(sink, left, bottom, "ends"))
-    if sinks and (flow := sent.get(column[-1].number, "")):
+    # Each sink receives the same.
+    if sinks and (flow := sent.get((column[-1].number, sinks[0].number), "")):
         # An even number of arrows leaves the middle to it.
         is_free = len(sinks) % 2 == 0
         parts.append(
@@ -109,7 +108,7 @@ def as_svg(
             else _flow(flow, middle, bottom - _GAP)
         )
     height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
-    has_parts = any(stage.feeders or stage.inputs for stage in column)
+    has_parts = any(stage.feeders for stage in all_stages(column))
     style = _STYLE + (_PARTS if has_parts else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     if note:
@@ -125,10 +124,169 @@ def as_svg(
     )
 
 
+class _Drawing:
+    """The boxes of a layout and the arrows between them.
+
+    An arrow leaves the middle of a box if it goes on in that one's lane, and comes to the middle of
+    a box if it comes from above in that one's lane; the others are beside it. Where arrows go to
+    the side they have a track each, so that none lies on another. Between two rows there is room
+    for the tracks, above them for what is written at the arrows that begin there.
+    """
+
+    def __init__(self, laid: Layout, sent: Mapping[tuple[int, int], str]) -> None:
+        self._laid = laid
+        self._sent = sent
+        # From the middle of the first lane to that of each, and to the right edge.
+        self._middles: list[float] = []
+        self.right = -_BESIDE - _WIDTH / 2
+        for lane in range(laid.lanes):
+            self._middles.append(self.right + _BESIDE + _WIDTH / 2 if lane else 0.0)
+            lines = (line for p in self._in_lane(lane) for line in _lines(p.stage))
+            notes = max((_text_width(line, _SMALL) for line in lines), default=0)
+            self.right = self._middles[-1] + _WIDTH / 2 + (16 + notes if notes else 0)
+        self._exits = self._ends_of("above")
+        self._entries = self._ends_of("below")
+        # The track of each arrow in the rooms below the rows in which it goes to the side.
+        self._tracks: dict[tuple[Arrow, int], int] = {}
+        self._tops: list[float] = []
+        self._ends: list[float] = []
+        self._place_rows()
+        self.bottom = self._ends[-1]
+
+    def _in_lane(self, lane: int) -> list[Place]:
+        return [place for place in self._laid.places.values() if place.lane == lane]
+
+    def _rows_of(self, arrow: Arrow) -> tuple[int, int]:
+        places = self._laid.places
+        return places[arrow.above].row, places[arrow.below].row
+
+    def _ends_of(self, end: str) -> dict[Arrow, float]:
+        """Where arrows leave the stage `above`, or come to the one `below`."""
+        found: dict[Arrow, float] = {}
+        for number, place in self._laid.places.items():
+            arrows = [arrow for arrow in self._laid.arrows if getattr(arrow, end) == number]
+            straight = next((one for one in arrows if one.lane == place.lane), None)
+            aside = sorted((one for one in arrows if one is not straight), key=lambda a: a.lane)
+            middle = self._middles[place.lane]
+            if straight is not None:
+                found[straight] = middle
+            first, step = (_ASIDE, 20) if end == "above" else (_FIRST, 30)
+            step = min(step, (_WIDTH / 2 - 10 - first) / max(1, len(aside) - 1))
+            for at, arrow in enumerate(aside):
+                side = -1 if arrow.lane < place.lane else 1
+                found[arrow] = middle + side * (first + at * step)
+        return found
+
+    def _sides(self, arrow: Arrow) -> list[tuple[int, float, float]]:
+        """The rooms, by the row above them, in which the arrow goes to the side, from where and to
+        where."""
+        (begin, end), lane = self._rows_of(arrow), self._middles[arrow.lane]
+        out, into = self._exits[arrow], self._entries[arrow]
+        if end == begin + 1:
+            found = [(begin, out, into)]
+        else:
+            found = [(begin, out, lane), (end - 1, lane, into)]
+        return [one for one in found if one[1] != one[2]]
+
+    def _place_rows(self) -> None:
+        sides: dict[int, list[tuple[Arrow, float, float]]] = {}
+        for arrow in self._laid.arrows:
+            for row, x, to_x in self._sides(arrow):
+                sides.setdefault(row, []).append((arrow, *sorted((x, to_x))))
+        y: float = _MARGIN
+        for row in range(self._laid.rows):
+            self._tops.append(y)
+            places = (place for place in self._laid.places.values() if place.row == row)
+            y += max(_height(place.stage) for place in places)
+            self._ends.append(y)
+            tracks = self._assign(row, sides.get(row, []))
+            y += _GAP if not tracks else _LEAD + _TRACK * (tracks - 1) + _TIP
+
+    def _assign(self, row: int, sides: list[tuple[Arrow, float, float]]) -> int:
+        """Give each a track below the ones that it would lie on; returns how many there are."""
+
+        # Those that part go outside in from above, those that join inside out: none crosses then.
+        def order(side: tuple[Arrow, float, float]) -> tuple[bool, int]:
+            arrow = side[0]
+            parts = self._rows_of(arrow)[0] == row and self._exits[arrow] not in self._middles
+            return (not parts, -arrow.lane if parts else arrow.lane)
+
+        taken: list[tuple[int, float, float]] = []
+        for arrow, x, to_x in sorted(sides, key=order):
+            over = [track for track, left, right in taken if x <= right and left <= to_x]
+            track = max(over, default=-1) + 1
+            self._tracks[arrow, row] = track
+            taken.append((track, x, to_x))
+        return max((track for track, _, _ in taken), default=-1) + 1
+
+    def parts(self, middle: float) -> list[str]:
+        """The elements, with the middle of the first lane at this place."""
+        parts: list[str] = []
+        for arrow in self._laid.arrows:
+            parts += self._arrow(arrow, middle)
+        for place in self._laid.places.values():
+            stage, top = place.stage, self._tops[place.row]
+            x = middle + self._middles[place.lane]
+            kind = "ends" if stage.is_source or stage.number == 1 else "stage"
+            parts.append(_box(stage, x - _WIDTH / 2, top, kind))
+            parts += _note(_lines(stage), x + _WIDTH / 2 + 16, top)
+        return parts
+
+    def _arrow(self, arrow: Arrow, middle: float) -> list[str]:
+        places = self._laid.places
+        above, below = places[arrow.above], places[arrow.below]
+        begin = self._tops[above.row] + _height(above.stage)
+        points = [(self._exits[arrow], begin)]
+        for row, x, to_x in self._sides(arrow):
+            y = self._ends[row] + _LEAD + _TRACK * self._tracks[arrow, row]
+            points += [(x, y), (to_x, y)]
+        points.append((self._entries[arrow], self._tops[below.row]))
+        shown = [_bent([(middle + x, y) for x, y in points])]
+        if flow := self._sent.get((arrow.above, arrow.below)):
+            x, y = self._beside(arrow, points)
+            shown.append(_text("flow", middle + x + 12, y, flow))
+        return shown
+
+    def _beside(self, arrow: Arrow, points: list[tuple[float, float]]) -> tuple[float, float]:
+        """Where to write what has gone over an arrow: where it goes down alone."""
+        (x, y), last = points[0], points[-1]
+        is_only = sum(one.above == arrow.above for one in self._laid.arrows) == 1
+        if is_only or len(points) == 2 or self._exits[arrow] in self._middles:
+            return x, y + _GAP / 2 + 4
+        if points[2][0] == last[0]:
+            return last[0], last[1] - 12
+        return points[2][0], points[2][1] + _GAP / 2
+
+
+def _bent(points: list[tuple[float, float]]) -> str:
+    """An arrow through these points, with round corners, down into the last one."""
+    (x, y), (to_x, to_y) = points[0], points[-1]
+    tip = to_y - 8
+    path = [f"M{x:g} {y:g}"]
+    corners = [*points[1:-1], (to_x, tip)]
+    for (x, y), (next_x, next_y) in pairwise(corners):
+        before_x, before_y = points[corners.index((x, y))]
+        r = min(8.0, max(abs(x - before_x), abs(y - before_y)) / 2)
+        r = min(r, max(abs(x - next_x), abs(y - next_y)) / 2)
+        begin = _towards((x, y), (before_x, before_y), r)
+        end = _towards((x, y), (next_x, next_y), r)
+        path.append(f"L{begin[0]:g} {begin[1]:g}Q{x:g} {y:g} {end[0]:g} {end[1]:g}")
+    path.append(f"V{tip:g}")
+    head = f"M{to_x - 6:g} {tip - 1:g}H{to_x + 6:g}L{to_x:g} {to_y - 1:g}Z"
+    return f'<path class="pipe" d="{"".join(path)}"/><path class="arrow" d="{head}"/>'
+
+
+def _towards(
+    point: tuple[float, float], other: tuple[float, float], r: float
+) -> tuple[float, float]:
+    """The place on the way from a point to another, straight above or beside it, at distance r."""
+    (x, y), (to_x, to_y) = point, other
+    length = abs(to_x - x) + abs(to_y - y) or 1.0
+    return x + (to_x - x) * r / length, y + (to_y - y) * r / length
+
+
 def _height(stage: StageInfo) -> float:
-    parts = 0 if stage.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14
-    inputs = len(stage.inputs) * (_ROW + 6) + 8 if stage.inputs else 0
-    return _HEIGHT + parts + inputs
+    return _HEIGHT + (0 if stage.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14)
 
 
 def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
@@ -154,9 +312,6 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
         parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
     if stage.feeders is not None:
         parts += _feeding(stage.feeders, left + _WIDTH / 2, top + _HEIGHT)
-    for at, column in enumerate(stage.inputs):
-        place = top + _HEIGHT + at * (_ROW + 6)
-        parts.append(_part(input_text(column), left + _WIDTH / 2, place, _WIDTH - 32))
     return "\n  ".join(parts)
 
 
@@ -258,16 +413,6 @@ def reads_text(above: list[int], before: int) -> str:
         return ""
     *others, last = map(str, above)
     return f"reads {', '.join(others)} and {last}" if others else f"reads {last}"
-
-
-def input_text(column: tuple[StageInfo, ...]) -> str:
-    """One of the other streams that a stage reads: its stages, and what they hold."""
-    bounds = [stage.holds for stage in all_stages(column)]
-    held = None if None in bounds else sum(bound or 0 for bound in bounds)
-    names = " > ".join(stage.name for stage in column)
-    if held is None:
-        return f"{names}, no bound"
-    return f"{names}, {_events(held)}" if held else names
 
 
 def total_text(stages: list[StageInfo]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from itertools import accumulate
@@ -23,7 +23,9 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import BadLine, message_of
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.keyed.queues import KeyQueue
+from penstock.streams.picture import drawn
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.error_log import in_a_line
@@ -81,6 +83,8 @@ class Sample(NamedTuple):
     """For each stage with a limit: calls in flight, the limit and its reason."""
     sent: dict[int, int]
     """For each stage but the sinks: the events that it has sent on."""
+    sent_to: dict[int, dict[int, int]]
+    """For each stage that several read: the events that it has sent to each of them."""
     latency: tuple[float, float, float] | None
     """Seconds from creation to the end of the handler: median, 99 % and 99.9 %."""
     heat: dict[int, int]
@@ -90,8 +94,12 @@ class Sample(NamedTuple):
 
 def kept_text(stages: list[StageInfo], sinks: int) -> str:
     """What a recorder of these stages keeps at most, as `penstock draw` shows it."""
-    limits = sum(stage.under is not None for stage in stages)
-    numbers = _FIXED + 3 * limits + len(stages) - sinks + len(LATENCIES)
+    found = list(all_stages(stages))
+    limits = sum(stage.under is not None for stage in found)
+    # One for each stage but the sinks, and one for each reader of those that several read.
+    read = Counter(one for _, above in drawn(stages, sinks) for one in above)
+    shared = sum(n for number, n in read.items() if n > 1 and number != stages[-sinks - 1].number)
+    numbers = _FIXED + 3 * limits + len(found) - sinks + shared + len(LATENCIES)
     return (
         f"Recorded: {KEPT} samples, one for each second of the last {KEPT // 60} minutes, of at "
         f"most {numbers} numbers; counts of {MOST_KEYS:,} keys."
@@ -145,9 +153,9 @@ class Recorder:
         """When it began, in seconds since the epoch."""
         self.letter: DeadLetter | None = None
         """The last dead letter."""
-        # Of the stages that were known before, by their numbers. A stage that is connected again,
-        # as by retry, has one more.
-        self._arrows: dict[int, list[_Arrow | _Past]] = {}
+        # Of the stages that were known before, by their numbers, and by those of the stages that
+        # read them (0: the sinks). A stage that is connected again, as by retry, has one more.
+        self._arrows: dict[int, dict[int, list[_Arrow | _Past]]] = {}
         # Those of the stage that was attached last.
         self._newest: list[_Arrow | _Past] = []
         self.samples: deque[Sample] = deque(maxlen=KEPT)
@@ -169,7 +177,7 @@ class Recorder:
         self._seen = 0
         self._most = _FIRST
         self._before: dict[str, Any] | None = None
-        self._sent_before: dict[int, int] = {}
+        self._sent_before: dict[int, dict[int, int]] = {}
         self._timer: TimerHandle | None = None
         self.on_sample: list[Callable[[], None]] = []
         """Called after each sample."""
@@ -196,18 +204,28 @@ class Recorder:
         else:
             arrow = _Arrow(below)
         # The others have no numbers of their own.
-        self._newest = self._arrows.setdefault(info.number, []) if is_own else []
+        self._newest = []
+        if is_own:
+            to = 0 if reader is None or info is self._last else reader.number
+            self._newest = self._arrows.setdefault(info.number, {}).setdefault(to, [])
         _add(self._newest, arrow, _READINGS if info.shared is None else _READERS)
         return arrow
 
     def counted_statistics(
         self, info: StageInfo, statistics: Statistics, *, is_own: bool
     ) -> Statistics:
-        """The statistics of a stage, with what it has `sent`."""
-        arrows = self._arrows.get(info.number) if is_own else self._newest
+        """The statistics of a stage, with what it has `sent`, and `sent_to` each stage that reads
+        it if there are several."""
+        arrows = self._arrows.get(info.number) if is_own else {0: self._newest}
         if arrows is None:
             return statistics
-        return lambda: {**statistics(), "sent": sum(arrow.count for arrow in arrows)}
+
+        def counted() -> dict[str, Any]:
+            to = _counts(arrows)
+            shared = {"sent_to": to} if len(to) > 1 else {}
+            return {**statistics(), "sent": sum(to.values()), **shared}
+
+        return counted
 
     def _measure(self, events: list[Event[Any]]) -> None:
         now = self._run.now()
@@ -335,15 +353,14 @@ class Recorder:
     def _sample(self) -> None:
         numbers = self._counts()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
-        sent = {
-            number: sum(arrow.count for arrow in arrows) for number, arrows in self._arrows.items()
-        }
+        sent = {number: _counts(arrows) for number, arrows in self._arrows.items()}
         self._fold()
         cells = self._second.cells()
         summary = self._second.snapshot() if cells else None
         self._second.reset()
         for stage in numbers["stages"]:
             self.keys.waited(stage.get("hottest_keys", ()))
+        since = {number: _since(to, self._sent_before.get(number)) for number, to in sent.items()}
         heat: dict[int, int] = {}
         for microseconds, count in cells:
             row = max(0, bisect_right(LATENCIES, microseconds / 1e6) - 1)
@@ -362,10 +379,8 @@ class Recorder:
                     for stage in numbers["stages"]
                     if "limit" in stage and "read_by" not in stage
                 },
-                {
-                    number: count - self._sent_before.get(number, 0)
-                    for number, count in sent.items()
-                },
+                {number: sum(new.values()) for number, new in since.items()},
+                {number: new for number, new in since.items() if len(new) > 1},
                 None if summary is None else (summary.median, summary.p99, summary.p999),
                 heat,
             )
@@ -393,6 +408,16 @@ class _Past:
 
     def __init__(self, count: int) -> None:
         self.count = count
+
+
+def _counts(arrows: dict[int, list[_Arrow | _Past]]) -> dict[int, int]:
+    """What has gone to each stage, by its number."""
+    return {to: sum(arrow.count for arrow in those) for to, those in arrows.items()}
+
+
+def _since(counts: dict[int, int], before: dict[int, int] | None) -> dict[int, int]:
+    """What has gone to each stage since then."""
+    return {to: count - (before or {}).get(to, 0) for to, count in counts.items()}
 
 
 def _add(arrows: list[_Arrow | _Past], arrow: _Arrow, most: int) -> None:

@@ -22,6 +22,7 @@ ORDER = [
     "extras",
     "pages",
     "protocol",
+    "layout",
     "picture",
     "failures",
     "limits",

@@ -77,8 +77,8 @@ function patched(old, patch) {
 }
 
 // A sample is a list, in the order in which the recorder writes it.
-const sample = ([at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, latency, heat]) => ({
-  at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, latency, heat,
+const sample = ([at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, sentTo, latency, heat]) => ({
+  at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, sentTo, latency, heat,
 });
 
 // The pipeline.

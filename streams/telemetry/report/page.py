@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import message_of
-from penstock.streams.picture import as_svg
+from penstock.streams.picture import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.report import Report, how_it_ended
@@ -137,14 +136,21 @@ def _account(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, Any]) -> Html:
-    sent = {stage["stage"]: f"{stage['sent']:,}" for stage in _own(numbers) if "sent" in stage}
-    for above, below in pairwise(stages):
-        # They are one stage when they run.
-        if (above.name, below.name) == ("group_by", "spread") and below.number in sent:
-            sent.setdefault(above.number, sent[below.number])
+    counts = {stage["stage"]: stage for stage in _own(numbers) if "sent" in stage}
     column = [stage for stage in stages if stage.number <= last]
-    shown = as_svg(column, stages[len(column) :], name, sent)
-    return Html(f'<div class="picture">{shown}</div>')
+    sinks = stages[len(column) :]
+    sent: dict[tuple[int, int], str] = {}
+    for stage, above in drawn(stages, len(sinks)):
+        for one in above:
+            # A group_by and its spread are one stage when they run.
+            there = counts.get(one, counts.get(stage.number) if stage.name == "spread" else None)
+            if there is not None:
+                count = there.get("sent_to", {}).get(stage.number, there["sent"])
+                sent[one, stage.number] = f"{count:,}"
+    shown = as_svg(column, sinks, name, sent)
+    # As wide as it is on a screen, where it can be scrolled; on paper it has to fit.
+    wide = ' wide" tabindex="0' if any(stage.inputs for stage in column) else ""
+    return Html(f'<div class="picture{wide}">{shown}</div>')
 
 
 def _own(numbers: dict[str, Any]) -> list[dict[str, Any]]:

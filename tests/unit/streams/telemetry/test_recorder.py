@@ -11,6 +11,7 @@ from penstock import (
     Fixed,
     Pipeline,
     adaptive_flat_map,
+    collect,
     distinct_within,
     for_each,
     from_iterable,
@@ -129,6 +130,19 @@ def test_a_stream_that_is_merged_with_itself_is_counted_apart(run: Run) -> None:
     assert found == [(1, 3), (2, 3), (3, 6), (4, None)]
 
 
+def test_what_went_to_each_reader_of_a_stage_is_counted_where_several_read_it(run: Run) -> None:
+    shared = from_iterable(range(3)).pipe(ops.share())
+    stream = shared.pipe(ops.filter(bool), ops.merge(shared))
+    numbers, recorder = recorded(run, stream.to(for_each(bool), collect([])))
+    found = {
+        stage["stage"]: (stage["sent"], stage.get("sent_to"))
+        for stage in numbers["stages"]
+        if "sent" in stage
+    }
+    assert found == {1: (3, None), 2: (6, {3: 3, 4: 3}), 3: (2, None), 4: (5, None)}
+    assert [one.sent_to for one in recorder.samples] == [{2: {3: 3, 4: 3}}]
+
+
 def test_what_a_stage_has_sent_goes_on_when_its_stream_is_read_again(run: Run) -> None:
     stream = from_iterable(range(3)).pipe(ops.repeat(2))
     numbers, recorder = recorded(run, stream.to(for_each(bool)))
@@ -140,7 +154,7 @@ def test_a_stream_that_is_read_again_many_times_is_counted_without_more_memory(r
     stream = from_iterable(range(3)).pipe(ops.repeat(200))
     numbers, recorder = recorded(run, stream.to(for_each(bool)))
     assert sent(numbers) == {"from_iterable": 600, "repeat": 600}
-    assert max(len(arrows) for arrows in recorder._arrows.values()) < 20
+    assert max(len(one) for to in recorder._arrows.values() for one in to.values()) < 20
 
 
 def test_a_running_without_a_recorder_has_no_number_more(run: Run) -> None:

@@ -11,7 +11,7 @@ from penstock.streams.telemetry.report.history import POINTS, History
 
 def sample(second: int, events: int = 1) -> Sample:
     calls = {2: (second, 10, "fixed")}
-    return Sample(second, events, events, 0, 0, second % 7, 0, calls, {}, None, {})
+    return Sample(second, events, events, 0, 0, second % 7, 0, calls, {}, {}, None, {})
 
 
 @given(st.lists(st.integers(0, 50), max_size=3 * POINTS))

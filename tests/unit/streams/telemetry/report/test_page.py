@@ -15,6 +15,7 @@ from penstock import (
     Fixed,
     Pipeline,
     adaptive_flat_map,
+    collect,
     distinct_within,
     for_each,
     from_iterable,
@@ -102,6 +103,20 @@ def test_the_totals_on_the_page_are_those_of_the_report(
     drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
     # group_by, which has no arrow of its own, and spread are one stage.
     assert drawn == [*sent[:2], sent[2], *sent[2:]]
+
+
+def test_each_arrow_of_the_picture_has_its_total_those_of_other_streams_too(
+    run: Run, tmp_path: Path
+) -> None:
+    shared = from_iterable(events(1234)).pipe(ops.share())
+    other = from_iterable(events(5)).pipe(ops.filter(lambda event: event["n"] > 1))
+    stream = shared.pipe(ops.filter(lambda event: event["n"] > 0), ops.merge(shared, other))
+    report, page = page_of(run, stream.to(for_each(bool), collect([])), tmp_path / "page.html")
+    sent = {stage["stage"]: stage.get("sent") for stage in report.statistics["stages"]}
+    assert sent == {1: 1234, 2: 2468, 3: 1233, 4: 5, 5: 3, 6: 2470, 7: None, 8: None}
+    drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
+    between = ["1,234", "1,234", "1,234", "1,233", "5", "3"]
+    assert sorted(drawn) == sorted([*between, "2,470"])
 
 
 def test_a_limit_in_another_stream_that_is_read_has_the_number_of_its_stage(

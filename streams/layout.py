@@ -1,0 +1,140 @@
+"""Where the stages of a pipeline stand in a picture: in lanes side by side, and in rows.
+
+The pipeline's own stages are in the first lane, from top to bottom. Each other stream that a stage
+reads has a lane of its own on the right of that stage's, and ends in the row above it. Two streams
+have one lane only if one ends above where the other begins. A stage is in a row below all stages
+that it reads. So an arrow goes down in one lane in which no stage stands in its way, and to the
+side only between two rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.streams.protocol.numbering import with_above
+from penstock.streams.protocol.stage import StageInfo
+
+__all__ = ["Arrow", "Layout", "Place", "layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a stage stands."""
+
+    stage: StageInfo
+    row: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From the stage with the number `above` to the one that reads it; it goes down in `lane`."""
+
+    above: int
+    below: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places by the numbers of the stages, in the order of these numbers, and the arrows."""
+
+    places: dict[int, Place]
+    arrows: list[Arrow]
+    lanes: int
+    rows: int
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A stream: its stages that stand in no other one, the stage of another one that it reads
+    (None: it begins with a source), the one that reads it, and the streams that its stages read."""
+
+    stages: list[StageInfo]
+    above: int | None
+    reader: int | None
+    inputs: dict[int, list[_Branch]] = field(default_factory=dict[int, "list[_Branch]"])
+
+
+def layout(column: Sequence[StageInfo]) -> Layout:
+    """The layout of stages that read each other in their order, source first."""
+    stages = list(with_above(column))
+    readers: dict[int, list[int]] = {stage.number: [] for stage, _ in stages}
+    rows: dict[int, int] = {}
+    for stage, above in stages:
+        rows[stage.number] = max((rows[one] + 1 for one in above), default=0)
+        for one in above:
+            readers[one].append(stage.number)
+    own = {stage.number for stage in column}
+    # Beside the stages that read them, and not at the top.
+    for stage, _ in reversed(stages):
+        if stage.number not in own:
+            rows[stage.number] = min(rows[one] for one in readers[stage.number]) - 1
+    lanes = _Lanes(rows)
+    lanes.put(_branch(column, None, set()), 0)
+    return Layout(
+        {
+            stage.number: Place(stage, rows[stage.number], lanes.of[stage.number])
+            for stage, _ in stages
+        },
+        lanes.arrows,
+        len(lanes.taken),
+        max(rows.values()) + 1,
+    )
+
+
+def _branch(column: Sequence[StageInfo], reader: int | None, seen: set[int]) -> _Branch:
+    stages = [stage for stage in column if stage.number not in seen]
+    begin = len(column) - len(stages)
+    branch = _Branch(stages, column[begin - 1].number if begin else None, reader)
+    for stage in stages:
+        seen.add(stage.number)
+        branch.inputs[stage.number] = [_branch(one, stage.number, seen) for one in stage.inputs]
+    return branch
+
+
+class _Lanes:
+    """Gives each stream the first lane, right of its reader's, in which nothing is in its way."""
+
+    def __init__(self, rows: dict[int, int]) -> None:
+        self.rows = rows
+        self.of: dict[int, int] = {}
+        self.taken: list[list[range]] = []
+        self.arrows: list[Arrow] = []
+
+    def put(self, branch: _Branch, least: int) -> None:
+        """Give the stream and those that its stages read a lane, which is not before `least`."""
+        lane = self._free(self._rows_of(branch), least)
+        before = branch.above
+        for stage in branch.stages:
+            self.of[stage.number] = lane
+            if before is not None:
+                self.arrows.append(Arrow(before, stage.number, lane))
+            for one in branch.inputs[stage.number]:
+                self.put(one, lane + 1)
+            before = stage.number
+        if branch.reader is not None and before is not None:
+            self.arrows.append(Arrow(before, branch.reader, lane))
+
+    def _rows_of(self, branch: _Branch) -> range:
+        """The rows between what the stream reads and what reads it."""
+        first = self.rows[branch.stages[0].number] if branch.above is None else 0
+        if branch.above is not None:
+            first = self.rows[branch.above] + 1
+        if branch.reader is None:
+            return range(first, max(self.rows.values()) + 1)
+        return range(first, self.rows[branch.reader])
+
+    def _free(self, rows: range, least: int) -> int:
+        lane = next(self._where(rows, least))
+        while len(self.taken) <= lane:
+            self.taken.append([])
+        self.taken[lane].append(rows)
+        return lane
+
+    def _where(self, rows: range, least: int) -> Iterator[int]:
+        for lane in range(least, len(self.taken)):
+            if all(rows.stop <= one.start or one.stop <= rows.start for one in self.taken[lane]):
+                yield lane
+        yield max(least, len(self.taken))
