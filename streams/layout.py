@@ -4,18 +4,25 @@ The pipeline's own stages are in the first lane, from top to bottom. Each other 
 reads has a lane of its own on the right of that stage's, and ends in the row above it. Two streams
 have one lane only if one ends above where the other begins. A stage is in a row below all stages
 that it reads. So an arrow goes down in one lane in which no stage stands in its way, and to the
-side only between two rows.
+side only between two rows, where each has a track, so that none lies on another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.streams.protocol.numbering import with_above
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["Arrow", "Layout", "Place", "layout"]
+__all__ = ["Arrow", "Layout", "Place", "Turn", "layout"]
+
+# From the middle of a box to the first arrow beside it that leaves, or comes; to the next one; and
+# to the last. In hundredths of its width, as all places within a lane.
+_LEAVES, _COMES, _LAST = (34, 6), (16, 9), 46
+# Of a lane: more than any place within it.
+_LANE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +34,41 @@ class Place:
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
+class Turn(NamedTuple):
+    """Where an arrow goes to the side: in a track, counted from the top, below a row."""
+
+    row: int
+    track: int
+
+
+@dataclass(slots=True)
 class Arrow:
-    """From the stage with the number `above` to the one that reads it; it goes down in `lane`."""
+    """From the stage with the number `above` to the one that reads it; it goes down in `lane`.
+
+    It leaves the first so far right of its middle, and comes to the second, in hundredths of the
+    width of a box. If it has one turn it goes there from the one to the other; if it has two, to
+    the middle of its lane and from that. Without one it goes straight down.
+    """
 
     above: int
     below: int
     lane: int
+    leaves: int = 0
+    comes: int = 0
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places by the numbers of the stages, in the order of these numbers, and the arrows."""
+    """The places by the numbers of the stages, in the order of these numbers, and the arrows.
+
+    `tracks` are how many there are below each row.
+    """
 
     places: dict[int, Place]
     arrows: list[Arrow]
     lanes: int
-    rows: int
+    tracks: list[int]
 
 
 @dataclass(slots=True)
@@ -73,15 +98,13 @@ def layout(column: Sequence[StageInfo]) -> Layout:
             rows[stage.number] = min(rows[one] for one in readers[stage.number]) - 1
     lanes = _Lanes(rows)
     lanes.put(_branch(column, None, set()), 0)
-    return Layout(
-        {
-            stage.number: Place(stage, rows[stage.number], lanes.of[stage.number])
-            for stage, _ in stages
-        },
-        lanes.arrows,
-        len(lanes.taken),
-        max(rows.values()) + 1,
-    )
+    places = {
+        stage.number: Place(stage, rows[stage.number], lanes.of[stage.number])
+        for stage, _ in stages
+    }
+    _spread(places, lanes.arrows)
+    tracks = _turn(places, lanes.arrows, max(rows.values()) + 1)
+    return Layout(places, lanes.arrows, len(lanes.taken), tracks)
 
 
 def _branch(column: Sequence[StageInfo], reader: int | None, seen: set[int]) -> _Branch:
@@ -138,3 +161,54 @@ class _Lanes:
             if all(rows.stop <= one.start or one.stop <= rows.start for one in self.taken[lane]):
                 yield lane
         yield max(least, len(self.taken))
+
+
+def _spread(places: dict[int, Place], arrows: list[Arrow]) -> None:
+    """Choose where arrows leave and come. In the middle is the one that keeps to the lane."""
+    for number, place in places.items():
+        leaving = _aside(place, [one for one in arrows if one.above == number])
+        for at, arrow in enumerate(leaving):
+            side = -1 if arrow.lane < place.lane else 1
+            arrow.leaves = side * _place(at, len(leaving), *_LEAVES)
+        coming = _aside(place, [one for one in arrows if one.below == number])
+        for at, arrow in enumerate(coming):
+            arrow.comes = _place(at, len(coming), *_COMES)
+
+
+def _aside(place: Place, arrows: list[Arrow]) -> list[Arrow]:
+    """From left to right, those that are not in the middle of the box."""
+    straight = next((one for one in arrows if one.lane == place.lane), None)
+    return sorted((one for one in arrows if one is not straight), key=lambda one: one.lane)
+
+
+def _place(at: int, count: int, first: int, step: int) -> int:
+    """Where the arrow at this place is, of so many."""
+    most = (_LAST - first) / max(1, count - 1)
+    return first + round(at * min(step, most))
+
+
+def _turn(places: dict[int, Place], arrows: list[Arrow], rows: int) -> list[int]:
+    """Choose the tracks in which arrows go to the side; returns how many there are in each row."""
+    aside: list[list[tuple[Arrow, int, int]]] = [[] for _ in range(rows)]
+    for arrow in arrows:
+        above, below = places[arrow.above], places[arrow.below]
+        leaves, comes = above.lane * _LANE + arrow.leaves, below.lane * _LANE + arrow.comes
+        lane = comes if below.row == above.row + 1 else arrow.lane * _LANE
+        for row, x, to_x in ((above.row, leaves, lane), (below.row - 1, lane, comes)):
+            if x != to_x:
+                aside[row].append((arrow, min(x, to_x), max(x, to_x)))
+    counts: list[int] = []
+    for row, sides in enumerate(aside):
+        # Those that part go outside in from above, those that join inside out: none crosses then.
+        parting = [one for one in sides if one[0].leaves and places[one[0].above].row == row]
+        joining = [one for one in sides if one not in parting]
+        parting.sort(key=lambda one: -one[0].lane)
+        joining.sort(key=lambda one: one[0].lane)
+        taken: list[tuple[int, int, int]] = []
+        for arrow, x, to_x in (*parting, *joining):
+            over = [track for track, left, right in taken if x <= right and left <= to_x]
+            track = max(over, default=-1) + 1
+            arrow.turns = (*arrow.turns, Turn(row, track))
+            taken.append((track, x, to_x))
+        counts.append(max((track + 1 for track, _, _ in taken), default=0))
+    return counts

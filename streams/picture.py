@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from itertools import pairwise
 
-from penstock.streams.layout import Arrow, Layout, Place, layout
+from penstock.streams.layout import Arrow, Layout, layout
 from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage import StageInfo
 
@@ -23,8 +23,8 @@ __all__ = [
 _LETTER = 0.58
 _WIDTH, _HEIGHT, _GAP, _MARGIN = 320, 58, 34, 24
 _NAME, _SMALL = 15, 12
-# Between two lanes; from the middle of a box to the first arrow beside it that leaves, or comes.
-_BESIDE, _ASIDE, _FIRST = 44, 110, 50
+# Between two lanes.
+_BESIDE = 44
 # From a row down to the first track of arrows that go to the side, to the next track, to the row
 # below.
 _LEAD, _TRACK, _TIP = 32, 14, 30
@@ -127,10 +127,8 @@ def as_svg(
 class _Drawing:
     """The boxes of a layout and the arrows between them.
 
-    An arrow leaves the middle of a box if it goes on in that one's lane, and comes to the middle of
-    a box if it comes from above in that one's lane; the others are beside it. Where arrows go to
-    the side they have a track each, so that none lies on another. Between two rows there is room
-    for the tracks, above them for what is written at the arrows that begin there.
+    Between two rows there is room for the tracks of arrows that go to the side, and above them for
+    what is written at those that begin there.
     """
 
     def __init__(self, laid: Layout, sent: Mapping[tuple[int, int], str]) -> None:
@@ -141,83 +139,18 @@ class _Drawing:
         self.right = -_BESIDE - _WIDTH / 2
         for lane in range(laid.lanes):
             self._middles.append(self.right + _BESIDE + _WIDTH / 2 if lane else 0.0)
-            lines = (line for p in self._in_lane(lane) for line in _lines(p.stage))
+            places = (place for place in laid.places.values() if place.lane == lane)
+            lines = (line for place in places for line in _lines(place.stage))
             notes = max((_text_width(line, _SMALL) for line in lines), default=0)
             self.right = self._middles[-1] + _WIDTH / 2 + (16 + notes if notes else 0)
-        self._exits = self._ends_of("above")
-        self._entries = self._ends_of("below")
-        # The track of each arrow in the rooms below the rows in which it goes to the side.
-        self._tracks: dict[tuple[Arrow, int], int] = {}
-        self._tops: list[float] = []
-        self._ends: list[float] = []
-        self._place_rows()
-        self.bottom = self._ends[-1]
-
-    def _in_lane(self, lane: int) -> list[Place]:
-        return [place for place in self._laid.places.values() if place.lane == lane]
-
-    def _rows_of(self, arrow: Arrow) -> tuple[int, int]:
-        places = self._laid.places
-        return places[arrow.above].row, places[arrow.below].row
-
-    def _ends_of(self, end: str) -> dict[Arrow, float]:
-        """Where arrows leave the stage `above`, or come to the one `below`."""
-        found: dict[Arrow, float] = {}
-        for number, place in self._laid.places.items():
-            arrows = [arrow for arrow in self._laid.arrows if getattr(arrow, end) == number]
-            straight = next((one for one in arrows if one.lane == place.lane), None)
-            aside = sorted((one for one in arrows if one is not straight), key=lambda a: a.lane)
-            middle = self._middles[place.lane]
-            if straight is not None:
-                found[straight] = middle
-            first, step = (_ASIDE, 20) if end == "above" else (_FIRST, 30)
-            step = min(step, (_WIDTH / 2 - 10 - first) / max(1, len(aside) - 1))
-            for at, arrow in enumerate(aside):
-                side = -1 if arrow.lane < place.lane else 1
-                found[arrow] = middle + side * (first + at * step)
-        return found
-
-    def _sides(self, arrow: Arrow) -> list[tuple[int, float, float]]:
-        """The rooms, by the row above them, in which the arrow goes to the side, from where and to
-        where."""
-        (begin, end), lane = self._rows_of(arrow), self._middles[arrow.lane]
-        out, into = self._exits[arrow], self._entries[arrow]
-        if end == begin + 1:
-            found = [(begin, out, into)]
-        else:
-            found = [(begin, out, lane), (end - 1, lane, into)]
-        return [one for one in found if one[1] != one[2]]
-
-    def _place_rows(self) -> None:
-        sides: dict[int, list[tuple[Arrow, float, float]]] = {}
-        for arrow in self._laid.arrows:
-            for row, x, to_x in self._sides(arrow):
-                sides.setdefault(row, []).append((arrow, *sorted((x, to_x))))
-        y: float = _MARGIN
-        for row in range(self._laid.rows):
-            self._tops.append(y)
-            places = (place for place in self._laid.places.values() if place.row == row)
-            y += max(_height(place.stage) for place in places)
-            self._ends.append(y)
-            tracks = self._assign(row, sides.get(row, []))
-            y += _GAP if not tracks else _LEAD + _TRACK * (tracks - 1) + _TIP
-
-    def _assign(self, row: int, sides: list[tuple[Arrow, float, float]]) -> int:
-        """Give each a track below the ones that it would lie on; returns how many there are."""
-
-        # Those that part go outside in from above, those that join inside out: none crosses then.
-        def order(side: tuple[Arrow, float, float]) -> tuple[bool, int]:
-            arrow = side[0]
-            parts = self._rows_of(arrow)[0] == row and self._exits[arrow] not in self._middles
-            return (not parts, -arrow.lane if parts else arrow.lane)
-
-        taken: list[tuple[int, float, float]] = []
-        for arrow, x, to_x in sorted(sides, key=order):
-            over = [track for track, left, right in taken if x <= right and left <= to_x]
-            track = max(over, default=-1) + 1
-            self._tracks[arrow, row] = track
-            taken.append((track, x, to_x))
-        return max((track for track, _, _ in taken), default=-1) + 1
+        # The top and the end of each row.
+        self._rows: list[tuple[float, float]] = []
+        top: float = _MARGIN
+        for row, tracks in enumerate(laid.tracks):
+            stages = [place.stage for place in laid.places.values() if place.row == row]
+            self._rows.append((top, top + max(map(_height, stages))))
+            top = self._rows[-1][1] + (_LEAD + _TRACK * (tracks - 1) + _TIP if tracks else _GAP)
+        self.bottom = self._rows[-1][1]
 
     def parts(self, middle: float) -> list[str]:
         """The elements, with the middle of the first lane at this place."""
@@ -225,7 +158,7 @@ class _Drawing:
         for arrow in self._laid.arrows:
             parts += self._arrow(arrow, middle)
         for place in self._laid.places.values():
-            stage, top = place.stage, self._tops[place.row]
+            stage, (top, _) = place.stage, self._rows[place.row]
             x = middle + self._middles[place.lane]
             kind = "ends" if stage.is_source or stage.number == 1 else "stage"
             parts.append(_box(stage, x - _WIDTH / 2, top, kind))
@@ -233,27 +166,32 @@ class _Drawing:
         return parts
 
     def _arrow(self, arrow: Arrow, middle: float) -> list[str]:
-        places = self._laid.places
-        above, below = places[arrow.above], places[arrow.below]
-        begin = self._tops[above.row] + _height(above.stage)
-        points = [(self._exits[arrow], begin)]
-        for row, x, to_x in self._sides(arrow):
-            y = self._ends[row] + _LEAD + _TRACK * self._tracks[arrow, row]
-            points += [(x, y), (to_x, y)]
-        points.append((self._entries[arrow], self._tops[below.row]))
-        shown = [_bent([(middle + x, y) for x, y in points])]
+        points = [(middle + x, y) for x, y in self._points(arrow)]
+        parts = [_bent(points)]
         if flow := self._sent.get((arrow.above, arrow.below)):
             x, y = self._beside(arrow, points)
-            shown.append(_text("flow", middle + x + 12, y, flow))
-        return shown
+            parts.append(_text("flow", x + 12, y, flow))
+        return parts
+
+    def _points(self, arrow: Arrow) -> list[tuple[float, float]]:
+        above, below = self._laid.places[arrow.above], self._laid.places[arrow.below]
+        x = self._middles[above.lane] + _WIDTH * arrow.leaves / 100
+        to_x = self._middles[below.lane] + _WIDTH * arrow.comes / 100
+        ways = [(x, to_x)]
+        if len(arrow.turns) == 2:
+            ways = [(x, self._middles[arrow.lane]), (self._middles[arrow.lane], to_x)]
+        points = [(x, self._rows[above.row][0] + _height(above.stage))]
+        for turn, (begin, end) in zip(arrow.turns, ways, strict=False):
+            y = self._rows[turn.row][1] + _LEAD + _TRACK * turn.track
+            points += [(begin, y), (end, y)]
+        return [*points, (to_x, self._rows[below.row][0])]
 
     def _beside(self, arrow: Arrow, points: list[tuple[float, float]]) -> tuple[float, float]:
         """Where to write what has gone over an arrow: where it goes down alone."""
         (x, y), last = points[0], points[-1]
-        is_only = sum(one.above == arrow.above for one in self._laid.arrows) == 1
-        if is_only or len(points) == 2 or self._exits[arrow] in self._middles:
+        if not arrow.leaves:
             return x, y + _GAP / 2 + 4
-        if points[2][0] == last[0]:
+        if len(arrow.turns) == 1:
             return last[0], last[1] - 12
         return points[2][0], points[2][1] + _GAP / 2
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
+from penstock.streams.layout import Layout, Place, layout
 from penstock.streams.picture import drawn, reads_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
@@ -50,15 +51,22 @@ class Document:
     def fixed(self) -> dict[str, Any]:
         """What never changes, and the samples so far."""
         stages = self._running.describe()
+        laid = layout([stage for stage in stages if stage.number <= self._recorder.last])
         return {
             "title": _short(self._title or " > ".join(stage.name for stage in stages)),
-            "stages": list(self._stages(stages)),
+            "stages": list(self._stages(stages, laid)),
+            "arrows": [
+                [one.above, one.below, one.lane, one.leaves, one.comes, list(map(list, one.turns))]
+                for one in laid.arrows
+            ],
+            "lanes": laid.lanes,
+            "tracks": laid.tracks,
             "latencies": LATENCIES,
             "values": self._show_values,
             "samples": [self.sample(sample) for sample in self._recorder.samples],
         }
 
-    def _stages(self, stages: list[StageInfo]) -> Iterator[dict[str, Any]]:
+    def _stages(self, stages: list[StageInfo], laid: Layout) -> Iterator[dict[str, Any]]:
         last = self._recorder.last
         found = list(drawn(stages, len([stage for stage in stages if stage.number > last])))
         before = 0
@@ -69,6 +77,7 @@ class Document:
             is_next = stage.number >= last or readers == [found[at + 1][0].number]
             yield {
                 **_described(stage, is_sink=is_sink),
+                **({} if is_sink else _placed(laid.places[stage.number])),
                 "reads": "" if is_sink else reads_text(above, before),
                 "readers": [] if is_next else readers,
             }
@@ -148,6 +157,10 @@ def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:
         "kind": kind,
         "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
     }
+
+
+def _placed(place: Place) -> dict[str, Any]:
+    return {"row": place.row, "lane": place.lane}
 
 
 def _named(key: Any) -> str:

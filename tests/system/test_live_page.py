@@ -356,6 +356,74 @@ def test_forty_stages_two_sinks_and_long_names_fit_in_a_narrow_page(
     keep(page, "forty-stages-light-360")
 
 
+BRANCHES = PIPELINE.replace(
+    "pipeline = (\n    from_async_iterable(events)\n",
+    """
+shared = from_async_iterable(events).pipe(ops.filter(bool), ops.share())
+other = from_async_iterable(events).pipe(
+    ops.map(dict), ops.zip(shared), ops.map(lambda two: two[0])
+)
+pipeline = (
+    shared.pipe(ops.map(dict), ops.merge(other))
+""",
+)
+
+# Each arrow of the lanes: the numbers of the boxes above and below it that it touches, and the
+# boxes through which it goes.
+_JOINED = """
+[...document.querySelectorAll(".arrows path:not(.head)")].map((arrow) => {
+  const frame = document.querySelector(".arrows").getBoundingClientRect();
+  const points = arrow.getAttribute("d").slice(1).split("L")
+    .map((point) => point.split(" ").map(Number));
+  const boxes = [...document.querySelectorAll("#stages > .stage, #stages > .sinks")].map((box) => {
+    const { left, right, top, bottom } = box.getBoundingClientRect();
+    return {
+      name: box.querySelector(".number").textContent,
+      left: left - frame.left, right: right - frame.left,
+      top: top - frame.top, bottom: bottom - frame.top,
+    };
+  });
+  const near = (one, other) => Math.abs(one - other) < 1;
+  const [[x, y], [toX, toY]] = [points[0], points[points.length - 1]];
+  const through = boxes.filter((box) => points.slice(1).some(([endX, endY], at) => {
+    const [startX, startY] = points[at];
+    return Math.max(startX, endX) > box.left + 1 && Math.min(startX, endX) < box.right - 1
+      && Math.max(startY, endY) > box.top + 1 && Math.min(startY, endY) < box.bottom - 1;
+  }));
+  return [
+    boxes.find((box) => near(box.bottom, y) && box.left < x && x < box.right)?.name,
+    boxes.find((box) => near(box.top, toY) && box.left < toX && toX < box.right)?.name,
+    through.length,
+  ].join(" ");
+}).sort()
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_other_streams_that_a_stage_reads_are_columns_beside_it(
+    serve: Serve, look: Look, theme: str
+) -> None:
+    page = look(serve(0.01, source=BRANCHES).url, 1280, theme)
+    expect(page.locator(".arrows text")).to_have_count(13)
+    expect(page.locator(".arrows text").first).to_have_text(re.compile(r"[1-9]\d*/s"))
+    arrows = ["1 2", "2 3", "3 4", "3 7", "4 9", "5 6", "6 7", "7 8", "8 9", "9 10", "10 11"]
+    arrows += ["11 12", "12 13"]
+    assert page.evaluate(_JOINED) == sorted(f"{arrow} 0" for arrow in arrows)
+    lanes = page.evaluate("[...boxes.values()].map((one) => one.stage.lane ?? 0)")
+    assert lanes == [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+    keep(page, f"branches-{theme}-1280")
+
+
+def test_a_narrow_page_names_what_a_stage_reads(serve: Serve, look: Look) -> None:
+    page = look(serve(0.01, source=BRANCHES).url, 360)
+    expect(page.locator(".arrow b").nth(2)).to_have_text(re.compile(r"^\d+/s to 4, \d+/s to 7$"))
+    expect(box(page, 9)).to_contain_text("reads 4 and 8")
+    assert page.locator(".arrows").is_hidden()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    keep(page, "branches-light-360")
+
+
 def test_worker_processes_are_shown(serve: Serve, look: Look) -> None:
     page = look(serve(0.05, "--workers", "2").url)
     expect(page.locator("#workers tbody tr")).to_have_count(2)

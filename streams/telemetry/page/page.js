@@ -12,6 +12,7 @@ let fixed = null;
 let now = {};
 let samples = [];
 let boxes = new Map();
+let arrows = null;
 // When the last line came; a line comes each second.
 let heard = null;
 const SILENT = 5000;
@@ -88,6 +89,11 @@ function build() {
   const list = byId("stages");
   list.replaceChildren();
   const sinks = element("li", "sinks");
+  sinks.style.gridRow = fixed.tracks.length + 1;
+  byId("main").classList.toggle("wide", fixed.lanes > 1);
+  list.classList.toggle("lanes", fixed.lanes > 1);
+  list.style.setProperty("--lanes", fixed.lanes);
+  list.style.setProperty("--gap", `${GAP + TRACK * Math.max(...fixed.tracks)}px`);
   for (const stage of fixed.stages) {
     const box = element(stage.kind === "sink" ? "div" : "li", "stage");
     box.dataset.kind = stage.kind;
@@ -102,22 +108,92 @@ function build() {
     parts.left = line.appendChild(element("span"));
     parts.right = line.appendChild(element("span"));
     parts.why = box.appendChild(element("div", "why"));
-    if (stage.reads) box.append(element("div", "detail", stage.reads));
+    if (stage.reads) box.append(element("div", "detail reads", stage.reads));
     parts.inputs = box.appendChild(element("div", "facts"));
     for (const route of stage.routes) box.append(element("div", "facts", `failed events go to ${route}`));
     if (stage.kind === "sink") {
       sinks.append(box);
     } else {
+      box.style.gridRow = stage.row + 1;
+      box.style.gridColumn = stage.lane + 1;
       list.append(box);
       const arrow = element("li", "arrow");
       parts.rate = arrow.appendChild(element("b"));
-      if (stage.readers.length) arrow.append(element("span", "", `to ${stage.readers.join(" and ")}`));
+      parts.to = arrow.appendChild(element("span"));
       parts.arrow = arrow;
       list.append(arrow);
     }
     boxes.set(stage.stage, parts);
   }
   list.append(sinks);
+  arrows = shape("svg", { class: "arrows", "aria-hidden": "true" });
+  list.append(arrows);
+}
+
+// The arrows between the boxes of several streams, each of which has a lane.
+
+const GAP = 38;
+const TRACK = 12;
+// Below a row, to the first track.
+const LEAD = 24;
+
+function sentOver(above, below) {
+  const last = samples[samples.length - 1];
+  // A stage that hands its events over inside a group is counted where they leave the group.
+  return last?.sentTo[above]?.[below] ?? last?.sent[above] ?? last?.sent[above + 1];
+}
+
+function drawArrows() {
+  const list = byId("stages");
+  if (fixed.lanes < 2 || getComputedStyle(list).display !== "grid") return;
+  arrows.replaceChildren();
+  arrows.style.width = arrows.style.height = "0";
+  arrows.style.width = `${list.scrollWidth}px`;
+  arrows.style.height = `${list.scrollHeight}px`;
+  const frame = list.getBoundingClientRect();
+  const placed = (node) => {
+    const { left, top, width, bottom } = node.getBoundingClientRect();
+    return { x: left - frame.left + list.scrollLeft + width / 2, width, top: top - frame.top, bottom: bottom - frame.top };
+  };
+  const places = new Map();
+  const lows = fixed.tracks.map(() => 0);
+  const middles = [];
+  for (const [number, { box, stage }] of boxes) {
+    if (stage.kind === "sink") continue;
+    const place = placed(box);
+    places.set(number, place);
+    lows[stage.row] = Math.max(lows[stage.row], place.bottom);
+    middles[stage.lane] = place.x;
+  }
+  const { width } = places.get(1);
+  // Lanes in which no stage stands.
+  for (let lane = 0; lane < fixed.lanes; lane += 1) middles[lane] ??= middles[0] + lane * (width + 28);
+  const line = (points, events, text) => {
+    const [x, y] = points[points.length - 1];
+    arrows.append(shape("path", { class: events ? "" : "still", d: `M${points.map((one) => one.join(" ")).join("L")}` }));
+    arrows.append(shape("path", { class: "head", d: `M${x - 5} ${y - 8}H${x + 5}L${x} ${y}Z` }));
+    if (events === undefined) return;
+    const said = arrows.appendChild(shape("text", { x: text[0] + 9, y: text[1] }));
+    said.textContent = `${rate(perSecond(events))}/s`;
+  };
+  for (const [above, below, lane, leaves, comes, turns] of fixed.arrows) {
+    const [from, to] = [places.get(above), places.get(below)];
+    const x = from.x + (width * leaves) / 100;
+    const toX = to.x + (width * comes) / 100;
+    const ways = turns.length === 2 ? [[x, middles[lane]], [middles[lane], toX]] : [[x, toX]];
+    const points = [[x, from.bottom]];
+    turns.forEach(([row, track], at) => {
+      const y = lows[row] + LEAD + TRACK * track;
+      points.push([ways[at][0], y], [ways[at][1], y]);
+    });
+    points.push([toX, to.top]);
+    let text = [x, from.bottom + 17];
+    if (leaves) text = turns.length === 1 ? [toX, to.top - 10] : [points[2][0], points[2][1] + 17];
+    line(points, sentOver(above, below), text);
+  }
+  const end = fixed.stages.filter((stage) => stage.kind !== "sink").pop();
+  const last = places.get(end.stage);
+  line([[last.x, last.bottom], [last.x, placed(list.querySelector(".sinks")).top]], sentOver(end.stage), [last.x, last.bottom + 17]);
 }
 
 function levelOf(share) {
@@ -157,10 +233,13 @@ function showStages() {
       spark(parts, number);
     }
     if (parts.rate) {
-      // A stage that hands its events over inside a group is counted where they leave the group.
-      const each = last?.sent[number] ?? last?.sent[number + 1];
+      const each = sentOver(number);
+      const { readers } = parts.stage;
       parts.arrow.classList.toggle("unknown", each === undefined);
-      put(parts.rate, each === undefined ? "" : `${rate(perSecond(each))}/s`);
+      const shared = readers.length > 1 && last?.sentTo[number];
+      const rates = shared ? readers.map((one) => `${rate(perSecond(shared[one] ?? 0))}/s to ${one}`) : [];
+      put(parts.rate, each === undefined ? "" : shared ? rates.join(", ") : `${rate(perSecond(each))}/s`);
+      put(parts.to, readers.length && !shared ? `to ${readers.join(" and ")}` : "");
       parts.arrow.classList.toggle("still", !each);
     }
   }
@@ -423,6 +502,7 @@ function show() {
   setState(now.state === "closed" && now.outcome ? "closed" : now.state, now.outcome);
   showTotals();
   showStages();
+  drawArrows();
   showThroughput();
   showLatency();
   showHeat();
@@ -521,6 +601,7 @@ async function begin() {
     if (heard !== null && performance.now() - heard > SILENT && now.state !== "closed") setState("silent");
   }, 1000);
   addEventListener("hashchange", () => location.reload());
+  addEventListener("resize", () => fixed && drawArrows());
   fetch("may", { headers }).then((response) => response.json()).then((may) => {
     byId("buttons").hidden = !may.control;
   }).catch(() => {});

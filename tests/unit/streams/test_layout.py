@@ -69,7 +69,7 @@ def test_nothing_stands_or_lies_on_anything_else(stream: Stream) -> None:
     laid = layout(column_of(stream))
     taken = [(place.row, place.lane) for place in laid.places.values()] + between(laid)
     assert len(taken) == len(set(taken))
-    assert all(row < laid.rows and lane < laid.lanes for row, lane in taken)
+    assert all(row < len(laid.tracks) and lane < laid.lanes for row, lane in taken)
 
 
 @settings(max_examples=150, deadline=None)

@@ -140,6 +140,11 @@ def test_a_stage_shows_the_other_streams_that_it_reads(run: Run) -> None:
         (3, "stage", "reads 1 and 2", []),
         (4, "sink", "", []),
     ]
+    assert [(s.get("row"), s.get("lane")) for s in fixed["stages"]] == [
+        *((0, 0), (0, 1), (1, 0), (None, None))
+    ]
+    assert fixed["arrows"] == [[1, 3, 0, 0, 0, []], [2, 3, 1, 0, 16, [[0, 0]]]]
+    assert (fixed["lanes"], fixed["tracks"]) == (2, [1, 0])
     assert [now["stages"][number]["in"] for number in "12"] == [2, 5]
     assert [now["stages"][number].get("sent") for number in "1234"] == [2, 5, 7, None]
 
