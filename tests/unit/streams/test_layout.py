@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock import Flowable, collect, from_iterable, group_by, ops, spread
@@ -32,13 +32,13 @@ def streams(draw: st.DrawFn) -> Stream:
     """A stream that reads others, some of which are shared, and are read more than once."""
     made: list[Stream] = []
     shared: list[Stream] = []
-    for _ in range(draw(st.integers(1, 6))):
-        what = draw(st.sampled_from(["new", "join", "share", "read", "groups"]))
+    for _ in range(draw(st.integers(1, 9))):
+        what = draw(st.sampled_from(["new", "join", "join", "share", "read", "groups"]))
         stream = draw(st.sampled_from(made)) if made else from_iterable([1])
         if what == "new":
             stream = from_iterable([1])
         elif what == "join" and made:
-            others = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3))
+            others = draw(st.lists(st.sampled_from([*made, *shared]), min_size=1, max_size=3))
             stream = stream.pipe(draw(st.sampled_from([ops.merge, ops.zip]))(*others))
         elif what == "share":
             shared.append(stream := stream.pipe(ops.share()))
@@ -48,6 +48,19 @@ def streams(draw: st.DrawFn) -> Stream:
             stream = stream.pipe(group_by(str), spread(feeders=3), ops.adaptive_flat_map(str))
         made.append(mapped(stream, draw(st.integers(0, 3))))
     return made[-1]
+
+
+def read_again_below_another() -> Stream:
+    """A stream that is read beside its start and again far below, with another one between."""
+    shared = from_iterable([1]).pipe(ops.share())
+    stream = mapped(shared, 3).pipe(ops.merge(mapped(from_iterable([1]), 1)), ops.map(str))
+    return stream.pipe(ops.merge(mapped(shared, 1), shared))
+
+
+def read_again_beside_another() -> Stream:
+    """A stream that is read again where another one is read that begins beside what is between."""
+    shared = from_iterable([1]).pipe(ops.share())
+    return shared.pipe(ops.map(str), ops.merge(from_iterable([1]), shared))
 
 
 def column_of(stream: Stream) -> list[StageInfo]:
@@ -65,6 +78,8 @@ def between(laid: Layout) -> list[tuple[int, int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(stream=streams())
+@example(stream=read_again_below_another())
+@example(stream=read_again_beside_another())
 def test_nothing_stands_or_lies_on_anything_else(stream: Stream) -> None:
     laid = layout(column_of(stream))
     taken = [(place.row, place.lane) for place in laid.places.values()] + between(laid)
@@ -74,6 +89,8 @@ def test_nothing_stands_or_lies_on_anything_else(stream: Stream) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(stream=streams())
+@example(stream=read_again_below_another())
+@example(stream=read_again_beside_another())
 def test_there_is_an_arrow_down_from_each_stage_to_each_that_reads_it(stream: Stream) -> None:
     column = column_of(stream)
     laid = layout(column)
@@ -103,6 +120,8 @@ def corners(path: str) -> list[tuple[float, float]]:
 
 @settings(max_examples=150, deadline=None)
 @given(stream=streams())
+@example(stream=read_again_below_another())
+@example(stream=read_again_beside_another())
 def test_an_arrow_goes_from_box_to_box_through_no_other_and_lies_on_no_other_arrow(
     stream: Stream,
 ) -> None:
@@ -166,3 +185,15 @@ def test_the_picture_of_a_pipeline_draws_each_stage_of_its_branches_as_a_box() -
     names = [one.text for one in root.iter(f"{SVG}text") if one.get("class") == "name"]
     expected = ["from_iterable"] * 3 + ["map", "merge", "zip", "collect", "collect"]
     assert sorted(filter(None, names)) == sorted(expected)
+
+
+def test_an_arrow_past_other_stages_goes_down_in_a_lane_of_its_own() -> None:
+    shared = from_iterable([1]).pipe(ops.share())
+    column = column_of(mapped(shared, 2).pipe(ops.zip(mapped(shared, 1), shared)))
+    laid = layout(column)
+    far = [arrow for arrow in laid.arrows if len(arrow.turns) == 2]
+    assert [(arrow.above, arrow.below, arrow.lane) for arrow in far] == [(2, 6, 2)]
+    root = ElementTree.fromstring(as_svg(column, [], "a stream"))
+    paths = [one.get("d", "") for one in root.iter(f"{SVG}path") if one.get("class") == "pipe"]
+    farthest = max(x for path in map(corners, paths) for x, _ in path)
+    assert farthest > max(right for _, _, right, _ in boxes_of(root))
