@@ -16,7 +16,6 @@ Errors:  passes the source's on at once; the events of the list are returned.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.validation import given, require_count, require_seconds
 
 __all__ = ["chunk"]
@@ -75,12 +75,12 @@ class _Filling(DemandStage):
         self._size = size
         self._wait = wait
         self._list: list[Event[Any]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(run, info, self._wait_is_over)
         self._due = False
 
     def take(self, events: list[Event[Any]], /) -> None:
         if not self._list and self._wait is not None and self._size > 1:
-            self._timer = self.run.call_later(self._wait, self.info, self._wait_is_over)
+            self._timer.set(self._wait)
         self._list += events
 
     def _wait_is_over(self) -> None:
@@ -108,9 +108,7 @@ class _Filling(DemandStage):
     def _begin_anew(self) -> list[Event[Any]]:
         events, self._list = self._list, []
         self._due = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         return events
 
     def release(self) -> None:

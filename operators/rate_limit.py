@@ -44,6 +44,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.validation import is_at_least, is_count, is_positive
 
 __all__ = ["RateLimit", "rate_limit"]
@@ -225,7 +226,7 @@ class _Bucket(DemandStage):
         self._faults = KeyFaults(on_error, run, info, cost, use=_checked, unfit="cannot be a cost")
         self._held: Event[Any] | None = None
         self._waits = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(run, info, self._due)
         limit.join()
 
     def take(self, events: list[Event[Any]], /) -> None:
@@ -271,25 +272,18 @@ class _Bucket(DemandStage):
 
     def wake_in(self, seconds: float) -> None:
         """Try again after this time, and not before."""
-        self._stop_timer()
-        self._timer = self.run.call_later(seconds, self.info, self._due)
+        self._timer.set(seconds)
 
     def _due(self) -> None:
-        self._timer = None
         self._waits = False
         self._drain()
 
     def release(self) -> None:
-        self._stop_timer()
+        self._timer.cancel()
         held, self._held = self._held, None
         self._limit.leave(self)
         if held is not None:
             held.give_back()
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def statistics(self) -> dict[str, Any]:
         """The present `rate`, and the event that waits for its tokens."""

@@ -376,7 +376,7 @@ class _Reader(SourceStage[T]):
         give_back_all(waiting)
 
     @property
-    def acknowledges(self) -> bool:
+    def needs_ends(self) -> bool:
         return bool(self._awaited)
 
     async def _forget(self) -> None:

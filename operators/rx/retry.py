@@ -18,7 +18,6 @@ Errors:  the error of the last reading passes through. What failed is counted wh
 from __future__ import annotations
 
 import random
-from asyncio import TimerHandle
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.succession import Succession, again
 
 __all__ = ["retry"]
@@ -66,7 +66,8 @@ class _Retrying(Succession):
         self._rng = random.Random(None if backoff is None else backoff.seed)
         # Readings in a row that gave no event.
         self._vain = 0
-        self._timer: TimerHandle | None = None
+        self._timer = Timer(run, info, self._again)
+        self._error: BaseException | None = None
 
     def recovers(self) -> bool:
         if self._left is not None:
@@ -84,16 +85,15 @@ class _Retrying(Succession):
         else:
             self._vain += 1
             seconds = self._backoff.delay(self._vain, self._rng)
-            self._timer = self.run.call_later(seconds, self.info, self._again, error)
+            self._error = error
+            self._timer.set(seconds)
 
-    def _again(self, error: BaseException) -> None:
-        self._timer = None
+    def _again(self) -> None:
         if self.run.drains:
-            self.close(error)
+            self.close(self._error)
         else:
             self.read(self.source)
 
     def _close(self, state: State) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         super()._close(state)

@@ -33,6 +33,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.time_slice import PAUSE
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 
 __all__ = ["BatchSettings", "BatchStage"]
 
@@ -86,7 +87,7 @@ class BatchStage(CallingStage):
         self._calling: int = 0
         # Whether a call is free, and the groups of the open batch may give more events.
         self._gathering = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(run, info, self._drain)
 
     # Demand and events.
 
@@ -146,8 +147,8 @@ class BatchStage(CallingStage):
         )
         if left <= 0:
             return True
-        if self._timer is None:
-            self._timer = self.run.call_later(left, self.info, self._waited)
+        if not self._timer.is_set:
+            self._timer.set(left)
         return False
 
     def _gather(self) -> None:
@@ -158,10 +159,6 @@ class BatchStage(CallingStage):
         if not self._gathering:
             self._gathering = True
             open_turns([event.turn for event in self._inbox])
-
-    def _waited(self) -> None:
-        self._timer = None
-        self._drain()
 
     async def _work(self) -> None:
         free: float | None = None
@@ -398,9 +395,7 @@ class BatchStage(CallingStage):
     # The end.
 
     def _end_work(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         super()._end_work()
 
     def statistics(self) -> dict[str, Any]:

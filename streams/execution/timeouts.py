@@ -8,6 +8,7 @@ from typing import Any
 from penstock.streams.errors import HandlerTimeout
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 
 __all__ = ["Timeouts"]
 
@@ -28,12 +29,11 @@ class Timeouts:
 
     def __init__(self, run: Run, seconds: float, name: str) -> None:
         self._run = run
-        self._info = run.attaching
         self._seconds = seconds
         self._name = name
         self._calls: dict[Event[Any], tuple[float, asyncio.Task[Any]]] = {}
         self._late: dict[Event[Any], asyncio.Task[Any]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(run, run.attaching, self._due)
         self._is_closed = False
 
     @property
@@ -45,8 +45,8 @@ class Timeouts:
         """A call begins in the current task, which is `task`."""
         assert task is not None
         self._calls[event] = now + self._seconds, task
-        if self._timer is None:
-            self._set(self._seconds)
+        if not (self._timer.is_set or self._is_closed):
+            self._timer.set(self._seconds)
 
     def end(self, event: Event[Any]) -> None:
         """The call has returned. HandlerTimeout if it is late."""
@@ -91,16 +91,10 @@ class Timeouts:
         call = self._calls.get(event)
         if call is not None and left is not None:
             self._calls[event] = self._run.now() + left, call[1]
-            if self._timer is not None:
-                self._timer.cancel()
-            self._set(left)
-
-    def _set(self, seconds: float) -> None:
-        if not self._is_closed:
-            self._timer = self._run.call_later(max(0.0, seconds), self._info, self._due)
+            if not self._is_closed:
+                self._timer.set(left)
 
     def _due(self) -> None:
-        self._timer = None
         now = self._run.now()
         first = float("inf")
         for event, (when, task) in list(self._calls.items()):
@@ -111,10 +105,9 @@ class Timeouts:
             else:
                 first = min(first, when)
         if first < float("inf"):
-            self._set(first - now)
+            self._timer.set(first - now)
 
     def close(self) -> None:
         """Cancel no more calls."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()

@@ -43,6 +43,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 
 __all__ = ["Settings", "WorkerStage"]
 
@@ -136,7 +137,7 @@ class WorkerStage(CallingStage):
         self._is_concurrent = self._in_slots
         self._admitted: int = 0
         self.slots: int = 0
-        self._hold_timer: asyncio.TimerHandle | None = None
+        self._hold_timer = Timer(run, info, self._drain)
         self._set_limiter(limiter)
         # Assigned to a slot and not begun; the awaitables that plain calls among them returned.
         self._due: deque[Event[Any]] = deque()
@@ -271,7 +272,7 @@ class WorkerStage(CallingStage):
             self._request_more()
         # New events begin below; a request depends on them only if they change the limit.
         self._noted = self._noted and (self._from_arrival or self._shared is not None)
-        if self._inbox and self._hold_timer is None and self.state < FAILED:
+        if self._inbox and not self._hold_timer.is_set and self.state < FAILED:
             if self._in_slots:
                 self._begin()
             else:
@@ -290,7 +291,7 @@ class WorkerStage(CallingStage):
             spare = self._settings.window - self._results.waiting
             if spare < 0:
                 room += spare
-        elif self._admitted or self._results.ready or self._hold_timer is not None:
+        elif self._admitted or self._results.ready or self._hold_timer.is_set:
             return
         else:
             now = self._now()
@@ -782,8 +783,7 @@ class WorkerStage(CallingStage):
     @property
     def held_back(self) -> float:
         """Seconds for which no call begins."""
-        timer = self._hold_timer
-        return 0.0 if timer is None else max(0.0, timer.when() - self.run.loop.time())
+        return self._hold_timer.left
 
     def _hold_back(self, seconds: float) -> None:
         """Begin no call for so long, in all stages under the same limit."""
@@ -797,13 +797,7 @@ class WorkerStage(CallingStage):
         if self.state >= FAILED or seconds <= self.held_back:
             return
         self._recall()
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-        self._hold_timer = self.run.call_later(seconds, self.info, self._go_on_again)
-
-    def _go_on_again(self) -> None:
-        self._hold_timer = None
-        self._drain()
+        self._hold_timer.set(seconds)
 
     # A shared limit.
 
@@ -867,9 +861,7 @@ class WorkerStage(CallingStage):
 
     def _end_work(self) -> None:
         super()._end_work()
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
+        self._hold_timer.cancel()
         self._leave()
 
     def statistics(self) -> dict[str, Any]:

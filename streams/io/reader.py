@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from penstock.streams.io.descriptor import non_blocking
 from penstock.streams.io.paths import OPEN_FLAGS, Path, actual_input, input_name, opening
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 
 __all__ = ["CHUNK", "Following", "open_input"]
 
@@ -63,13 +63,10 @@ class Following:
         opened: Callable[[int], int] | None = None,
     ) -> None:
         self._name = name
-        self._run = run
-        self._info = info
-        self._ready = ready
+        self._timer = Timer(run, info, ready)
         self._opened = opened
         self._descriptor: int | None = None
         self._read = 0
-        self._timer: asyncio.TimerHandle | None = None
         if not self._open():
             run.errors.warn(f"{name} does not exist yet: waiting for it.")
 
@@ -92,8 +89,8 @@ class Following:
             data = self._read_on()
             if data is not None:
                 return data
-        if self._timer is None:
-            self._timer = self._run.call_later(_INTERVAL, self._info, self._look)
+        if not self._timer.is_set:
+            self._timer.set(_INTERVAL)
         return None
 
     def _read_on(self) -> bytes | None:
@@ -125,14 +122,8 @@ class Following:
             return 0, None
         return self._read, os.fstat(self._descriptor).st_size
 
-    def _look(self) -> None:
-        self._timer = None
-        self._ready()
-
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 
 __all__ = ["Idle"]
 
@@ -27,22 +27,20 @@ class Idle(Generic[T]):
         self._run = run
         self._now = run.now
         self._end = end
-        self._info = run.attaching
         # When each expires. Their time is the same for all, so the order of use is that of expiry.
         self._items: OrderedDict[T, float] = OrderedDict()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(run, run.attaching, self._ring)
 
     def used(self, used: Iterable[T]) -> None:
         """Note that these have just been used, in this order."""
-        if self._timer is None:
+        if not self._timer.is_set:
             self.end_expired()
         items, move_to_end = self._items, self._items.move_to_end
         due = self._now() + self._seconds
         for item in used:
             items[item] = due
             move_to_end(item)
-        if self._timer is None:
-            self._arm()
+        self._arm()
 
     def end_expired(self) -> None:
         """End the items that have expired and whose timer is late."""
@@ -70,18 +68,13 @@ class Idle(Generic[T]):
     def clear(self) -> None:
         """Remove all items without a call."""
         self._items.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _arm(self) -> None:
         # Without a loop there is no timer: an item that is due ends with the next use.
-        if self._items and self._run.has_loop:
-            due = next(iter(self._items.values()))
-            self._timer = self._run.call_at(due, self._info, self._ring)
+        if self._items and not self._timer.is_set and self._run.has_loop:
+            self._timer.set_at(next(iter(self._items.values())))
 
     def _ring(self) -> None:
-        self._timer = None
         self.end_expired()
-        if self._timer is None:
-            self._arm()
+        self._arm()

@@ -22,7 +22,7 @@ from penstock.streams.protocol.stage import CLOSED, COMPLETING, StageInfo, Subsc
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
-__all__ = ["SourceStage", "acknowledges", "source"]
+__all__ = ["SourceStage", "needs_end", "source"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ class SourceStage(DemandStage, Generic[T]):
         return self.nack is not None
 
     @property
-    def acknowledges(self) -> bool:
+    def needs_ends(self) -> bool:
         """Whether it does something when an event has ended, as forgetting it."""
         return self.ack is not None or self.gives_again
 
@@ -260,11 +260,11 @@ class SourceStage(DemandStage, Generic[T]):
         }
 
 
-def acknowledges(event: Event[Any]) -> bool:
+def needs_end(event: Event[Any]) -> bool:
     """Whether the end of `event` does anything at a source besides being counted."""
     for origin, _ in roots(event):
         if isinstance(origin, SourceStage):
-            if origin.acknowledges:
+            if origin.needs_ends:
                 return True
         elif origin is not NOBODY:
             return True

@@ -18,7 +18,7 @@ from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, finish_all, give_back_all
-from penstock.streams.protocol.source_stage import acknowledges
+from penstock.streams.protocol.source_stage import needs_end
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.beside import Beside
@@ -265,9 +265,9 @@ class LiftedHolding(Lifted):
     that took over no input, such as an empty list, does not meet a reader's demand: more inputs
     are requested.
 
-    When it holds as many as it may, it ends those early that the operator does not need: it drops
-    all but the latest, if the operator `keeps` only so many; and if it `folds` them, it finishes
-    those whose ends do nothing at their source.
+    When it holds as many as it may, it ends those early that the operator does not need: all but
+    the latest are dropped, if it needs no others; and if it makes one value of them, those whose
+    ends do nothing at their source are finished.
     """
 
     def __init__(
@@ -277,12 +277,18 @@ class LiftedHolding(Lifted):
         info: StageInfo,
         parts: Sequence[Part],
         hold: int,
-        keeps: int | None = None,
-        folds: bool = False,
     ) -> None:
         super().__init__(downstream, run, info, parts)
         self._hold = hold
-        self._keeps, self._folds = keeps, folds
+        # How many of the latest inputs the operator needs, if not all; whether it folds them.
+        self._keeps: int | None = None
+        self._folds = False
+        if len(parts) == 1:
+            (part,) = parts
+            if part.entry.latest and part.arguments.get("predicate") is None:
+                self._keeps = part.arguments.get("count", 1)
+            else:
+                self._folds = part.entry.folds or part.entry.latest
         self._has_warned = False
         self._held: deque[Event[Any]] = deque()
         self._one_to_one = all(part.name == "delay" for part in parts)
@@ -388,7 +394,7 @@ class LiftedHolding(Lifted):
         if self._keeps is not None:
             needless = len(held) - max(self._keeps, 1)
             drop_all([held.popleft() for _ in range(needless)], self.info.name)
-        elif self._folds and not any(acknowledges(event) for event in held):
+        elif self._folds and not any(needs_end(event) for event in held):
             finish_all(list(held))
             held.clear()
         return len(held) < self._hold

@@ -251,7 +251,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)
     if make is None and holds:
-        make = partial(LiftedHolding, parts=parts, hold=hold, **_needless(parts))
+        make = partial(LiftedHolding, parts=parts, hold=hold)
     elif make is None:
         make = partial(Lifted, parts=parts, one_by_one=one_by_one)
     flowable = source.then(
@@ -280,17 +280,6 @@ def _counted(part: Part) -> int:
     if part.name not in COUNTING:
         return 0
     return max([int(part.arguments.get(name) or 0) for name in ("count", "skip")])
-
-
-def _needless(parts: Sequence[Part]) -> dict[str, Any]:
-    """What an operator keeps of the inputs that it holds, as `LiftedHolding` takes it."""
-    if len(parts) > 1:
-        return {}
-    (part,) = parts
-    chosen = part.arguments.get("predicate") is not None
-    if part.entry.latest and not chosen:
-        return {"keeps": part.arguments.get("count", 1)}
-    return {"folds": part.entry.folds or part.entry.latest}
 
 
 def _called_by(parts: Sequence[Part]) -> str:

@@ -87,7 +87,7 @@ class Inlet(SourceStage[Any]):
         self.withdraw()
 
     @property
-    def acknowledges(self) -> bool:
+    def needs_ends(self) -> bool:
         return True
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
