@@ -26,6 +26,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer"]
 
@@ -34,6 +35,4 @@ def buffer(
     boundaries: Observable[Any],
 ) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
     """Lists of what comes between the events of `boundaries`, a stream or an Observable."""
-    lifted: Any = stock.buffer(boundaries)
-    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
-    return operator
+    return as_ours(stock.buffer(boundaries))

@@ -28,6 +28,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_toggle"]
 
@@ -37,6 +38,4 @@ def buffer_toggle(
     closing_mapper: Callable[[Any], Observable[Any]],
 ) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
     """Lists from when `openings` emits until `closing_mapper(value)` emits or ends."""
-    lifted: Any = stock.buffer_toggle(openings, closing_mapper)
-    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
-    return operator
+    return as_ours(stock.buffer_toggle(openings, closing_mapper))

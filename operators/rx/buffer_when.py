@@ -25,6 +25,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_when"]
 
@@ -33,6 +34,4 @@ def buffer_when(
     closing_mapper: Callable[[], Observable[Any]],
 ) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
     """Lists that leave when the stream that `closing_mapper()` returns for each emits or ends."""
-    lifted: Any = stock.buffer_when(closing_mapper)
-    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
-    return operator
+    return as_ours(stock.buffer_when(closing_mapper))

@@ -21,6 +21,7 @@ from typing import Any
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_with_count"]
 
@@ -32,6 +33,4 @@ def buffer_with_count(
 
     See also `chunk`, which does not let a list wait for its last event longer than it may.
     """
-    lifted: Any = stock.buffer_with_count(count, skip)
-    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
-    return operator
+    return as_ours(stock.buffer_with_count(count, skip))

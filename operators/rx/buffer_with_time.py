@@ -24,6 +24,7 @@ from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_with_time"]
 
@@ -37,6 +38,4 @@ def buffer_with_time(
 
     The time is the loop's, unless there is a `scheduler`, which must run on the stream's thread.
     """
-    lifted: Any = stock.buffer_with_time(timespan, timeshift, scheduler)
-    operator: Callable[[Flowable[Any]], Flowable[list[Any]]] = lifted
-    return operator
+    return as_ours(stock.buffer_with_time(timespan, timeshift, scheduler))

@@ -32,10 +32,9 @@ from reactivex.abc import SchedulerBase
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo
-from penstock.streams.rx.inputs import Input, as_stream
-from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import PREFETCH, several
-from penstock.streams.rx.signalled import Signalled
+from penstock.streams.rx.inputs import Input
+from penstock.streams.rx.several import PREFETCH
+from penstock.streams.rx.signalled import Signalled, signalled
 
 __all__ = ["sample"]
 
@@ -53,9 +52,7 @@ def sample(
     if not isinstance(sampler, Observable):
         by_clock: Callable[[Flowable[T]], Flowable[T]] = by_stock
         return by_clock
-    ticks = as_stream("sample", sampler)
-    info = StageInfo("sample", "", 1)
-    return WithStock(lambda source: several([source, ticks], _Sampling, info), by_stock)
+    return signalled("sample", sampler, _Sampling, by_stock, StageInfo("sample", "", 1))
 
 
 class _Sampling(Signalled):

@@ -27,11 +27,8 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.rx.inputs import Input, as_stream
-from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import several
-from penstock.streams.rx.signalled import Signalled
+from penstock.streams.rx.inputs import Input
+from penstock.streams.rx.signalled import Signalled, signalled
 
 __all__ = ["skip_until"]
 
@@ -40,11 +37,7 @@ T = TypeVar("T")
 
 def skip_until(other: Observable[Any]) -> Callable[[Flowable[T]], Flowable[T]]:
     """The events of the stream after `other`, a stream, an Observable or a future, has emitted."""
-    signals = as_stream("skip_until", other)
-    info = StageInfo("skip_until")
-    return WithStock(
-        lambda source: several([source, signals], _Skipping, info), stock.skip_until(other)
-    )
+    return signalled("skip_until", other, _Skipping, stock.skip_until(other))
 
 
 class _Skipping(Signalled):

@@ -20,12 +20,11 @@ from typing import Any
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["start_with"]
 
 
 def start_with(*args: Any) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The values `args`, and then the events of the stream."""
-    lifted: Any = stock.start_with(*args)
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = lifted
-    return operator
+    return as_ours(stock.start_with(*args))

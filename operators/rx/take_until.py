@@ -27,11 +27,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.rx.inputs import as_stream
-from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import several
-from penstock.streams.rx.signalled import Signalled
+from penstock.streams.rx.signalled import Signalled, signalled
 
 __all__ = ["take_until"]
 
@@ -40,11 +36,7 @@ T = TypeVar("T")
 
 def take_until(other: Observable[Any]) -> Callable[[Flowable[T]], Flowable[T]]:
     """The events of the stream until `other`, a stream, an Observable or a future, emits."""
-    signals = as_stream("take_until", other)
-    info = StageInfo("take_until")
-    return WithStock(
-        lambda source: several([source, signals], _Taking, info), stock.take_until(other)
-    )
+    return signalled("take_until", other, _Taking, stock.take_until(other))
 
 
 class _Taking(Signalled):

@@ -30,6 +30,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["window"]
 
@@ -42,6 +43,4 @@ def window(
     Inside a window there is no demand: an operator of this library takes the form of reactivex's
     there, or is a BuildError. Raises BuildError where nothing reads the windows.
     """
-    lifted: Any = stock.window(boundaries)
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = lifted
-    return operator
+    return as_ours(stock.window(boundaries))

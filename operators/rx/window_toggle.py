@@ -32,6 +32,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["window_toggle"]
 
@@ -45,6 +46,4 @@ def window_toggle(
     Inside a window there is no demand: an operator of this library takes the form of reactivex's
     there, or is a BuildError. Raises BuildError where nothing reads the windows.
     """
-    lifted: Any = stock.window_toggle(openings, closing_mapper)
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = lifted
-    return operator
+    return as_ours(stock.window_toggle(openings, closing_mapper))

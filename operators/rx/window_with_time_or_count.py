@@ -28,6 +28,7 @@ from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import as_ours
 
 __all__ = ["window_with_time_or_count"]
 
@@ -43,6 +44,4 @@ def window_with_time_or_count(
     Inside a window there is no demand: an operator of this library takes the form of reactivex's
     there, or is a BuildError. Raises BuildError where nothing reads the windows.
     """
-    lifted: Any = stock.window_with_time_or_count(timespan, count, scheduler)
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = lifted
-    return operator
+    return as_ours(stock.window_with_time_or_count(timespan, count, scheduler))

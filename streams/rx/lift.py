@@ -25,6 +25,7 @@ __all__ = [
     "WithStock",
     "apply",
     "apply_unknown",
+    "as_ours",
     "lift",
     "name_of",
     "read_on",
@@ -62,6 +63,13 @@ class Last:
 
     def __call__(self, source: Flowable[Any], /) -> Any:
         return self._operator(source)
+
+
+def as_ours(operator: Operator) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """A stock operator with the type of ours: `pipe` lifts it."""
+    stock: Any = operator
+    ours: Callable[[Flowable[Any]], Flowable[Any]] = stock
+    return ours
 
 
 def lift(

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from reactivex import Observable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.several import Several, Waiting
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.lift import Operator, WithStock
+from penstock.streams.rx.several import Several, Waiting, several
 
-__all__ = ["Signalled"]
+__all__ = ["Signalled", "signalled"]
+
+
+def signalled(
+    name: str,
+    other: Observable[Any],
+    stage: Callable[..., Signalled],
+    stock: Operator,
+    info: StageInfo | None = None,
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The operator `name`: its `stage` reads the source and `other`; `stock`, inside windows."""
+    signals = as_stream(name, other)
+    made = info or StageInfo(name)
+    return WithStock(lambda source: several([source, signals], stage, made), stock)
 
 
 class Signalled(Several):
