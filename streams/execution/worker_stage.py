@@ -137,7 +137,7 @@ class WorkerStage(CallingStage):
         self._is_concurrent = self._in_slots
         self._admitted: int = 0
         self.slots: int = 0
-        self._hold_timer = Timer(run, info, self._drain)
+        self._hold_timer = Timer(run, info, self._go_on_again)
         self._set_limiter(limiter)
         # Assigned to a slot and not begun; the awaitables that plain calls among them returned.
         self._due: deque[Event[Any]] = deque()
@@ -798,6 +798,9 @@ class WorkerStage(CallingStage):
             return
         self._recall()
         self._hold_timer.set(seconds)
+
+    def _go_on_again(self) -> None:
+        self._drain()
 
     # A shared limit.
 
