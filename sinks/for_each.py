@@ -106,24 +106,29 @@ class _Calling(SinkStage[Any]):
         super().on_subscribe(subscription)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        rest = deque(events)
         done: list[Event[Any]] = []
-        survived = 0
+        tried = survived = 0
         lessors = self._run.lessors
         at_once = not self._async and self._traced is None
         if at_once and not self._waiting and not self._in_flight:
-            while rest and self.state < CLOSED:
+            function = self._function
+            for event in events:
+                if self.state >= CLOSED:
+                    break
                 try:
-                    if lessors and not may_begin(rest[0], lessors):
+                    if lessors and not may_begin(event, lessors):
                         raise Withdrawn
-                    result = self._function(rest[0].value)
+                    result = function(event.value)
                     self._begun = None if result is None else self._to_await(result)
                 except BaseException as error:
-                    survived += self._survives(rest.popleft(), error)
+                    tried += 1
+                    survived += self._survives(event, error)
                 else:
                     if self._begun is not None:
                         break
-                    done.append(rest.popleft())
+                    tried += 1
+                    done.append(event)
+        rest = events[tried:]
         finish_all(done)
         if self.state >= CLOSED:
             give_back_all(rest)

@@ -79,7 +79,8 @@ class Waiting:
 
     def __len__(self) -> int:
         """Events that wait without a working slot."""
-        return len(self.inbox) + len(self._held) + self.siblings.waiting + self.retrying
+        retrying = 0 if self.retries is None else self.retries.waiting
+        return len(self.inbox) + len(self._held) + self.siblings.waiting + retrying
 
     @property
     def retrying(self) -> int:

@@ -516,8 +516,9 @@ class WorkerStage(CallingStage):
                     self.flush_soon()
             if self.state and self.state >= CLOSED:
                 return
-            if unflushed:
-                # The flush that is due may give this slot its next event.
+            if unflushed and self._admitted <= self.in_flight + len(self._inbox):
+                # The flush that is due may give this slot its next event. Where events are
+                # requested that have not come, one more that it requests will hardly come sooner.
                 self._looking += 1
                 try:
                     await PAUSE
@@ -873,13 +874,13 @@ class WorkerStage(CallingStage):
         `held_back` is for how many seconds more no call begins because of `overload=`. `shared` is
         None, or the numbers of the limit that is shared.
         """
-        return {
-            **super().statistics(),
-            "limit": self._limit,
-            "limit_reason": "holding back" if self.held_back else self._control.reason,
-            "held_back": self.held_back,
-            "shared": None if self._shared is None else self._shared.statistics(),
-        }
+        numbers, held_back = super().statistics(), self.held_back
+        # A dict made of another takes longer than additions to it.
+        numbers["limit"] = self._limit
+        numbers["limit_reason"] = "holding back" if held_back else self._control.reason
+        numbers["held_back"] = held_back
+        numbers["shared"] = None if self._shared is None else self._shared.statistics()
+        return numbers
 
 
 def _is_beginning(result: object) -> bool:

@@ -29,10 +29,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from contextvars import Context
-from typing import Any, Literal, TypeVar, TypeVarTuple
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 
 from penstock.streams.testing.where import describe_task
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 __all__ = ["Stalled", "VirtualTimeLoop", "run_virtual"]
 
@@ -79,13 +82,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     _ready: deque[asyncio.Handle]
     _stopping: bool
     _debug: bool
+    _closed: bool
     _selector: _Selector
 
     def __init__(self, *, stall: float = 10.0, horizon: float = HORIZON) -> None:
         super().__init__(_Selector(self._idle))
         # By their times, and those of the same time in the order in which they were set.
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._timers_set = self._cancelled = self._iterations = 0
+        self._timers_set = self._cancelled = 0
         self._now = 0.0
         if not (0 < stall < math.inf and horizon > 0):
             self.close()
@@ -146,9 +150,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """As in asyncio; without its checks, unless the loop is in debug mode."""
-        if self._debug or self.is_closed():
+        if self._debug or self._closed:
             return super().call_soon(callback, *args, context=context)
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -160,11 +164,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call at a virtual time; calls for the same time keep the order of `call_at`."""
-        if self.is_closed():
+        if self._closed:
             raise RuntimeError("Event loop is closed")
         if math.isnan(when):
             raise ValueError("a timer needs a time, not nan")
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        kind = asyncio.TimerHandle if self._debug else _TimerHandle
+        timer = kind(when, callback, args, self, context)
         self._timers_set += 1
         heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
@@ -173,32 +178,39 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Forget cancelled timers when most of many are."""
         self._cancelled += 1
         if self._cancelled > max(_CANCELLED, len(self._timers) // 2):
-            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            self._timers[:] = [timer for timer in self._timers if not timer[2].cancelled()]
             heapq.heapify(self._timers)
             self._cancelled = 0
 
     def _run_once(self) -> None:
-        """One iteration: what is ready, and the timers that are due.
+        """Iterations: what is ready, and the timers that are due.
 
-        Asyncio asks the system for input and signals in each iteration. Here, where nothing but
-        signals can come, once in a while is enough; an iteration then takes a third of the time.
+        Asyncio asks the system for input and signals in each. Here, where nothing but signals can
+        come, once in a while is enough; an iteration then takes a third of the time.
         """
-        self._iterations += 1
-        ready = self._ready
-        asks = self._selector.watches_input or self._iterations % _ASKS == 0
-        if not (asks or ready or self._stopping):
-            self._jump()
-        timers, now = self._timers, self._now
+        ready, selector, timers = self._ready, self._selector, self._timers
+        for _ in range(0 if self._stopping else _ASKS):
+            if selector.watches_input or self._debug:
+                break
+            if not (ready or self._jump()):
+                break
+            now = self._now
+            while timers and timers[0][0] <= now:
+                ready.append(heapq.heappop(timers)[2])
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if self._stopping:
+                return
+        self._add_due()
+        # Where nothing is ready it jumps, or waits, and what is then due comes next.
+        super()._run_once()  # type: ignore[misc]
+
+    def _add_due(self) -> None:
+        ready, timers, now = self._ready, self._timers, self._now
         while timers and timers[0][0] <= now:
             ready.append(heapq.heappop(timers)[2])
-        if asks or not ready or self._debug:
-            # Where nothing is ready it jumps, or waits, and what is then due comes next.
-            super()._run_once()  # type: ignore[misc]
-            return
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
 
     def close(self) -> None:
         self._timers.clear()
@@ -270,6 +282,51 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return Stalled(reason, time=self._now, waiting=[describe_task(task) for task in tasks])
 
 
+_Args = tuple[Any, ...]
+
+
+class _Handle(asyncio.Handle):
+    """The same, made in two thirds of the time: it asks the loop for no debug mode."""
+
+    __slots__ = ()
+
+    # Not called, because it asks.
+    def __init__(  # pyright: ignore[reportMissingSuperCall]
+        self,
+        callback: Callable[..., object],
+        args: _Args,
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(  # pyright: ignore[reportMissingSuperCall]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: _Args,
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+
 class _Selector(selectors.DefaultSelector):
     """A selector that jumps where a plain loop would sleep."""
 
@@ -277,10 +334,20 @@ class _Selector(selectors.DefaultSelector):
         super().__init__()
         self._idle = idle
 
-    @property
-    def watches_input(self) -> bool:
-        """Whether it watches anything but the pipe by which the loop is woken."""
-        return len(self.get_map()) > 1
+    watches_input = False
+    """Whether it watches anything but the pipe by which the loop is woken."""
+
+    def register(
+        self, fileobj: FileDescriptorLike, events: int, data: Any = None
+    ) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        self.watches_input = len(self.get_map()) > 1
+        return key
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        self.watches_input = len(self.get_map()) > 1
+        return key
 
     def select(self, timeout: float | None = None) -> _Ready:
         ready = super().select(0)

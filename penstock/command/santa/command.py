@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 from collections.abc import Coroutine
 from math import inf
@@ -151,9 +152,13 @@ async def _interruptible(telling: Coroutine[Any, Any, T]) -> T:
     """Await it; a signal cancels it, and is raised once it has ended."""
     task = asyncio.current_task()
     interrupts: list[Interrupted] = []
+    log = logging.getLogger("penstock")
+    level = log.level
 
     def stop(interrupted: Interrupted) -> None:
         interrupts.append(interrupted)
+        # Nobody waits for the letters that are lost.
+        log.setLevel(logging.ERROR)
         if task is not None:
             task.cancel()
 
@@ -164,6 +169,8 @@ async def _interruptible(telling: Coroutine[Any, Any, T]) -> T:
             if interrupts:
                 raise interrupts[0] from None
             raise
+        finally:
+            log.setLevel(level)
 
 
 def _shift(options: argparse.Namespace) -> float | None:

@@ -25,6 +25,8 @@ class Machine:
     def __init__(self, cores: int, seed: int = 7, seconds: float = SECONDS) -> None:
         self._cores = cores
         self._seconds = seconds
+        # Sums of many times are not exact; chosen: much more than they are off by.
+        self._rounding = 1e-8 * seconds
         self._random = random.Random(seed)
         # The seconds that a job which was there from the beginning would have progressed: all
         # jobs progress alike, so that each ends at a fixed reading of this.
@@ -81,6 +83,6 @@ class Machine:
         self._timer = None
         self._advance(loop.time())
         jobs = self._jobs
-        while jobs and jobs[0][0] - self._progress <= 1e-9:
+        while jobs and jobs[0][0] - self._progress <= self._rounding:
             heapq.heappop(jobs)[2].set_result(None)
         self._plan(loop)

@@ -21,7 +21,7 @@ SHIFT = 600.0
 
 # A stage looks at its loop some times in each second of the clock; in virtual time that would take
 # longer than the story itself.
-_SPEED = 100.0
+_SPEED = 1000.0
 
 T = TypeVar("T")
 

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from reactivex import Subject
-
 from penstock.command.santa.jobs import Job
 from penstock.operators import adaptive_flat_map
 from penstock.sinks import for_each
-from penstock.streams.boundary.from_observable import buffer
-from penstock.streams.flowable import Flowable
+from penstock.sources import Inbox, inbox
 from penstock.streams.limits.choice import Limit
 from penstock.streams.runtime.running import Running
 
@@ -61,68 +58,70 @@ async def story(
     read while the story goes on, or a new one.
     """
     loop = asyncio.get_running_loop()
-    inbox: Subject[Job] = Subject()
+    time = loop.time
+    mailbox: Inbox[Job] = inbox(_MOST_WAITING)
     readings = Curve() if curve is None else curve
     waiting: deque[Job] = deque()
-
-    def now() -> float:
-        return (loop.time() - began) * speed
-
     second, clock = -1, ""
     arrived = 0
 
-    def log(text: str) -> None:
+    def clock_at(at: float) -> str:
         nonlocal second, clock
         # Sums of intervals are not exact, and a batch comes at a full second.
-        at = int((loop.time() - began) * speed + 0.001)
-        if at != second:
-            second, clock = at, f"{at // 3600}:{at // 60 % 60:02}:{at % 60:02}"
-        say(f"{clock}|{text}")
+        full = int(at + 0.001)
+        if full != second:
+            second, clock = full, f"{full // 3600}:{full // 60 % 60:02}:{full % 60:02}"
+        return clock
 
     def show() -> None:
         stage = running.stage_statistics(2)
-        queue = arrived - len(readings.done_at) - stage["in_flight"]
-        readings.time.append(now())
+        in_flight, parallelism = stage["in_flight"], stage["limit"]
+        queue = arrived - len(readings.done_at) - in_flight
+        at = (time() - began) * speed
+        readings.time.append(at)
         readings.queue.append(queue)
-        readings.in_flight.append(stage["in_flight"])
-        readings.limit.append(stage["limit"])
+        readings.in_flight.append(in_flight)
+        readings.limit.append(parallelism)
+        moment = clock_at(at)
         # Jobs begin in the order in which they came.
         while len(waiting) > queue:
             job = waiting.popleft()
-            log(f"Started batch {job.batch} job {job.number}")
-        parallelism = "unlimited" if stage["limit"] >= UNLIMITED else stage["limit"]
-        log(f"Queue: {queue}, In Flight: {stage['in_flight']}, Parallelism: {parallelism}")
+            say(f"{moment}|Started batch {job.batch} job {job.number}")
+        if parallelism >= UNLIMITED:
+            parallelism = "unlimited"
+        say(f"{moment}|Queue: {queue}, In Flight: {in_flight}, Parallelism: {parallelism}")
 
     def done(result: tuple[Job, float]) -> None:
         job, seconds = result
-        total = (loop.time() - job.arrived) * speed
-        readings.done_at.append(now())
+        at = (time() - began) * speed
+        total = at - (job.arrived - began) * speed
+        readings.done_at.append(at)
         readings.total.append(total)
         readings.processing.append(seconds * speed)
-        log(
-            f"Completed batch {job.batch} job {job.number} in {seconds * speed:.0f} secs "
-            f"(total {total:.0f})"
+        say(
+            f"{clock_at(at)}|Completed batch {job.batch} job {job.number} in "
+            f"{seconds * speed:.0f} secs (total {total:.0f})"
         )
         # When the next job has begun in its place.
         loop.call_soon(show)
 
-    letters = Flowable.of(inbox, on_overflow=buffer(_MOST_WAITING))
-    pipeline = letters.pipe(adaptive_flat_map(handler, limit)).to(for_each(done))
+    pipeline = mailbox.pipe(adaptive_flat_map(handler, limit)).to(for_each(done))
     running: Running
     async with pipeline.start() as running:
-        # The stream begins, and listens, with the loop's next step.
+        # The mailbox is open after the loop's next iteration.
         await asyncio.sleep(0)
-        began = loop.time()
+        began = time()
         for batch, size in enumerate(islice(sizes, count), 1):
-            log(f"New jobs arriving: batch {batch}, {size} jobs")
+            at = time()
+            moment = clock_at((at - began) * speed)
+            say(f"{moment}|New jobs arriving: batch {batch}, {size} jobs")
             arrived += size
             for number in range(1, size + 1):
-                job = Job(batch, number, value, loop.time())
+                job = Job(batch, number, value, at)
                 waiting.append(job)
-                inbox.on_next(job)
+                mailbox.put_nowait(job)
             # Letters that have arrived are in the pipeline after a loop iteration.
             await asyncio.sleep(0)
             show()
             await asyncio.sleep(interval / speed)
-        inbox.on_completed()
     return readings

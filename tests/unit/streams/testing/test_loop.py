@@ -156,6 +156,39 @@ def test_timers_that_were_cancelled_take_no_memory_until_their_time() -> None:
     assert run_virtual(story()) < 10_000
 
 
+def test_the_timers_that_are_left_when_most_were_cancelled_run_once_each() -> None:
+    loop = VirtualTimeLoop()
+    ran: list[int] = []
+    timers = [loop.call_at(n, ran.append, n) for n in range(400)]
+
+    def cancel() -> None:
+        for timer in timers[:300]:
+            timer.cancel()
+
+    loop.call_soon(cancel)
+    loop.call_at(1000, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert ran == list(range(300, 400))
+
+
+def test_a_loop_that_is_stopped_runs_no_later_timer_until_it_runs_again() -> None:
+    loop = VirtualTimeLoop()
+    ran: list[int] = []
+    for at in (1, 2, 3):
+        loop.call_at(at, ran.append, at)
+    loop.call_at(1, loop.stop)
+    loop.run_forever()
+    assert (ran, loop.time()) == ([1], 1)
+    loop.stop()
+    loop.run_forever()
+    assert (ran, loop.time()) == ([1], 1)
+    loop.call_at(3, loop.stop)
+    loop.run_forever()
+    loop.close()
+    assert ran == [1, 2, 3]
+
+
 def test_asyncio_in_debug_mode_warns_of_a_handler_that_advanced_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

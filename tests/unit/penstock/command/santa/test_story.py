@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,27 @@ def test_a_job_that_begins_moves_the_timer_only_if_it_is_the_next_to_end(run: Ru
     assert max(took) == pytest.approx(50, rel=0.05)
     # One for each job that ends, some for those that came before the next to end.
     assert timers < 60
+
+
+def test_a_job_takes_five_callbacks_of_the_loop(run: Run) -> None:
+    async def scene() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        calls = 0
+        plain = loop.call_soon
+
+        def counted(*call: Any, **options: Any) -> asyncio.Handle:
+            nonlocal calls
+            calls += 1
+            return plain(*call, **options)
+
+        loop.call_soon = counted  # type: ignore[method-assign]
+        machine = Machine(CORES, seconds=0.0055)
+        curve = await story(machine.work, None, batches(1), 200, speed=1000)
+        return calls, len(curve.total)
+
+    calls, jobs = run(scene())
+    # A slot is woken for it and at its end, it is flushed and shown; five jobs are a batch.
+    assert calls < 5.1 * jobs
 
 
 def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
