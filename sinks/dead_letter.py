@@ -32,6 +32,7 @@ from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.encoding import as_json
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
+from penstock.streams.protocol.blame import notes_about
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -71,11 +72,12 @@ def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
 
     def line(letter: DeadLetter) -> bytes:
         error = letter.error
+        notes = notes_about(error, letter.stage, letter.value, letter.token)
         fields: dict[str, Any] = {
             "value": letter.value,
             "error": type(error).__name__,
             "message": message_of(error),
-            "notes": [printable(str(note)) for note in getattr(error, "__notes__", ())],
+            "notes": [printable(str(note)) for note in notes],
             "stage": letter.stage,
             "attempts": letter.attempts,
             "created": moment(letter.created),

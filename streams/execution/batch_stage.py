@@ -183,11 +183,10 @@ class BatchStage(CallingStage):
         while inbox and len(batch) < size and self._tried(inbox[0]) == again:
             event = inbox.popleft()
             batch.append(event)
-            if not again:
-                self._turns.begin(event)
+            self._turns.begin(event)
         left = list(inbox)
         inbox.clear()
-        inbox.extend(e for e in left if self._tried(e) or not self._turns.must_wait(e))
+        inbox.extend(event for event in left if not self._turns.must_wait(event))
         return batch
 
     def _tried(self, event: Event[Any]) -> bool:
@@ -365,6 +364,8 @@ class BatchStage(CallingStage):
     def _try_again(self, event: Event[Any]) -> None:
         if self._turns.waits_for_another(event):
             # After the event of its group that was before it, which is not settled yet.
+            assert self._retries is not None
+            self._retries.failed(event)
             self._turns.put_off(event)
             return
         self._turns.retry(event)

@@ -28,15 +28,16 @@ class BatchTurns:
     def must_wait(self, event: Event[object]) -> bool:
         """Whether another event of its turn is at work; it then waits until that one has ended."""
         turn = event.turn
-        if turn is None or turn not in self._siblings.at_work:
+        if turn is None or turn not in self._siblings.at_work or self._retried.get(turn) is event:
             return False
         self._siblings.may_begin(turn, event)
         return True
 
     def begin(self, event: Event[object]) -> None:
-        """An event goes into a call, for the first time."""
+        """An event goes into a call."""
         turn = event.turn
-        if turn is not None:
+        # One that had to wait for its next attempt has been at work all the while.
+        if turn is not None and self._retried.get(turn) is not event:
             if turn not in self._siblings.at_work:
                 self._siblings.may_begin(turn, event)
             self._at_work[turn] += 1

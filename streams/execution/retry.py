@@ -68,13 +68,18 @@ class RetryQueue:
         """
         self._asked = self._policy.asked(error)
 
+    def failed(self, event: Event[Any]) -> int:
+        """Count an attempt at `event` that another one follows; returns how many there were."""
+        self.retries += 1
+        attempts = self._attempts[event] = self.count(event)
+        return attempts
+
     def put(self, event: Event[Any], in_slot: bool) -> None:
         """Hold `event` for its backoff, or for what its error asked for if that is longer.
 
         It is held in its working slot, or without one.
         """
-        self.retries += 1
-        attempts = self._attempts[event] = self.count(event)
+        attempts = self.failed(event)
         if in_slot:
             self._in_slot.add(event)
         delay = max(self._asked, self._policy.backoff.delay(attempts, self._rng))

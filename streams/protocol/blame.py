@@ -8,24 +8,42 @@ from penstock.streams.errors import describe
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["blame", "event_name", "is_ours"]
+__all__ = ["blame", "event_name", "is_ours", "notes_about"]
 
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
-    note = f"in {info}, on the event {event_name(event)}"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
+    notes = getattr(error, "__notes__", ())
+    about = notes_about(error, str(info), event.value, event.token)
+    if about != notes:
+        error.__notes__ = about
+
+
+def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> list[str]:
+    """The notes of an error, with that of the stage in which this event has failed.
+
+    Without those of other events there: several fail by one error if a handler keeps it, such as
+    that of a look-up that they share.
+    """
+    where = f"in {stage}, on the event "
+    note = where + _name(value, token)
+    notes: list[str] = list(getattr(error, "__notes__", ()))
+    if note not in notes:
+        notes.append(note)
+    return [one for one in notes if one == note or not one.startswith(where)]
 
 
 def event_name(event: Event[Any]) -> str:
     """The name of an event in messages: its value, and its source's identifier if it has one."""
-    token = event.token
+    return _name(event.value, event.token)
+
+
+def _name(value: Any, token: Any) -> str:
     if token is None:
-        return describe(event.value)
+        return describe(value)
     # A bare number, as of read_jsonl, is that of a line; other sources name theirs.
     mark = f"line {token}" if isinstance(token, int) else token
-    return f"{describe(event.value)} ({mark})"
+    return f"{describe(value)} ({mark})"
 
 
 def is_ours(module: str) -> bool:

@@ -19,6 +19,7 @@ from penstock import (
     from_iterable,
     group_by,
     retry,
+    route,
     spread,
 )
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
@@ -283,3 +284,61 @@ def test_later_events_of_a_group_wait_until_one_has_been_tried_again(run: Run, w
     run(source.pipe(group_by(lambda n: n % 2), spread(), work).to(MemorySink()).run())
     for parity in (0, 1):
         assert [n for n in done if n % 2 == parity] == list(range(parity, 40, 2))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=40),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 3, 20]),
+    st.sampled_from([0.0, 0.15, 5.0]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_event_of_a_group_is_tried_more_often_than_retry_says(
+    keyed: list[tuple[int, int]],
+    times: int,
+    max_size: int,
+    wait: float,
+    plain: bool,
+    fan_out: bool,
+) -> None:
+    """Each event has a key, and fails so often, by itself: others of its call succeed."""
+    calls: Counter[int] = Counter()
+    at_work: Counter[int] = Counter()
+    overlaps = 0
+
+    def called(numbers: list[int]) -> list[Any]:
+        calls.update(numbers)
+        return [
+            ValueError(number) if calls[number] <= keyed[number][1] else number
+            for number in numbers
+        ]
+
+    async def handler(numbers: list[int]) -> list[Any]:
+        nonlocal overlaps
+        keys = {keyed[number][0] for number in numbers}
+        overlaps += any(at_work[k] for k in keys)
+        at_work.update(keys)
+        await asyncio.sleep(0.1)
+        at_work.subtract(keys)
+        return called(numbers)
+
+    letters, sink = MemorySink(), MemorySink()
+    policy = retry(times, Backoff(wait, jitter=0), then=route(letters))
+    work = batch(called if plain else handler, max_size, parallel=2, on_error=policy)
+    numbers = MemorySource(range(len(keyed)))
+    if fan_out:
+        # All are children of one event, and share its turn.
+        children = rx.flat_map(lambda _: from_iterable(range(len(keyed))))
+        flow = MemorySource([0]).pipe(group_by(lambda _: 0), spread(), children, work)
+    else:
+        flow = numbers.pipe(group_by(lambda number: keyed[number][0]), spread(), work)
+    report = run_virtual(flow.to(sink).run())
+    assert calls == {n: min(times, fails + 1) for n, (_, fails) in enumerate(keyed)}
+    assert {letter.value: letter.attempts for _, letter in letters.accepted} == {
+        n: times for n, (_, fails) in enumerate(keyed) if fails >= times
+    }
+    assert sorted(sink.values) == [n for n, (_, fails) in enumerate(keyed) if fails < times]
+    assert report.statistics["stages"][-2]["retries"] == calls.total() - len(keyed)
+    assert overlaps == 0
+    assert report.statistics["unfinished"] == report.statistics["groups"] == 0

@@ -112,6 +112,18 @@ def test_an_error_that_cannot_be_shown_does_not_lose_the_letter(run: Run, file: 
     assert lone["message"] == "lone \\ud800"
 
 
+def test_an_error_that_several_events_share_is_noted_for_each_with_itself_alone(
+    run: Run, file: Path
+) -> None:
+    refused = LookupError("no such product")
+    refused.add_note("see the catalogue")
+    run(fail_all(list(range(100)), file, refused))
+    assert [letter["notes"] for letter in letters_in(file)] == [
+        ["see the catalogue", f"in stage 2 'for_each', on the event {n}"] for n in range(100)
+    ]
+    assert len(refused.__notes__) == 2
+
+
 def test_letters_of_an_earlier_run_stay(run: Run, file: Path) -> None:
     run(fail_all([1], file))
     run(fail_all([2], file))
