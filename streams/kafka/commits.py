@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.partition import Mark, Partition, Token
+from penstock.streams.kafka.producer import is_member
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ class OffsetCommits:
         return True
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
+        if not is_member(await consumer.consumer_group_metadata()):
+            # Brokers would accept it, as of one who is in no group, while the group is empty.
+            return False
         marks = {one.key: (one, mark) for one in partitions if (mark := one.mark()) is not None}
         return not marks or await self._commit(consumer, marks)
 
@@ -174,9 +178,9 @@ class OffsetCommits:
         for key, (partition, mark) in marks.items():
             error = answers[key] if fault is None else fault
             if error is None:
-                partition.current.committed = mark
+                partition.committed = mark
             elif error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
-                partition.current.remember_less()
+                partition.remember_less()
             elif not passes(error):
                 raise self._error(error, partition.topic)
 

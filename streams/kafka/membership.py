@@ -91,10 +91,6 @@ class Reader(Protocol):
         """Partitions go: take what has not begun out of the pipeline, and forget what is theirs."""
         ...
 
-    def renew(self, renewed: Mapping[Partition, Partition], /) -> None:
-        """Partitions are held anew: what has not been emitted belongs to the new ones."""
-        ...
-
     def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
         """Let a record that has ended so many processes end without beginning, if it is at hand."""
         ...
@@ -170,7 +166,7 @@ class Membership:
         """Whether it is certain that no other member has the partition."""
         if self._run.now() > self._sure_until:
             self._doubt()
-        return partition.held
+        return partition.held and not self.in_doubt
 
     @property
     def _is_tried(self) -> bool:
@@ -326,21 +322,14 @@ class Membership:
     # This process was frozen, or its loop was blocked.
 
     def _doubt(self) -> None:
-        """The brokers may have given the partitions to others.
-
-        What has not begun goes out again when the brokers have confirmed that it is still ours.
-        """
+        """The brokers may have given the partitions to others: until they have confirmed that they
+        are still ours, nothing begins, and what would is returned."""
         self.in_doubt, self._sure_until = True, inf
-        # One that is being handed over stays as it is: nothing of it begins again.
-        held = [partition for partition in self.partitions.values() if partition.held]
-        renewed = {partition: partition.renewed() for partition in held}
-        self.partitions |= {one.key: one for one in renewed.values()}
-        self._reader.renew(renewed)
 
     async def _confirm(self, consumer: Consumer) -> None:
         """Ask the brokers by a commit, which they refuse to a member that they have given up."""
         if await self.commits.confirm(consumer, list(self.partitions.values())):
-            # Before others of their keys are emitted, which would begin before them.
+            # What was returned goes out first, before others of its keys that wait in the pipeline.
             self._reader.let_go()
             self.in_doubt = False
             self._sure_until = self._run.now() + self._settings.session

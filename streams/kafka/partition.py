@@ -45,7 +45,6 @@ class Partition:
         self.end: int | None = None
         """The offset that the next record will have, as far as the client knows."""
         self.committed: Mark | None = None
-        self.successor: Partition | None = None
         self.note: Doubt | None = None
         """What the next holder is told in the metadata; None for nothing."""
         self.is_noted = True
@@ -59,20 +58,6 @@ class Partition:
     def key(self) -> tuple[str, int]:
         """Its topic and number."""
         return self.topic, self.number
-
-    @property
-    def current(self) -> Partition:
-        """This one, or what has taken its place."""
-        return self if self.successor is None else self.successor.current
-
-    def renewed(self) -> Partition:
-        """The same assignment, held anew: nothing that was emitted so far begins any more."""
-        self.held = False
-        other = self.successor = Partition(self.topic, self.number, self._first)
-        other.progress, other.committed = self.progress, self.committed
-        other.at_end, other.end, other._most = self.at_end, self.end, self._most
-        other.note, other.is_noted, other.reach = self.note, self.is_noted, self.reach
-        return other
 
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
@@ -140,10 +125,6 @@ class Token:
         self.partition = partition
         self.message = message
         self.offset = offset
-
-    def renewed(self, partition: Partition) -> Token:
-        """The same record, in what has taken the place of its partition."""
-        return Token(partition, self.message, self.offset)
 
     @property
     def place(self) -> tuple[str, int, int]:

@@ -121,8 +121,8 @@ class Suspects:
                     self._reader.wake_soon()
         doubted = [one for one in held if one.is_noted and one.note is not None and one.note.lost]
         if self.trial is not None and self.trial not in doubted:
-            self.trial = self.trial.current if self.trial.current in doubted else None
-            # If its partition has gone to another member, the others may go on.
+            # Its partition has gone to another member: the others may go on.
+            self.trial = None
             self._reader.wake_soon()
         if self.trial is None and doubted:
             # First one of which most is known.

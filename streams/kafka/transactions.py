@@ -178,7 +178,7 @@ class Transactions:
         """Commit nothing of a unit; what is still ours of it is emitted again."""
         self._units.forget(unit)
         unit.release()
-        self._again([token for token in unit.tokens if token.partition.current.is_ours])
+        self._again([token for token in unit.tokens if token.partition.is_ours])
 
     def due_in(self) -> float:
         return self._due_at - self._run.now()
@@ -234,7 +234,7 @@ class Transactions:
 
     def _has_units_of(self, leaving: set[Partition]) -> bool:
         units = [*self._inside, *self._finished()]
-        return any(token.partition.current in leaving for unit in units for token in unit.tokens)
+        return any(token.partition in leaving for unit in units for token in unit.tokens)
 
     async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> None:
         self._running = asyncio.ensure_future(work)

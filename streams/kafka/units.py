@@ -64,7 +64,7 @@ class Unit:
     @property
     def is_ours(self) -> bool:
         """Whether no partition of it has gone to another reader."""
-        return all(token.partition.current.is_ours for token in self.tokens)
+        return all(token.partition.is_ours for token in self.tokens)
 
     def release(self) -> None:
         """Its results do not take the room of others any more."""
@@ -143,20 +143,18 @@ def by_partition(units: Iterable[Unit]) -> dict[Partition, set[int]]:
     found: dict[Partition, set[int]] = {}
     for unit in units:
         for token in unit.tokens:
-            found.setdefault(token.partition.current, set()).add(token.offset)
+            found.setdefault(token.partition, set()).add(token.offset)
     return found
 
 
 def _partitions(unit: Unit) -> Iterable[Partition]:
-    return (token.partition.current for token in unit.tokens)
+    return (token.partition for token in unit.tokens)
 
 
 def _most_that_fit(units: list[Unit], partition: Partition) -> list[Unit]:
     """The units that are not of this partition, and as many of its own, the first, as fit."""
     own = [unit for unit in units if partition in _partitions(unit)]
-    own.sort(
-        key=lambda unit: min(t.offset for t in unit.tokens if t.partition.current is partition)
-    )
+    own.sort(key=lambda unit: min(t.offset for t in unit.tokens if t.partition is partition))
     low, high = 0, len(own)
     while low < high:
         middle = (low + high + 1) // 2

@@ -169,7 +169,8 @@ class Lessor(Origin, Protocol):
     def holds(self, token: Any, /) -> bool:
         """Whether it is certain that no other process works on the event with this token.
 
-        Asked on the loop, just before user code is called with it. Once False, always False.
+        Asked on the loop, just before user code is called with it. If not, the event is returned,
+        and is not asked about again before its source has emitted it anew.
         """
         ...
 

@@ -283,3 +283,54 @@ def test_nothing_else_is_in_the_pipeline_while_records_are_in_doubt(two: Broker,
         await first.drain(5)
 
     run(story())
+
+
+def test_records_of_other_partitions_go_on_when_the_one_in_doubt_goes_to_another_member(
+    two: Broker, run: Run
+) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(1000 * partition, 1000 * partition + 40), partition=partition)
+
+    async def story() -> None:
+        group = Group(two, lambda n: False)
+        at_work: list[int] = []
+
+        async def work(value: dict[str, int]) -> None:
+            at_work.append(value["n"] // 1000)
+            try:
+                await asyncio.sleep(2)
+            finally:
+                at_work.remove(value["n"] // 1000)
+
+        def start() -> Running:
+            source = read_kafka("t", "g", on_bad_record=route(collect(group.letters)))
+            call = adaptive_flat_map(work, limit=Fixed(8))
+            return source.pipe(group_by("n"), spread(), call).to(collect(list[Any]())).start()
+
+        first = start()
+        await asyncio.sleep(0.5)
+        second = start()
+        await asyncio.sleep(5)
+        mine, other = two.members
+        key = next(key for key, owner in two.owner.items() if owner is other)
+        other.kill()
+        second.cancel()
+        await second.wait()
+        # The first begins those that may have ended the second, and then they go to a third.
+        for _ in range(100):
+            if two.owner.get(key) is mine and set(at_work) == {key[1]}:
+                break
+            await asyncio.sleep(0.1)
+        assert set(at_work) == {key[1]}
+        third = start()
+        # No record comes that would wake the first.
+        for _ in range(100):
+            if group.is_done:
+                break
+            await asyncio.sleep(1)
+        assert two.owner[key] is not mine
+        assert group.is_done, two.committed
+        for running in (first, third):
+            await running.drain(5)
+
+    run(story())
