@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -88,7 +87,8 @@ def from_observable(
 
     Items:   the Observable's values; those that overflow are dropped and counted, or an error.
     Time:    as they come, or as they are requested. A value from another thread is passed to the
-             loop; until the loop takes it, it waits like a value that is not requested yet.
+             loop, in the order of arrival at all sources of the running; until the loop takes it,
+             it waits like a value that is not requested yet.
     Memory:  as many values as the strategy allows.
     Demand:  the Observable is subscribed to at the first request and has no demand itself.
     Ends:    with the Observable, after the values that wait. Cancel and drain dispose of the
@@ -120,9 +120,10 @@ class _Listening(SourceStage[T]):
     _subscription: DisposableBase | None = None
     _ending: tuple[BaseException | None] | None = None
     _subscribed = False
-    # Whether a callback of the loop is due for values from other threads.
-    _notifying = False
     _overflowed = 0
+    # How many of the values that wait, the newest ones, are still to come to the loop, in the order
+    # of what other sources have got.
+    _to_come = 0
 
     def __init__(
         self,
@@ -172,44 +173,53 @@ class _Listening(SourceStage[T]):
             )
             return
         waiting, overflow = self._waiting, self._overflow
+        count = 1
         with self._lock:
             if self.state or self._ending is not None:
                 return
             if len(waiting) < self.demand + overflow.size:
                 waiting.append((value, self.run.now()))
+                # A value of the loop's own thread is there, and so is what came before it.
+                self._to_come = 0 if self._is_here() else self._to_come + 1
             elif overflow.when_full == "error":
                 self._ending = (_too_many(overflow, self._reader),)
             else:
+                # One takes the place of another, or is not kept.
+                count = 0
                 self._overflowed += 1
                 if overflow.when_full == "drop_oldest":
                     waiting.append((value, self.run.now()))
                     waiting.popleft()
-        self._deliver_soon()
+                if self._overflowed > 1:
+                    # The loop is told already that there are some.
+                    return
+        self._deliver_soon(count)
 
     def _end(self, error: BaseException | None) -> None:
         """Complete, or fail, after the values that wait."""
         with self._lock:
             if self._ending is None:
                 self._ending = (error,)
-        self._deliver_soon()
+        self._deliver_soon(0)
 
     def _is_here(self) -> bool:
         return threading.get_ident() == self._thread
 
-    def _deliver_soon(self) -> None:
-        """Deliver what has arrived, on the stream's own thread if there is a loop."""
+    def _deliver_soon(self, count: int) -> None:
+        """Deliver what has arrived, on the stream's own thread if there is a loop.
+
+        From another thread `count` values more, in the order of what comes to other sources.
+        """
         if self._is_here() or not self.run.has_loop:
             self._deliver()
-        elif not self._notifying:
-            self._notifying = True
-            # Values that arrive after the loop was closed are not read.
-            with suppress(RuntimeError):
-                self.run.call_soon_threadsafe(self.info, self._notified)
+        else:
+            self.run.arrivals.add(self, count)
 
     # On the stream's own thread.
 
-    def _notified(self) -> None:
-        self._notifying = False
+    def came(self, count: int, /) -> None:
+        with self._lock:
+            self._to_come = max(0, self._to_come - count)
         self._deliver()
 
     def _deliver(self) -> None:
@@ -232,7 +242,8 @@ class _Listening(SourceStage[T]):
 
     def _next(self) -> tuple[T, float] | None:
         with self._lock:
-            return self._waiting.popleft() if self.demand and self._waiting else None
+            there = len(self._waiting) > self._to_come
+            return self._waiting.popleft() if self.demand and there else None
 
     def stop(self) -> None:
         """Dispose of the subscription; what has arrived is still delivered."""

@@ -21,6 +21,7 @@ from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.arrivals import Arrivals
 from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
@@ -154,12 +155,12 @@ class Run:
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = DeadLetterChannels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
-            self.attachments = Attachments()
+            self.attachments, self.arrivals = Attachments(), Arrivals()
         else:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
-            self.attachments = outer.attachments
+            self.attachments, self.arrivals = outer.attachments, outer.arrivals
         # Whether it is the running of a pipeline, which waits for all of its events.
         self.is_pipeline = False
         # Its own. Observers are there from before the stages are attached, or not at all;

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
@@ -23,6 +24,7 @@ from penstock import (
     in_threads,
     spread,
 )
+from penstock.ops import merge
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BufferFull, BuildError, NoLoop
 from penstock.streams.runtime.context import Run
@@ -266,6 +268,73 @@ def test_what_another_thread_pushes_goes_through_the_pipeline_on_its_loop() -> N
         assert threads == {threading.get_ident()}
 
     asyncio.run(story(), debug=True)
+
+
+def alternately(one: Subject[int], other: Subject[int], count: int) -> None:
+    """Push numbers from a thread, in turn into two subjects, while the loop does not run."""
+
+    def push() -> None:
+        for number in range(count):
+            (one, other)[number % 2].on_next(number)
+        other.on_completed()
+        one.on_completed()
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    thread.join()
+
+
+def test_what_one_thread_pushes_into_several_subjects_arrives_in_its_order() -> None:
+    async def story() -> list[int]:
+        one, other = Subject[int](), Subject[int]()
+        seen: list[int] = []
+        flow = Flowable.of(one, penstock.buffer(100)).pipe(
+            ops.merge(Flowable.of(other, penstock.buffer(100)))
+        )
+        async with flow.to(collect(seen)).start() as running:
+            await asyncio.sleep(0)
+            alternately(one, other, 9)
+            await running.wait()
+        return seen
+
+    assert asyncio.run(story()) == list(range(9))
+
+
+def test_the_latest_value_of_a_subject_is_what_its_thread_had_pushed_before() -> None:
+    async def story() -> list[tuple[int, int]]:
+        one, other = Subject[int](), Subject[int]()
+        seen: list[tuple[int, int]] = []
+        latest = ops.with_latest_from(Flowable.of(one, penstock.buffer(100)))
+        flow = Flowable.of(other, penstock.buffer(100)).pipe(latest)
+        async with flow.to(collect(seen)).start() as running:
+            await asyncio.sleep(0)
+            alternately(one, other, 6)
+            await running.wait()
+        return seen
+
+    assert asyncio.run(story()) == [(1, 0), (3, 2), (5, 4)]
+
+
+def test_values_that_are_dropped_before_the_loop_runs_take_no_room() -> None:
+    async def story() -> None:
+        one, other = Subject[int](), Subject[int]()
+        newest = merge(Flowable.of(other, penstock.latest()), prefetch=1)
+        seen: list[int] = []
+        flow = Flowable.of(one, penstock.latest()).pipe(newest)
+        async with flow.to(collect(seen)).start() as running:
+            await asyncio.sleep(0)
+            tracemalloc.start()
+            try:
+                alternately(one, other, 20_000)
+                taken, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert taken < 100_000
+            await running.wait()
+        # One requested, and one that waits, of each.
+        assert sorted(seen) == [19_996, 19_997, 19_998, 19_999]
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("ends_on", ["its thread", "the loop"])
