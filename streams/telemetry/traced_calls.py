@@ -1,0 +1,272 @@
+"""The spans of calls: children of an event's span, each current while its call runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.streams.boundary.user_stage import UserStage
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import CallLimits, Run
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+__all__ = ["Exit", "Spans", "Trace", "TracedCalls", "TracedStage"]
+
+
+class Trace:
+    """The trace of one event: its span, since when it waits for its next call, and the span of a
+    call that ends before anything else goes on."""
+
+    __slots__ = ("call", "context", "since", "span")
+
+    def __init__(self, span: Span, context: Context, since: float) -> None:
+        self.span = span
+        self.context = context
+        self.since = since
+        self.call: Span | None = None
+
+
+class Spans(Protocol):
+    """What makes the spans of calls, and knows the traces of events."""
+
+    def now(self) -> float: ...
+
+    def of(self, event: Event[Any]) -> Trace | None: ...
+
+    def start(self, trace: Trace, info: StageInfo, name: str, started: float) -> Span: ...
+
+    def stop(self, trace: Trace, span: Span, error: BaseException | None) -> None: ...
+
+    def close(self, span: Span, error: BaseException | None) -> None: ...
+
+
+class TracedCalls:
+    """Observes the calls of one stage: begins the span of each in the task that makes the call."""
+
+    def __init__(
+        self, tracing: Spans, info: StageInfo, name: str, limits: CallLimits | None
+    ) -> None:
+        self._tracing = tracing
+        self._info = info
+        self._name = name
+        self._limits = limits
+        # The span of each call, and what detaches it.
+        self._open: dict[Event[Any], tuple[Trace, Span, Any]] = {}
+
+    @property
+    def stuck(self) -> int:
+        return 0 if self._limits is None else self._limits.stuck
+
+    def begin(self, event: Event[Any], now: float, task: asyncio.Task[Any] | None = None) -> None:
+        """A call begins in this task."""
+        if self._limits is not None:
+            self._limits.begin(event, now, task)
+        trace = self._tracing.of(event)
+        if trace is not None:
+            span = self._tracing.start(trace, self._info, self._name, now)
+            self._open[event] = trace, span, _attached(span, trace.context)
+
+    def end(self, event: Event[Any]) -> None:
+        """The call has returned. Raises what the limits do."""
+        if self._limits is not None:
+            self._limits.end(event)
+        self._close(event, None)
+
+    def error(self, event: Event[Any], error: BaseException) -> BaseException:
+        """The call has raised `error`. Returns the error with which it failed."""
+        if self._limits is not None:
+            error = self._limits.error(event, error)
+        self._close(event, error)
+        return error
+
+    def _close(self, event: Event[Any], error: BaseException | None) -> None:
+        found = self._open.pop(event, None)
+        if found is not None:
+            trace, span, token = found
+            _detach(token)
+            self._tracing.stop(trace, span, error)
+
+    def suspend(self, event: Event[Any]) -> float | None:
+        """The call begins to wait for room."""
+        return None if self._limits is None else self._limits.suspend(event)
+
+    def resume(self, event: Event[Any], left: float | None) -> None:
+        """The call continues."""
+        if self._limits is not None:
+            self._limits.resume(event, left)
+
+    def close(self) -> None:
+        """No more calls are limited."""
+        if self._limits is not None:
+            self._limits.close()
+
+    def call(self, function: Callable[..., Any], event: Event[Any], *more: Any) -> Any:
+        """Call a function with the value of an event, and `more`."""
+        self.begin(event, self._tracing.now())
+        try:
+            result = function(event.value, *more)
+        except BaseException as error:
+            self.error(event, error)
+            raise
+        self.end(event)
+        return result
+
+    def later(self, function: Callable[[Any], Any], event: Event[Any]) -> Callable[[Any], Any]:
+        """The function, to be called with the value of an event that has gone on by then.
+
+        The trace is that of the event as it is now, for one that has ended has none. What the event
+        waits for next does not depend on this call.
+        """
+        trace = self._tracing.of(event)
+        if trace is None:
+            return function
+
+        def call(value: Any) -> Any:
+            span = self._tracing.start(trace, self._info, self._name, self._tracing.now())
+            token = _attached(span, trace.context)
+            failure: BaseException | None = None
+            try:
+                return function(value)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                _detach(token)
+                self._tracing.close(span, failure)
+
+        return call
+
+    def plain(
+        self, handler: Callable[[Any], Any], events: list[Event[Any]]
+    ) -> Callable[[Any], Any]:
+        """The plain handler, to be called for these events in their order."""
+        following = iter(events)
+
+        def call(value: Any) -> Any:
+            event = next(following)
+            self.begin(event, event.started or 0.0)
+            try:
+                result = handler(value)
+            except BaseException as error:
+                self.error(event, error)
+                raise
+            if isawaitable(result):
+                # The slot that awaits it begins a span of its own; this one is never ended.
+                _, _, token = self._open.pop(event, (None, None, None))
+                _detach(token)
+            else:
+                self.end(event)
+            return result
+
+        return call
+
+    def batch(
+        self, handler: Callable[[list[Any]], Awaitable[Sequence[Any]]], events: list[Event[Any]]
+    ) -> Callable[[list[Any]], Awaitable[Sequence[Any]]]:
+        """The handler of a batch, to be called for these events; the first span is the current."""
+
+        async def call(values: list[Any]) -> Sequence[Any]:
+            with self._all(events):
+                return await handler(values)
+
+        return call
+
+    @contextmanager
+    def _all(self, events: list[Event[Any]]) -> Generator[None]:
+        traces = filter(None, map(self._tracing.of, events))
+        now = events[0].started or 0.0
+        spans = [(one, self._tracing.start(one, self._info, self._name, now)) for one in traces]
+        token = _attached(spans[0][1], spans[0][0].context) if spans else None
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            _detach(token)
+            for trace, span in spans:
+                span.set_attribute("penstock.batch_size", len(events))
+                self._tracing.stop(trace, span, failure)
+
+
+class TracedStage(UserStage):
+    """Gives events one by one to a stage that calls a function with each, and traces the calls.
+
+    A call has ended when its event goes on, or when the stage has returned.
+    """
+
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Spans) -> None:
+        super().__init__(stage, info, run)
+        self._now = run.now
+        self._tracing = tracing
+        # The calls under way, one inside the other, and what makes their spans current.
+        self._open: list[tuple[Trace, Span, Any]] = []
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        traces = list(map(self._tracing.of, events))
+        if not any(traces):
+            self._stage.on_events(events)
+            return
+        for place, (event, trace) in enumerate(zip(events, traces, strict=True)):
+            if self._ended:
+                give_back_all(events[place:])
+                return
+            if trace is None:
+                self._stage.on_events([event])
+                continue
+            depth = len(self._open)
+            self._begin(trace)
+            try:
+                self._stage.on_events([event])
+            finally:
+                while len(self._open) > depth:
+                    self.end()
+
+    def _begin(self, trace: Trace) -> None:
+        span = self._tracing.start(trace, self._info, self._info.calls, self._now())
+        trace.call = span
+        self._open.append((trace, span, _attached(span, trace.context)))
+
+    def end(self) -> None:
+        """The innermost call has ended, if one is under way."""
+        if self._open:
+            trace, span, token = self._open.pop()
+            trace.call = None
+            _detach(token)
+            self._tracing.stop(trace, span, None)
+
+
+class Exit:
+    """Where events leave a stage: then its call has ended."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls: TracedStage | None = None
+
+    def look(self, _: list[Event[Any]]) -> None:
+        if self.calls is not None:
+            self.calls.end()
+
+
+def _attached(span: Span, context: Context) -> Any:
+    """Make a span the current one; returns what ends that."""
+    from opentelemetry.context import attach
+    from opentelemetry.trace import set_span_in_context
+
+    return attach(set_span_in_context(span, context))
+
+
+def _detach(token: Any) -> None:
+    from opentelemetry.context import detach
+
+    if token is not None:
+        detach(token)
