@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -33,12 +32,14 @@ from penstock.streams.protocol.stage import CLOSED, OPEN, StageInfo, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import of_ended, successive, together
 from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.placement import Section
+from penstock.streams.workers.silence import SilenceWatch
 
 __all__ = ["Crew", "Dealing"]
 
@@ -51,9 +52,6 @@ _MUCH, _EVEN = 8, 0.01
 
 # Seconds for which events for a busy worker wait to be sent together, if they are few.
 _TOGETHER = 0.001
-
-# Seconds after which a worker that has events is reported if it has said nothing.
-_SILENCE = 10.0
 
 # A worker that ends so often before it has done anything will not get better.
 _FALSE_STARTS = 3
@@ -128,7 +126,8 @@ class Dealing(DemandStage):
         )
         self._evened = 0.0
         # The timer for events that wait for others to be sent with.
-        self._shipping: TimerHandle | None = None
+        self._shipping = Timer(run, info, partial(self.within, self._ship))
+        self._silence = SilenceWatch(run, info, self._peers)
         self._is_open = False
         if work.limiter is not None:
             run.add_tunable(section.working, self.retune)
@@ -149,7 +148,7 @@ class Dealing(DemandStage):
             if self.state < STOPPED:
                 self._start(peer)
         self._limit.lend(changed=True)
-        self._listen_later()
+        self._silence.begin()
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
@@ -231,13 +230,9 @@ class Dealing(DemandStage):
         left = peer.sent_at + _TOGETHER - self.run.now()
         if left <= 0:
             return False
-        if peer.waiting and self._shipping is None:
-            self._shipping = self.run.call_later(left, self.info, self.within, self._ship_rest)
+        if peer.waiting and not self._shipping.is_set:
+            self._shipping.set(left)
         return True
-
-    def _ship_rest(self) -> None:
-        self._shipping = None
-        self._ship()
 
     def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
@@ -613,28 +608,10 @@ class Dealing(DemandStage):
                 family.child(None).give_back()
                 family.close()
 
-    def _listen_later(self) -> None:
-        self._listening = self.run.call_later(_SILENCE, self.info, self._listen)
-
-    def _listen(self) -> None:
-        """Report workers that have said nothing since the last time."""
-        for peer in self._peers:
-            is_silent = bool(peer.out) and peer.heard == peer.heard_before
-            peer.silences = peer.silences + 1 if is_silent else 0
-            if peer.silences == 1:
-                self.run.errors.warn(
-                    f"worker process {peer.number + 1} of {len(self._peers)} has said nothing for "
-                    f"{_SILENCE:g} s: its handler blocks it, or it was stopped, or it still "
-                    "imports the pipeline"
-                )
-            peer.heard_before = peer.heard
-        self._listen_later()
-
     async def _close_crew(self) -> None:
-        if self._shipping is not None:
-            self._shipping.cancel()
+        self._shipping.cancel()
         if self._is_open:
-            self._listening.cancel()
+            self._silence.end()
             await self._crew.close()
 
     # Numbers.
