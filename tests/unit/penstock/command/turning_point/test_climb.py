@@ -61,6 +61,21 @@ def test_the_rate_rises_by_a_quarter_until_the_response_time_is_five_times_that_
     assert [step.mean > 0.05 for step in climb.steps] == [False] * (len(rates) - 1) + [True]
 
 
+def test_it_ends_at_five_times_where_the_response_time_grows_slowly() -> None:
+    at_work: set[int] = set()
+
+    async def slower(value: int) -> int:
+        at_work.add(value)
+        await asyncio.sleep(0.01 + 0.01 * (len(at_work) - 1) ** 0.5)
+        at_work.discard(value)
+        return value
+
+    climb, reached, _ = climbed(adaptive_flat_map(slower, Fixed(1000)), seconds=10.0)
+    *before, last = (step.mean / climb.light for step in climb.steps)
+    assert reached
+    assert max(before) <= 5.0 < last < 7.0
+
+
 def test_it_turns_up_before_the_capacity_is_reached() -> None:
     climb, _, _ = climbed(adaptive_flat_map(serve, Fixed(4)), seconds=10.0)
     turning = turning_point(climb.steps)
