@@ -172,18 +172,27 @@ class _Reader:
         if self._sets == 0:
             self._need("t")
             return
-        while True:
-            if not self._skip("Inf"):
-                raise self._wrong("only (generalised) Büchi acceptance is supported")
-            self._need("(")
-            if not self._token.isdigit():
-                raise self._wrong("only (generalised) Büchi acceptance is supported")
-            seen.add(self._integer())
-            self._need(")")
-            if not self._skip("&"):
-                break
+        self._all_of(seen)
         if len(seen) != self._sets or max(seen) >= self._sets or self._token in ("|", "&"):
             raise self._wrong("only (generalised) Büchi acceptance is supported")
+
+    def _all_of(self, seen: set[int]) -> None:
+        """Read a conjunction, which may be in parentheses, of sets to be met infinitely often."""
+        while True:
+            if self._skip("("):
+                self._deeper("an acceptance condition")
+                self._all_of(seen)
+                self._depth -= 1
+            else:
+                if not self._skip("Inf"):
+                    raise self._wrong("only (generalised) Büchi acceptance is supported")
+                self._need("(")
+                if not self._token.isdigit():
+                    raise self._wrong("only (generalised) Büchi acceptance is supported")
+                seen.add(self._integer())
+            self._need(")")
+            if not self._skip("&"):
+                return
 
     def _refuse_alternation(self) -> None:
         if self._token == "&":
@@ -252,10 +261,10 @@ class _Reader:
             parts.append(inner())
         return parts[0] if len(parts) == 1 else Nary("&" if operator == "&" else "|", tuple(parts))
 
-    def _deeper(self) -> None:
+    def _deeper(self, what: str = "a label") -> None:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._wrong(f"a label is nested deeper than {_DEEPEST} levels")
+            raise self._wrong(f"{what} is nested deeper than {_DEEPEST} levels")
 
     def _literal(self) -> Formula:
         if self._skip("!"):

@@ -195,6 +195,8 @@ def test_a_malformed_lbtt_is_reported_with_its_line(
         ("v1", "v2", 1, "v1"),
         ("Acceptance: 1 Inf(0)", "Acceptance: 1 Fin(0)", 8, "Büchi"),
         ("Acceptance: 1 Inf(0)", "Acceptance: 2 Inf(0)|Inf(1)", 8, "Büchi"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 2 (Inf(0)|Inf(1))", 8, "`\\)` should be"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 1 (Inf(0)", 9, "`\\)` should be"),
         ("Start: 0", "Start: 0&1", 5, "alternation"),
         ("[0] 0", "[0] 0&1", 12, "alternation"),
         ("AP: 2", 'Alias: @x 0\nAP: 2', 6, "alias"),
@@ -345,6 +347,14 @@ def test_a_name_over_several_lines_counts_as_several() -> None:
         assert raised.value.line == line
 
 
+def test_a_condition_of_several_sets_may_be_in_parentheses() -> None:
+    automaton = translate(parse("G F a & G F b & G F c"))
+    text = to_hoa(automaton)
+    assert "Inf(0)&Inf(1)&Inf(2)" in text
+    for condition in ("(Inf(0)&Inf(1)&Inf(2))", "Inf(2) & (Inf(1) & (Inf(0)))"):
+        assert from_hoa(text.replace("Inf(0)&Inf(1)&Inf(2)", condition)) == automaton
+
+
 @pytest.mark.parametrize("read", [from_hoa, from_lbtt])
 def test_only_text_can_be_an_automaton(read: Any) -> None:
     with pytest.raises(TypeError, match="an automaton is a text, not NoneType"):
@@ -357,6 +367,7 @@ def test_only_text_can_be_an_automaton(read: Any) -> None:
         ("States: 2", "States: 100000000"),
         ("States: 2", "States: " + "9" * 5_000),
         ("1 Inf(0)", "100000000 Inf(0)"),
+        ("1 Inf(0)", "1 " + "(" * 5_000 + "Inf(0)" + ")" * 5_000),
         ("[0] 0", "[" + "!" * 5_000 + "0] 0"),
         ("[0] 0", "[" + "(" * 5_000 + "0" + ")" * 5_000 + "] 0"),
         ('"Foo bar"', '"a"'),
