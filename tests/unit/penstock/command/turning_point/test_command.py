@@ -42,6 +42,8 @@ def orders(tmp_path: Path) -> Path:
 def test_each_rate_is_a_line_and_the_handlers_run(
     penstock: Penstock, shop: Path, orders: Path, tmp_path: Path
 ) -> None:
+    # Far from its capacity, and slow enough, that other programs do not end the climb.
+    shop.write_text(PIPELINE.replace("0.002", "0.02").replace("Fixed(2)", "Fixed(50)"))
     picture = tmp_path / "turning.svg"
     words = ("turning-point", shop, "--input", orders, "--seconds", 0.1, "--plot", picture)
     result = penstock(*words)
