@@ -20,9 +20,9 @@ from reactivex import Observable
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
 from penstock.streams.errors import WrongType
-from penstock.streams.execution.handler import is_async
+from penstock.streams.execution.handler import is_async, is_coroutine_function
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, Entry, Kind
+from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GENERATOR, Entry, Kind
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
@@ -119,9 +119,10 @@ def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) ->
 def _entry(name: str, arguments: Mapping[str, Any]) -> Entry:
     is_special = _IS_SPECIAL.get(name)
     entry = SPECIAL[name] if is_special and is_special(arguments) else TABLE[name]
-    if entry.kind is not Kind.REFUSED and any(map(is_async, arguments.values())):
-        return WITH_ASYNC
-    return entry
+    if entry.kind is Kind.REFUSED or not any(map(is_async, arguments.values())):
+        return entry
+    has_coroutines = any(map(is_coroutine_function, arguments.values()))
+    return WITH_ASYNC if has_coroutines else WITH_ASYNC_GENERATOR
 
 
 def _is_stock(function: Callable[..., Any]) -> bool:

@@ -23,7 +23,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["COUNTING", "READING", "SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+__all__ = [
+    "COUNTING",
+    "READING",
+    "SPECIAL",
+    "STATELESS",
+    "TABLE",
+    "WITH_ASYNC",
+    "WITH_ASYNC_GENERATOR",
+    "Entry",
+    "Kind",
+]
 
 
 class Kind(Enum):
@@ -266,4 +276,12 @@ WITH_ASYNC = Entry(
     "is given an async function, whose coroutines it would not await",
     "adaptive_flat_map(handler), which does; to filter, let the handler be an async generator that"
     " yields what passes",
+)
+
+#: The same for an async generator function.
+WITH_ASYNC_GENERATOR = Entry(
+    Kind.REFUSED,
+    "is given an async generator function, whose generators it would not read",
+    "adaptive_flat_map(handler), which does; for spread(), which takes turns between them, a plain "
+    "function that returns them, as in ops.map(lambda value: pages(value))",
 )

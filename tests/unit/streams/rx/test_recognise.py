@@ -183,6 +183,13 @@ def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind
     assert part.entry.kind is kind
 
 
+def test_what_an_async_function_and_an_async_generator_would_leave_undone_is_told() -> None:
+    [coroutines], [generators] = recognise(unchecked.map(fetch)), recognise(unchecked.map(pages))
+    assert coroutines.entry.why.endswith("whose coroutines it would not await")
+    assert generators.entry.why.endswith("whose generators it would not read")
+    assert "for spread()" in generators.entry.instead
+
+
 def test_a_special_entry_is_used_for_no_other_name() -> None:
     assert set(SPECIAL) == {"sample", "slice"}
 
