@@ -8,7 +8,8 @@ Demand:  requests what is requested of it; what the source has not answered goes
 Ends:    with the source, or with the other stream. A drain begins no other stream: the error
          passes. Each event is finished with the source that it came from.
 Errors:  the source's is caught; one of the other stream, or of the function, passes through.
-         What failed is counted where it failed; events in flight there are returned.
+         What failed is counted where it failed; events in flight there are returned. What is caught
+         is reported and counted in `recoveries`, and does not make the exit status 3.
 
     source        --1--2--#
     catch(other)  --1--2--a--b--|

@@ -32,5 +32,5 @@ T = TypeVar("T")
 def flat_map_latest(mapper: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
     """The events of the stream that `mapper` returns for the newest value."""
     return WithStock(
-        lambda source: switched("switch_map", source, mapper), stock.flat_map_latest(mapper)
+        lambda source: switched("flat_map_latest", source, mapper), stock.flat_map_latest(mapper)
     )

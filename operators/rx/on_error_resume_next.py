@@ -6,7 +6,9 @@ Memory:  none of its own. A plain Observable in place of the other stream has a 
 Demand:  requests what is requested of it; what the source has not answered goes to the other one.
 Ends:    when the other stream ends, with an error or without. A drain begins no other stream. Each
          event is finished with the source that it came from.
-Errors:  those of both streams end them and are passed over; a drain passes the source's on.
+Errors:  those of both streams end them and are passed over; a drain passes the source's on. One
+         that is passed over is reported and counted in `recoveries`, and does not make the exit
+         status 3.
 
     source                       --1--2--#
     on_error_resume_next(other)  --1--2--a--b--|

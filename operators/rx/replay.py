@@ -7,8 +7,10 @@ Memory:  `buffer_size` values, and up to `prefetch` events and `buffer_size` val
 Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
          for the slowest. Without readers the source is read, for those that come later.
 Ends:    every reader ends with the source, after what waits for it; a reader that comes later gets
-         the values and the end. An event is finished when all who were reading have finished it:
-         a value that is given again acknowledges nothing. Without readers it is dropped.
+         the values and the end. An event is finished when all who were reading have finished it: a
+         value that is given again acknowledges nothing. Without readers it is dropped. Behind
+         `ref_count()`, as in Rx, the next reader after the last has left reads the source anew;
+         after the end of the source the values are forgotten with it.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source     --1--2--3--4--|

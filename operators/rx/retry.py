@@ -9,7 +9,8 @@ Demand:  requests what is requested of it; what a reading has not answered goes 
 Ends:    with a reading that ends without an error. A drain begins no other reading: the error
          passes. Each event is finished with the reading that it came from.
 Errors:  the error of the last reading passes through. What failed is counted where it failed;
-         events in flight there are returned.
+         events in flight there are returned. A failure that is followed by another reading is
+         reported and counted in `recoveries`, and does not make the exit status 3.
 
     source    --1--#
     retry(2)  --1----1--#

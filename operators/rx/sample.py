@@ -11,7 +11,8 @@ Demand:  while anything is requested of it, requests from the source up to 64 ev
 Ends:    at the first tick after the end of the source, which its newest event leaves with. As in
          Rx, it does not complete if the other stream has ended before. An event that a newer one
          replaces is dropped as "sample", and so is a tick; by the clock it is finished with the one
-         that leaves. The others are finished as if they had come alone. Cancel returns the newest.
+         that leaves. The others are finished as if they had come alone. A drain waits for no tick:
+         the newest event leaves at the end of the source. Cancel returns the newest.
 Errors:  the first error of the source or of the other stream passes on at once.
 
     source         --1--2-----3--4--5--|

@@ -358,6 +358,11 @@ class Run:
         """Warn of an error that comes after the one that ends the run."""
         self.errors.warn(f"after the first error: {in_a_line(error)}")
 
+    @property
+    def recovers(self) -> bool:
+        """Whether a stage that reads what is read here goes on after an error."""
+        return self._recovers or (self._outer is not None and self._outer.recovers)
+
     # Nested runs.
 
     @property

@@ -10,6 +10,7 @@ from penstock.streams.errors import BadLine, message_of
 
 if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
+    from penstock.streams.protocol.stage import StageInfo
 
 __all__ = ["ErrorLog", "in_a_line"]
 
@@ -65,6 +66,15 @@ class ErrorLog:
                 f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})",
                 error=type(error).__name__,
                 **fields,
+            )
+
+    def recovered(self, error: BaseException, count: int, info: StageInfo) -> None:
+        """Report an error after which the stage `info` goes on, the `count`-th; the first ones."""
+        if self._shows(count, f"more errors after which {info} goes on"):
+            self.warn(
+                f"{info} goes on after an error: {in_a_line(error)}",
+                error=type(error).__name__,
+                stage=info.number,
             )
 
     def noted(self, error: BaseException, events: int = 1) -> None:

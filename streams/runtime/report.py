@@ -56,7 +56,8 @@ class Report:
             return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
         if self.outcome in ("overrun", "cancelled", "running", "paused", "draining"):
             return 5
-        if numbers["failed"] or numbers["bad_lines"]:
+        # After an error of its stream a stage such as `catch` has gone on, or the run is stopped.
+        if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
             return 3
         return 4 if self.outcome == "drained" else 0
 
@@ -91,6 +92,7 @@ def snapshot(
         "state": state,
         "seconds": seconds,
         **counts.totals,
+        "recovered": counts.recovered,
         "dropped": counts.dropped,
         "progress": _progress(emitted, counts),
         "unfinished": unfinished,
@@ -204,7 +206,7 @@ def _ranges(tokens: list[Any]) -> str:
 
 
 # Nouns, of which there may be one.
-_ONE = {"retries": "retry", "violations": "violation"}
+_ONE = {"retries": "retry", "recoveries": "recovery", "violations": "violation"}
 
 
 def _troubles(stages: list[dict[str, Any]]) -> list[str]:
@@ -214,6 +216,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
             f"{stage[name]:,} {_ONE.get(name, name) if stage[name] == 1 else name}"
             for name in (
                 "retries",
+                "recoveries",
                 "skipped",
                 "reverted",
                 "routed",

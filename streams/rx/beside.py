@@ -10,7 +10,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import NoLoop
+from penstock.streams.errors import CALL_ERRORS, NoLoop, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State
@@ -119,7 +119,8 @@ class Beside:
         try:
             for event in events:
                 source.observer.on_next(event.value)
-        except Exception as error:
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
             error.add_note(f"in {self._stage.info}")
             self._stage.fail(error)
 

@@ -280,9 +280,11 @@ class FlatMap(Expanding):
             result = self._traced.call(self._function, event, self._index)
         kind = cast("type[Any]", result.__class__)
         self._index += 1
-        if issubclass(kind, Observable | Future) or hasattr(kind, "add_done_callback"):
+        is_stream = issubclass(kind, Observable | Future | Coroutine)
+        if is_stream or hasattr(kind, "add_done_callback"):
+            # A coroutine is refused there.
             return Nested(as_stream(self.info.name, result), event, self.run, self.came)
-        if issubclass(kind, Coroutine) or hasattr(kind, "__await__"):
+        if hasattr(kind, "__await__"):
             raise PenstockError(
                 f"{self.info.name} awaits no coroutines: use adaptive_flat_map(handler)"
             )

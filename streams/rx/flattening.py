@@ -10,6 +10,7 @@ from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.flat_map import FlatMap
+from penstock.streams.rx.inputs import check_not_async
 from penstock.streams.validation import require_count
 
 __all__ = ["AHEAD", "flattened"]
@@ -28,6 +29,7 @@ def flattened(
 ) -> Flowable[Any]:
     """`source` with the items of `function(value)`, or of each value, in place of its own."""
     require_count(name, max_concurrent=max_concurrent)
+    check_not_async(name, function)
 
     def items(value: Any, _: int) -> Any:
         return value if function is None else function(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -10,7 +10,8 @@ from typing import Any, Protocol, cast
 from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import buffer, from_observable
-from penstock.streams.errors import BuildError, WrongType, describe
+from penstock.streams.errors import BuildError, PenstockError, WrongType, describe
+from penstock.streams.execution.handler import is_async, not_awaited
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -22,12 +23,14 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.rx.lift import HOLD
+from penstock.streams.rx.table import WITH_ASYNC
 
 __all__ = [
     "Input",
     "InputReader",
     "as_stream",
     "check_begins_again",
+    "check_not_async",
     "columns",
     "part_for",
     "reading_all",
@@ -38,7 +41,7 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
     """What `operator` was given as a further stream, with demand.
 
     A plain Observable, or a future, enters with `buffer(1024)`: beyond it the stream fails with
-    BufferFull. Raises TypeError for anything else.
+    BufferFull. Raises TypeError for anything else, and PenstockError for a coroutine.
     """
     kind = cast("type[Any]", other.__class__)
     if issubclass(kind, Flowable):
@@ -46,12 +49,24 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
     # An Observable can be awaited too.
     if issubclass(kind, Observable):
         return from_observable(cast("Observable[Any]", other), buffer(HOLD), operator)
+    if issubclass(kind, Coroutine):
+        not_awaited(other)
+        raise PenstockError(
+            f"{operator} awaits no coroutines: use adaptive_flat_map(handler), or give it the "
+            "future asyncio.ensure_future(...), which is cancelled when it is read no more"
+        )
     if issubclass(kind, Future) or hasattr(kind, "__await__"):
         # Imported here: few pipelines have one.
         from reactivex import from_future
 
         return from_observable(from_future(other), buffer(HOLD), operator)
     raise WrongType(f"{operator} reads a stream or an Observable, not {describe(other, 80)}")
+
+
+def check_not_async(operator: str, function: Callable[..., Any] | None, instead: str = "") -> None:
+    """Raise BuildError for an async function, whose coroutines `operator` would not await."""
+    if function is not None and is_async(function):
+        raise BuildError(f"{operator} {WITH_ASYNC.why}; use {instead or WITH_ASYNC.instead}")
 
 
 def check_begins_again(operator: str, source: Flowable[Any]) -> None:

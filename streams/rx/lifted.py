@@ -265,6 +265,9 @@ class LiftedHolding(Lifted):
     that took over no input, such as an empty list, does not meet a reader's demand: more inputs
     are requested.
 
+    In a drain, an operator that keeps only the latest inputs until a tick has its tick at the end
+    of its source.
+
     When it holds as many as it may, it ends those early that the operator does not need: all but
     the latest are dropped, if it needs no others; and if it makes one value of them, those whose
     ends do nothing at their source are finished.
@@ -312,6 +315,9 @@ class LiftedHolding(Lifted):
     def on_completed(self) -> None:
         self._run_late()
         super().on_completed()
+        if self._keeps is not None and self.run.drains and self.state < CLOSED:
+            # It waits for nothing but the next tick, with the newest event.
+            self.scheduler.hurry()
 
     def request(self, n: int, /) -> None:
         super().request(n)

@@ -28,8 +28,8 @@ class LoopScheduler(PeriodicScheduler):
     Work that is due at once runs in the call that schedules it, or after work that is already
     running here, so that an operator that can answer at once does. (On reactivex's own trampoline,
     which all streams share, it would wait until the subscriber returns.) `pending` are the
-    timers that are set or running. `on_due(run)` is called for each timer that is due; `run()` runs
-    it, at once or later.
+    timers that are set or running, with what runs them. `on_due(run)` is called for each timer that
+    is due; `run()` runs it, at once or later.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LoopScheduler(PeriodicScheduler):
         self._on_due = on_due
         # The subject of the sentence that there is no loop for a timer.
         self._who = who or info.name
-        self.pending: set[object] = set()
+        self.pending: dict[object, Callable[[], None]] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
 
@@ -96,17 +96,22 @@ class LoopScheduler(PeriodicScheduler):
             try:
                 outcome.disposable = self.invoke_action(action, state=state)
             finally:
-                self.pending.discard(outcome)
+                self.pending.pop(outcome, None)
 
-        self.pending.add(outcome)
+        self.pending[outcome] = run
         handle = self._run.call_later(seconds, self._info, self._on_due, run)
 
         def dispose() -> None:
-            self.pending.discard(outcome)
+            self.pending.pop(outcome, None)
             handle.cancel()
             outcome.dispose()
 
         return Disposable(dispose)
+
+    def hurry(self) -> None:
+        """Run the timers that are set, as if they were due."""
+        for run in list(self.pending.values()):
+            self._on_due(run)
 
     def schedule_absolute(
         self,

@@ -94,6 +94,8 @@ class Succession(DemandStage):
         # Parts whose streams have ended and whose events perhaps have not.
         self._parts: deque[Run] = deque()
         self._reads = 0
+        # Errors after which the stage has gone on.
+        self._recoveries = 0
         self._has_begun = False
         # The part in which each of the known streams was read last, by its place.
         self._listed: dict[int, Run] = {}
@@ -172,6 +174,9 @@ class Succession(DemandStage):
             raised = own_error(caught)
             raised.add_note(f"in {self.info}")
             self.close(raised)
+        if error is not None and self.state < CLOSED:
+            self._recoveries += 1
+            self.run.errors.recovered(error, self._recoveries, self.info)
 
     def _may_follow(self, error: BaseException | None) -> bool:
         is_ours = error is None or isinstance(error, Exception)
@@ -258,8 +263,8 @@ class Succession(DemandStage):
         self.release()
 
     def statistics(self) -> dict[str, Any]:
-        """How many streams have begun."""
-        return {"waiting": 0, "streams": self._reads}
+        """How many streams have begun, and after how many errors the stage has gone on."""
+        return {"waiting": 0, "streams": self._reads, "recoveries": self._recoveries}
 
 
 class Looping(Succession):

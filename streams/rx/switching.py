@@ -16,14 +16,23 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.inputs import as_stream, check_not_async
 from penstock.streams.rx.nested import Nested
 
 __all__ = ["Exclusive", "Switching", "switched"]
 
 
 def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -> Flowable[Any]:
-    """`source` with the items of the stream `function(value)` of its newest value."""
+    """`source` with the items of the stream `function(value)` of its newest value.
+
+    Raises BuildError for an async function.
+    """
+    check_not_async(
+        name,
+        function,
+        f"{name}(lambda value: asyncio.ensure_future({called_name(function)}(value))), whose "
+        "future is cancelled when the next value comes",
+    )
     make = partial(_Mapped, function=function, calls=called_name(function))
     return source.then(make, StageInfo(name, "", 2))
 

@@ -171,3 +171,65 @@ def test_an_error_of_the_other_stream_gives_its_calls_no_more_than_the_drains_de
 
     # Without it the run would last as long as the other call.
     assert run_virtual(story()) == 2
+
+
+async def odd_fails(value: int) -> int:
+    if value % 2:
+        raise ERROR
+    return value
+
+
+def recovered(name: str, stream: Any) -> Any:
+    other = from_iterable([8])
+    return {
+        "catch": lambda: stream.pipe(ops.catch(other)),
+        "on_error_resume_next": lambda: stream.pipe(ops.on_error_resume_next(other)),
+        "retry": lambda: stream.pipe(ops.retry(2), ops.catch(other)),
+        "catch below share": lambda: stream.pipe(ops.share(), ops.catch(other)),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["catch", "on_error_resume_next", "retry", "catch below share"])
+def test_a_failure_after_which_the_stream_goes_on_is_reported_and_makes_no_exit_status_of_3(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> Any:
+        failing = from_iterable([2, 1]).pipe(adaptive_flat_map(odd_fails, limit=Fixed(1)))
+        return await recovered(name, failing).to(collect(list[Any]())).run()
+
+    report = run_virtual(story())
+    failures = 2 if name == "retry" else 1
+    assert (report.exit_status, report.statistics["failed"]) == (0, failures)
+    assert report.statistics["recovered"] == failures
+    assert sum(stage.get("recoveries", 0) for stage in report.statistics["stages"]) == failures
+    assert "1 recovery" in str(report)
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == failures
+    assert "goes on after an error: ValueError: no (in stage 2 'adaptive_flat_map'" in warned[-1]
+
+
+def test_an_event_that_is_skipped_above_a_catch_still_makes_the_exit_status_3() -> None:
+    async def story() -> Any:
+        skipping = adaptive_flat_map(odd_fails, limit=Fixed(1), on_error="skip")
+
+        def broken() -> Any:
+            yield 1
+            raise OSError("gone")
+
+        stream: Any = from_iterable(broken).pipe(skipping, ops.catch(from_iterable([8])))
+        return await stream.to(collect(list[Any]())).run()
+
+    report = run_virtual(story())
+    assert (report.statistics["failed"], report.statistics["recovered"]) == (1, 0)
+    assert report.exit_status == 3
+
+
+def test_an_error_that_nothing_follows_stops_the_pipeline_as_ever() -> None:
+    async def story() -> Any:
+        failing = from_iterable([1]).pipe(adaptive_flat_map(odd_fails), ops.retry(1))
+        running = failing.to(collect(list[Any]())).start()
+        with pytest.raises(ValueError, match="no"):
+            await running.wait()
+        return running.report()
+
+    assert run_virtual(story()).exit_status == 1

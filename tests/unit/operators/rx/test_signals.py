@@ -200,3 +200,30 @@ def test_a_sample_by_the_clock_is_the_one_of_reactivex() -> None:
         )
 
     assert run_virtual(story()) == [1, 4, 5]
+
+
+@pytest.mark.parametrize("sampler", [3600, 2], ids=["long", "short"])
+def test_a_drain_waits_for_no_tick_of_the_clock(sampler: float) -> None:
+    async def story() -> tuple[list[int], float, int]:
+        entry = inbox(10)
+        into = list[int]()
+        running: Running = entry.pipe(ops.sample(sampler)).to(collect(into)).start()
+        await asyncio.sleep(0)
+        for n in range(5):
+            await entry.put(n)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        report = await running.drain(20)
+        return into, loop.time() - began, report.statistics["finished"]
+
+    into, seconds, finished = run_virtual(story())
+    assert (into, seconds, finished) == ([4], 0, 5)
+
+
+def test_a_sample_by_the_clock_that_ends_by_itself_ends_with_the_next_tick_as_in_rx() -> None:
+    async def story() -> tuple[list[int], float]:
+        into = list[int]()
+        await from_iterable([1, 2]).pipe(ops.sample(2)).to(collect(into)).run()
+        return into, asyncio.get_running_loop().time()
+
+    assert run_virtual(story()) == ([2], 2)

@@ -28,7 +28,8 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BufferFull
+from penstock import ops as _ours
+from penstock.streams.errors import BufferFull, BuildError, PenstockError
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.rx.lift import HOLD
@@ -45,6 +46,10 @@ from penstock.streams.testing.plugin import Run
 # What reactivex says of its type does not fit a lambda.
 flat_map: Any = ops.flat_map
 concat_map: Any = ops.concat_map
+
+
+# What reactivex says of its types does not fit a lambda.
+ours: Any = _ours
 
 
 class Counted:
@@ -416,3 +421,58 @@ def test_as_many_events_are_open_as_are_shown_before_it_begins(run: Run) -> None
         await running.wait()
 
     run(story())
+
+
+async def fetched(value: int) -> Any:
+    return from_iterable([value])
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("switch_map", "asyncio.ensure_future(fetched(value))"),
+        ("flat_map_latest", "asyncio.ensure_future(fetched(value))"),
+        ("concat_map", "adaptive_flat_map(handler)"),
+        ("flat_map", "adaptive_flat_map(handler)"),
+    ],
+)
+def test_an_async_function_is_refused_by_the_name_of_the_operator_with_what_to_use(
+    name: str, instead: str
+) -> None:
+    with pytest.raises(BuildError) as caught:
+        from_iterable([1]).pipe(getattr(ours, name)(fetched))
+    assert str(caught.value).startswith(f"{name} is given an async function")
+    assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "concat_map", "flat_map"])
+def test_a_plain_function_that_returns_a_coroutine_fails_by_the_name_of_the_operator(
+    name: str,
+) -> None:
+    async def story() -> None:
+        stream: Any = from_iterable([1]).pipe(getattr(ours, name)(lambda value: fetched(value)))
+        await stream.to_list()
+
+    with pytest.raises(PenstockError, match=f"{name} awaits no coroutines: use adaptive_flat_map"):
+        run_virtual(story())
+
+
+def test_a_future_of_an_async_function_is_cancelled_when_the_next_value_comes() -> None:
+    ended = list[str]()
+
+    async def answer(text: str) -> str:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            ended.append(text)
+            raise
+        return text.upper()
+
+    async def story() -> list[str]:
+        source = from_iterable(["p", "pe", "pen"])
+        switched = ours.switch_map(lambda text: asyncio.ensure_future(answer(text)))
+        into: list[str] = await source.pipe(switched).to_list()
+        return into
+
+    assert run_virtual(story()) == ["PEN"]
+    assert ended in (["p", "pe"], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from penstock import (
     route,
 )
 from penstock import ops as _ops
+from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.testing import MemorySource, run_virtual
 
 # What reactivex says of its types does not fit a lambda.
@@ -371,3 +373,40 @@ def test_what_one_reader_of_the_other_pipeline_returns_is_returned_there_once() 
 
     # The source gets back what one of its readers has returned.
     assert run_virtual(story()) == [(10, 0, 0, 10, 0), (10, 0, 0, 10, 0)]
+
+
+def test_readers_that_come_and_go_in_a_pipeline_that_does_not_read_the_source_leave_nothing() -> (
+    None
+):
+    async def story() -> tuple[list[tuple[int, ...]], tuple[int, ...], int]:
+        entry: Inbox[int] = inbox(100)
+        shared: Any = entry.pipe(ops.share())
+        all_of_them, one_each, alive = list[int](), list[int](), list[int]()
+        held = list[tuple[int, ...]]()
+        first: Running = shared.to(collect(all_of_them)).start()
+        turns: Inbox[int] = inbox(1)
+        # Each turn reads the shared stream anew, for one event.
+        reading = turns.pipe(ops.concat_map(lambda _: shared.pipe(ops.take(1))))
+        second: Running = reading.to(collect(one_each)).start()
+        await asyncio.sleep(0)
+        for n in range(60):
+            await turns.put(n)
+            await asyncio.sleep(0)
+            await entry.put(n)
+            await asyncio.sleep(0.01)
+            run = second._run
+            held.append(
+                (len(run._nested), len(run.sources), len(run.stages), len(run.pauses.sources))
+            )
+            if n in (5, 59):
+                gc.collect()
+                alive.append(sum(isinstance(each, SourceStage) for each in gc.get_objects()))
+        numbers = sums((await second.drain(3)).statistics)
+        await first.drain(3)
+        assert alive[0] == alive[1]
+        return held, numbers, len(one_each)
+
+    held, numbers, received = run_virtual(story())
+    assert received == 60
+    assert numbers == (120, 120, 0, 0, 0)
+    assert held[-1] == held[1]
