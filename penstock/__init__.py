@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         monitor,
         rate_limit,
         spread,
+        using,
         violations,
     )
     from penstock.operators.rate_limit import RateLimit
@@ -126,6 +127,7 @@ __all__ = [
     "route",
     "run",
     "spread",
+    "using",
     "violations",
     "write_jetstream",
     "write_jsonl",
@@ -146,6 +148,7 @@ _PUBLIC = {
         "monitor",
         "rate_limit",
         "spread",
+        "using",
         "violations",
     ),
     "operators.rate_limit": ("RateLimit",),

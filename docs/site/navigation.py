@@ -14,6 +14,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/files.md",
         "how-to/application.md",
         "how-to/notebook.md",
+        "how-to/session.md",
         "how-to/failures.md",
         "how-to/replay-dead-letters.md",
         "how-to/draining.md",

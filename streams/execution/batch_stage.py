@@ -15,7 +15,7 @@ from typing import Any, cast
 from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.calling_stage import CallingStage
-from penstock.streams.execution.handler import opened_pool, tells_of_its_type, unfinished
+from penstock.streams.execution.handler import opened, tells_of_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
 from penstock.streams.failures.policy import OnError
@@ -76,7 +76,7 @@ class BatchStage(CallingStage):
             settings.timeout,
         )
         self._settings = settings
-        self._handler = _by_contract(opened_pool(settings.handler, run), settings.name)
+        self._handler = _by_contract(opened(settings.handler, run), settings.name)
         self._turns = BatchTurns(self._siblings)
         self._size = BatchSize(settings.max_size, settings.latency)
         self._parallel = run.overrides.parallel or settings.parallel

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from reactivex import Observable
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
 __all__ = [
+    "OpenHandler",
+    "Openable",
     "Opened",
     "Pooled",
     "called_name",
@@ -37,7 +40,7 @@ __all__ = [
     "is_own",
     "is_users",
     "not_awaited",
-    "opened_pool",
+    "opened",
     "pool_size",
     "tells_of_its_type",
     "unfinished",
@@ -45,6 +48,8 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
+T_contra = TypeVar("T_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 
 def check_handler(handler: object, stage: str) -> None:
@@ -57,7 +62,7 @@ def check_handler(handler: object, stage: str) -> None:
         )
     if not callable(handler):
         raise BuildError(f"{stage}({handler!r}): the handler must be callable")
-    if isinstance(handler, Pooled):
+    if isinstance(handler, Openable):
         handler.check(stage)
 
 
@@ -187,7 +192,38 @@ def check_plain(result: object, name: str, stage: str) -> None:
         )
 
 
-class Pooled(Generic[T, R]):
+class OpenHandler(Protocol[T_contra, R_co]):
+    """A handler for one running, with what was opened for it."""
+
+    async def __call__(self, value: T_contra, /) -> R_co: ...
+
+    async def close(self) -> None:
+        """Close what was opened, after all calls have ended."""
+        ...
+
+
+class Openable(ABC, Generic[T, R]):
+    """A handler for which something is opened in each running, and closed at its end."""
+
+    func: Callable[..., object]
+    """The user's function."""
+
+    def check(self, stage: str) -> None:
+        """BuildError for a handler that `stage` could not call."""
+
+    @abstractmethod
+    def open(self) -> OpenHandler[T, R]:
+        """The handler for one running."""
+
+    async def __call__(self, value: T) -> R:
+        opened = self.open()
+        try:
+            return await opened(value)
+        finally:
+            await opened.close()
+
+
+class Pooled(Openable[T, R]):
     """A plain handler that runs in a pool of threads or processes.
 
     The pool is made by `make_pool` at the first call of a running and shut down at its end.
@@ -203,22 +239,11 @@ class Pooled(Generic[T, R]):
                 f"{kind} takes plain handlers; '{handler_name(handler)}' is asynchronous and runs "
                 "on the loop: give it to adaptive_flat_map as it is"
             )
-        self.func = handler
+        self.func: Callable[[T], R] = handler
         self._make_pool = make_pool
 
-    def check(self, stage: str) -> None:
-        """BuildError for a handler that `stage` could not call in such a pool."""
-
     def open(self) -> Opened[T, R]:
-        """The handler for one running."""
         return Opened(self.func, self._make_pool)
-
-    async def __call__(self, value: T) -> R:
-        opened = self.open()
-        try:
-            return await opened(value)
-        finally:
-            await opened.close()
 
 
 class Opened(Generic[T, R]):
@@ -280,13 +305,13 @@ def _call(handler: Callable[[T], R], value: T) -> R:
         raise as_raised(error) from error
 
 
-def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> Callable[[Any], Any]:
-    """What to call in `run`: the handler itself, or its pool, which ends with the run."""
-    if not isinstance(handler, Pooled):
+def opened(handler: Callable[[Any], Any] | Openable[Any, Any], run: Run) -> Callable[[Any], Any]:
+    """What to call in `run`: the handler itself, or what it opens, which is closed with the run."""
+    if not isinstance(handler, Openable):
         return handler
-    opened: Opened[Any, Any] = cast(Any, handler).open()
-    run.on_close(opened.close)
-    return opened
+    for_run: OpenHandler[Any, Any] = cast(Any, handler).open()
+    run.on_close(for_run.close)
+    return for_run
 
 
 def pool_size(kind: str, n: int) -> int:

@@ -22,7 +22,7 @@ from penstock.streams.execution.handler import (
     is_async,
     is_coroutine_function,
     not_awaited,
-    opened_pool,
+    opened,
 )
 from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
@@ -129,7 +129,7 @@ class WorkerStage(CallingStage):
             settings.ordered,
         )
         self._settings = settings
-        self._handler = opened_pool(settings.handler, run)
+        self._handler = opened(settings.handler, run)
         # Whether a call is made in a slot, and makes a coroutine.
         self._in_slots = is_async(settings.handler)
         self._is_awaited = is_coroutine_function(settings.handler)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any, assert_type
 
 from reactivex import operators as ops
@@ -31,6 +32,7 @@ from penstock import (
     read_jsonl,
     read_lines,
     spread,
+    using,
     violations,
 )
 from penstock import (
@@ -48,6 +50,19 @@ class Order:
 class Receipt:
     def __init__(self, order: Order) -> None:
         self.order = order
+
+
+class Session:
+    """A resource."""
+
+
+@asynccontextmanager
+async def open_session() -> AsyncGenerator[Session]:
+    yield Session()
+
+
+async def send_by(session: Session, order: Order) -> Receipt:
+    return Receipt(order)
 
 
 async def send(order: Order) -> Receipt:
@@ -143,6 +158,7 @@ assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
 assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(using(open_session)(send_by))), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_in_future)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_awaited)), Flowable[Receipt])
 
