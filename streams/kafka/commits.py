@@ -61,6 +61,10 @@ class Commits(Protocol):
         """Whether the brokers accept commits for these partitions."""
         ...
 
+    async def say(self, consumer: Committing, partition: Partition, /) -> None:
+        """Commit what a partition says of its holder, unless `commit` will do so by itself."""
+        ...
+
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         """`commit` what has changed, at the end. Returns False if the brokers have not taken it
         yet, as while members join."""
@@ -136,6 +140,8 @@ class OffsetCommits:
         # The client calls back for a commit that was sent only after this.
         if due := _due(partitions):
             await self._commit(consumer, due)
+
+    async def say(self, consumer: Committing, partition: Partition, /) -> None: ...
 
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         from confluent_kafka import KafkaException

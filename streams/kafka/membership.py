@@ -16,6 +16,7 @@ from penstock.streams.kafka.doubt import without_note
 from penstock.streams.kafka.partition import Partition, Token
 from penstock.streams.kafka.progress import finished_in
 from penstock.streams.kafka.reason import reason
+from penstock.streams.kafka.state import state_of, without_state
 from penstock.streams.kafka.suspects import Suspects
 from penstock.streams.runtime.context import Run
 
@@ -35,6 +36,8 @@ _POLL = 0.1
 _TRIED = 0.01
 # Seconds without demand after which partitions are paused: a pause drops what was fetched.
 _PATIENCE = 0.5
+# Seconds between two times that a member says what it does.
+_SAY_EVERY = 1.0
 # Seconds in which brokers answer.
 _ANSWER = 10.0
 
@@ -130,6 +133,8 @@ class Membership:
         self._has_more = False
         # When room ran out, if there is none.
         self._full_since: float | None = None
+        # When the group is next told what this member does; never, unless others may ask.
+        self._say_at = run.now() if run.overrides.engine is not None else inf
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
         # Until when it is certain that the brokers have not given this member up.
@@ -271,9 +276,26 @@ class Membership:
         return messages
 
     async def _commit_if_due(self, consumer: Consumer) -> None:
+        if self._run.now() >= self._say_at:
+            self._say_at = self._run.now() + _SAY_EVERY
+            await self._say(consumer)
         if self.commits.due_in() <= 0:
             await self.commits.commit(consumer, self.partitions.values())
             await self._look_at_lag(consumer)
+
+    async def _say(self, consumer: Consumer) -> None:
+        """Have the group know what this member does: beside its first partition."""
+        numbers = self._run.root.numbers
+        held = [one for one in self.partitions.values() if one.held and one.has_floor]
+        if numbers is None or not held or self.in_doubt:
+            return
+        first = min(held, key=lambda one: (one.topic, one.number))
+        said = str(state_of(self._settings.client["client.id"], numbers()))
+        if said == first.said:
+            return
+        for partition in held:
+            partition.said = said if partition is first else ""
+        await self.commits.say(consumer, first)
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
         self._paused = paused
@@ -344,12 +366,13 @@ class Membership:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
             floor = place.offset if place.offset >= 0 else None
-            known = [] if floor is None else finished_in(floor, without_note(place.metadata))
+            metadata = without_state(place.metadata)
+            known = [] if floor is None else finished_in(floor, without_note(metadata))
             key = place.topic, place.partition
             partition = self.partitions[key] = Partition(*key, floor, known)
             end = None if floor is None else await self._look_for_expired(consumer, place)
             if self.suspects is not None:
-                self.suspects.take(partition, place.metadata, end)
+                self.suspects.take(partition, metadata, end)
         if committed:
             await consumer.incremental_assign(committed)
             if self._paused:
@@ -410,11 +433,13 @@ class Membership:
 
     async def _take_notes_out(self, consumer: Consumer, leaving: Iterable[Partition]) -> None:
         """Partitions are given up in order: that is not a loss."""
+        noted = [partition for partition in leaving if partition.has_note]
         if self.suspects is not None:
-            noted = [partition for partition in leaving if partition.note is not None]
             self.suspects.take_out(noted)
-            if noted:
-                await self.commits.confirm(consumer, noted)
+        for partition in noted:
+            partition.said = ""
+        if noted:
+            await self.commits.confirm(consumer, noted)
 
     async def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions were taken away, since this member was silent for too long."""

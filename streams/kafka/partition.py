@@ -49,6 +49,8 @@ class Partition:
         """What the next holder is told in the metadata; None for nothing."""
         self.is_noted = True
         """Whether that is committed."""
+        self.said = ""
+        """What the holder says of its work, beside this partition."""
         self.reach = inf
         """No record from this offset on may begin."""
         self._first = floor
@@ -61,10 +63,8 @@ class Partition:
 
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
-        floor = self.progress.floor
-        if floor is None:
-            return None
-        mark = floor, self._noted(metadata_of(floor, self.progress.finished(), self._room))
+        is_known = self.progress.floor is not None
+        mark = self.mark() if is_known or self.said else None
         return None if mark == self.committed else mark
 
     def mark(self) -> Mark | None:
@@ -87,13 +87,23 @@ class Partition:
         text = whole_metadata_of(floor, self.progress.finished(done), self._room)
         return None if text is None else (floor, self._noted(text))
 
+    @property
+    def has_floor(self) -> bool:
+        """Whether it is known up to which offset all is finished."""
+        return self._first is not None or self.progress.floor is not None
+
+    @property
+    def has_note(self) -> bool:
+        """Whether the metadata has more than what is finished."""
+        return self.note is not None or bool(self.said)
+
     def _noted(self, text: str) -> str:
-        return text if self.note is None else f"{text}{self.note}"
+        return f"{text}{'' if self.note is None else self.note}{self.said}"
 
     @property
     def _room(self) -> int:
         """Bytes for what is finished."""
-        return self._most if self.note is None else self._most - len(str(self.note))
+        return self._most - len(self._noted(""))
 
     def remember_less(self) -> None:
         """The brokers accept less metadata than by default."""

@@ -202,6 +202,10 @@ class Transactions:
         await self._undisturbed(self._commit_marks(consumer, partitions))
         return self.committed > before
 
+    async def say(self, consumer: Committing, partition: Partition, /) -> None:
+        # A transaction has only the partitions whose records it finishes, and there may be none.
+        await self.confirm(consumer, [partition])
+
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         """Commit what is left; what cannot be is processed again by the next reader."""
         from confluent_kafka import KafkaException

@@ -172,6 +172,8 @@ class Run:
         # What a sink has measured of all events, by the part of the latency.
         self.latencies: Callable[[], dict[str, LatencyHistogram]] | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
+        # The statistics of the whole running, without those that may take long.
+        self.numbers: Callable[[], dict[str, Any]] | None = None
         # Whether SystemExit and KeyboardInterrupt leave the loop, as they do in any program.
         self.is_left_by_exits = True
         self.sources: list[Source] = []

@@ -59,6 +59,7 @@ class Running:
         chain = [stream.info for stream in flowable.chain()]
         run.reads(chain, chain)
         run.on_failed = self._failed
+        run.numbers = self._counts
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
         self._recorder: Recorder | None = None

@@ -73,6 +73,8 @@ class Feed:
         if not self._readers and self._asking is not None:
             self._asking.cancel()
             self._asking = None
+            # A page that is opened later shows nothing rather than what was true now.
+            self._document.fleet = None
 
     def close(self) -> None:
         """End the lines of all readers after the one that they have."""

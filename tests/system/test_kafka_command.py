@@ -19,7 +19,14 @@ from penstock.streams.kafka.cluster.view import Part, groups_of, look
 from penstock.streams.kafka.progress import metadata_of
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.readers import POISON, Readers
-from tests.helpers.servers.command import Worker, command_in, event, eventually, lines
+from tests.helpers.servers.command import (
+    PIPELINE,
+    Worker,
+    command_in,
+    event,
+    eventually,
+    lines,
+)
 from tests.helpers.system.checker import Verdict
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
@@ -143,6 +150,67 @@ def test_the_status_shows_members_floors_and_keys_and_a_dead_letter_is_tried_aga
     assert status == 3, errors
     config = kafka_brokers.config(f"{topic}.dead-letters")
     assert config["cleanup.policy"] == "compact"
+
+
+WAITING = PIPELINE.replace(
+    "    if event",
+    """    while event["n"] % 2 and not Path("go").exists():
+        await asyncio.sleep(0.05)
+    if event""",
+).replace(
+    "from penstock import write_jsonl",
+    "import asyncio\nfrom pathlib import Path\nfrom penstock import write_jsonl, write_kafka",
+)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_the_page_of_a_member_shows_what_the_others_have_in_flight(
+    kafka_brokers: Brokers, tmp_path: Path, transactional: bool
+) -> None:
+    topic = f"inflight-{transactional}".lower()
+    on = ("--on", f"kafka://{kafka_brokers.servers}/{topic}")
+    where = f'"{kafka_brokers.topic()}", servers="{kafka_brokers.servers}"'
+    sink = f"write_kafka({where}, transactional=True)"
+    run = command_in(tmp_path, WAITING.replace("write_jsonl()", sink) if transactional else WAITING)
+    assert run("publish", "pipe.py", *on, "--partitions", "4").returncode == 0
+    options = (*on, "--lease", "10", "--serve", "0", "--limit", "40", "--report", "json")
+    with (
+        Worker(tmp_path, *options, "--worker", "one") as one,
+        Worker(tmp_path, *options, "--worker", "two") as two,
+    ):
+        addresses = served_at(one), served_at(two)
+
+        def shown() -> list[dict[str, tuple[int | None, ...]]]:
+            """What each page shows of both, by their names."""
+            counts = ("in_flight", "waiting", "finished", "failed")
+            return [
+                {
+                    by["name"]: tuple(by.get(name) for name in counts)
+                    for by in fleet_of(at)["workers"].values()
+                }
+                for at in addresses
+            ]
+
+        def settled(total: tuple[int, int]) -> bool:
+            pages = shown()
+            if pages[0] != pages[1] or set(pages[0]) != {"one", "two"}:
+                return False
+            both = list(pages[0].values())
+            sums = [sum(worker[at] or 0 for worker in both) for at in (0, 2)]
+            return all(None not in worker for worker in both) and tuple(sums) == total
+
+        eventually(lambda: sorted(kafka_brokers.assigned("pipe").values()) == [2, 2])
+        # A key each, so that all may be in flight at once.
+        given = lines(*(event(n, f"k{n}", n) for n in range(60)))
+        fed = run("publish", "pipe.py", *on, given=given)
+        assert fed.returncode == 0, fed.stderr
+        eventually(lambda: settled((30, 30)))
+        assert all(worker[0] > 0 for worker in shown()[0].values())
+        (tmp_path / "go").touch()
+        eventually(lambda: settled((0, 60)))
+        for worker in (one, two):
+            status, _, errors = worker.drain()
+            assert status == 4, errors
 
 
 def served_at(worker: Worker) -> str:

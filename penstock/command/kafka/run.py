@@ -30,7 +30,7 @@ from penstock.streams.failures.policy import retry, route
 from penstock.streams.io.body import json_value
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import KafkaLetters
-from penstock.streams.kafka.cluster.view import look
+from penstock.streams.kafka.cluster.view import Member, look
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Engine
@@ -123,21 +123,24 @@ async def _work(
 
 
 async def _fleet(layout: Layout, worker: str, running: Running) -> dict[str, Any]:
-    """All members and partitions, as a live page shows them. Others do not say what they do."""
+    """All members and partitions, as a live page shows them; others as they were a second ago."""
     view = await asyncio.to_thread(look, layout, PATIENCE)
     here = next((member.id for member in view.members if member.name == worker), "")
     numbers = running.statistics()
-    known = {name: numbers[name] for name in ("in_flight", "waiting", "finished", "failed")}
+    counted = ("in_flight", "waiting", "finished", "failed")
+
+    def known(member: Member) -> dict[str, int]:
+        if member.id == here:
+            return {name: numbers[name] for name in counted}
+        return {} if member.state is None else {n: getattr(member.state, n) for n in counted}
+
     return {
         "here": here,
         "unfinished": view.unfinished,
         "unit": "event",
         "stored": view.kept,
         "letters": view.letters,
-        "workers": {
-            member.id: {"name": member.name, **(known if member.id == here else {})}
-            for member in view.members
-        },
+        "workers": {member.id: {"name": member.name, **known(member)} for member in view.members},
         "partitions": {
             str(number): {
                 "lag": part.unfinished,

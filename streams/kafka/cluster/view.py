@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,9 @@ from penstock.streams.io.body import text_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import letters_of
 from penstock.streams.kafka.cluster.records import ANSWER, committed, marks, place_of, records
+from penstock.streams.kafka.doubt import without_note
 from penstock.streams.kafka.progress import Range, finished_in
+from penstock.streams.kafka.state import State, state_in, without_state
 
 __all__ = ["Member", "Part", "View", "groups_of", "look"]
 
@@ -32,12 +35,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the group: its id there, the name of its client, its host, its partitions."""
+    """A process of the group: its id there, the name of its client, its host, its partitions, and
+    what it says of its work; None if it says nothing, as one that has no partition does."""
 
     id: str
     name: str
     host: str
     partitions: tuple[int, ...]
+    state: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,13 @@ def look(layout: Layout, patience: float) -> View:
     bounds = marks(layout, layout.topic, count)
     floors = [begin for begin, _ in bounds]
     finished: list[list[Range]] = [[] for _ in bounds]
+    states: dict[int, State | None] = {}
     for place in committed(layout, count):
         # What was deleted before it was read is not unfinished.
         floors[place.partition] = max(place.offset, floors[place.partition])
-        finished[place.partition] = finished_in(place.offset, place.metadata)
+        metadata = without_state(place.metadata)
+        finished[place.partition] = finished_in(place.offset, without_note(metadata))
+        states[place.partition] = state_in(place.metadata)
     unread = [(floor, end) for floor, (_, end) in zip(floors, bounds, strict=True)]
     most = -(-_SAMPLE // max(1, sum(floor < end for floor, end in unread)))
     keys: Counter[bytes | None] = Counter()
@@ -108,13 +116,13 @@ def look(layout: Layout, patience: float) -> View:
         sum(end - begin for begin, end in bounds),
         sum(1 for _ in letters_of(layout, patience)),
         parts,
-        _members(layout),
+        _members(layout, states),
         [(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
         sum(left.values()),
     )
 
 
-def _members(layout: Layout) -> list[Member]:
+def _members(layout: Layout, states: Mapping[int, State | None]) -> list[Member]:
     from confluent_kafka import KafkaError, KafkaException
 
     # Any: the stubs have no type for a description.
@@ -132,7 +140,8 @@ def _members(layout: Layout) -> list[Member]:
     for member in () if group is None else group.members:
         assigned: list[Any] = member.assignment.topic_partitions if member.assignment else []
         numbers = tuple(sorted(p.partition for p in assigned if p.topic == layout.topic))
-        found.append(
-            Member(member.member_id, member.client_id, member.host.removeprefix("/"), numbers)
-        )
+        name: str = member.client_id
+        said = (state for one in numbers if (state := states.get(one)) and state.is_of(name))
+        host = member.host.removeprefix("/")
+        found.append(Member(member.member_id, name, host, numbers, next(said, None)))
     return sorted(found, key=lambda one: (one.name, one.partitions))

@@ -1,0 +1,59 @@
+"""What a member of a group says of its work, in the metadata of its commits.
+
+Kafka knows the members of a group and their partitions, and nothing of what they do. So a member of
+a pipeline that runs on many machines writes its counts once a second beside the offset of one of
+its partitions, where the live page of any other member finds them. What was killed leaves them
+behind: they have the name of their writer, and count only while that one holds the partition.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from zlib import crc32
+
+__all__ = ["SAID", "State", "state_in", "state_of", "without_state"]
+
+SAID = "~"
+"""What it begins with, behind all else in the metadata."""
+
+
+class State(NamedTuple):
+    """The counts of a member, whose name has the checksum `who`."""
+
+    who: int
+    in_flight: int
+    waiting: int
+    finished: int
+    failed: int
+
+    def __str__(self) -> str:
+        return SAID + ",".join(map(str, self))
+
+    def is_of(self, name: str) -> bool:
+        """Whether the member with this name has written it."""
+        return self.who == _checksum(name)
+
+
+def state_of(name: str, numbers: dict[str, Any]) -> State:
+    """The state of the member with this name, from its statistics."""
+    counts = (numbers[one] for one in ("in_flight", "waiting", "finished", "failed"))
+    return State(_checksum(name), *counts)
+
+
+def state_in(metadata: str | None) -> State | None:
+    """The state in the metadata of a commit; None if there is none that can be read."""
+    _, _, said = (metadata or "").partition(SAID)
+    try:
+        who, in_flight, waiting, finished, failed = map(int, said.split(","))
+    except ValueError:
+        return None
+    return State(who, in_flight, waiting, finished, failed)
+
+
+def without_state(metadata: str | None) -> str:
+    """The rest of the metadata."""
+    return (metadata or "").partition(SAID)[0]
+
+
+def _checksum(name: str) -> int:
+    return crc32(name.encode())
