@@ -39,6 +39,8 @@ from penstock.streams.rx.table import SPECIAL, TABLE, Kind
 HOME = Path(__file__).parents[2]
 PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
 
+MAKING = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)|(?:src|href)=\"([^\"#]*)\"")
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
@@ -210,6 +212,24 @@ def test_the_operators_of_reactivex_that_are_refused_are_listed_with_their_reaso
     ]
     unquoted = [tuple(text.replace("`", "") for text in row) for row in listed]
     assert sorted(unquoted) == sorted(refused)
+
+
+def test_every_picture_is_made_by_make_or_said_to_be_drawn_by_hand() -> None:
+    by_hand = re.search(r"Of docs/images, (.*?)\.svg are drawn", MAKING, re.DOTALL)
+    assert by_hand is not None
+    hand = set(re.findall(r"[\w-]+", by_hand[1])) - {"and"}
+    makers = [HOME / "Makefile", *HOME.glob("tests/helpers/*picture*.py")]
+    made = "".join(maker.read_text(encoding="utf-8") for maker in makers)
+    pictures = {path.stem for path in (HOME / "docs/images").iterdir()}
+    assert {name for name in pictures if not re.search(rf'["/]{name}["./]', made)} == hand
+
+
+def test_every_target_that_makes_pictures_is_named_for_contributors() -> None:
+    targets = TARGET.findall((HOME / "Makefile").read_text(encoding="utf-8"))
+    making = [re.fullmatch(r"(.*-)pictures?", target) for target in targets]
+    kinds = [target[1] for target in making if target is not None]
+    assert len(kinds) > 5
+    assert [kind for kind in kinds if kind not in MAKING] == []
 
 
 def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:
