@@ -41,6 +41,13 @@ def test_an_alarm_comes_by_a_timer_when_the_deadline_is_past(clock: VirtualClock
     ]
 
 
+def test_a_violation_says_which_event_has_set_the_deadline(clock: VirtualClock) -> None:
+    (_, missed), _ = clock.play("x-a-x-x-----|", violations(SOON, **TESTS))
+    assert (missed.opened, missed.index, missed.deadline) == (2, 4, 7.0)
+    (_, missed), _ = clock.play("x-a-a-x|", violations(SOON, **TESTS))
+    assert (missed.opened, missed.index, missed.at_end) == (2, 4, True)
+
+
 def test_an_event_at_the_end_of_the_bound_is_in_time(clock: VirtualClock) -> None:
     assert clock.play("-a----b----|", violations(SOON, **TESTS)) == [(11, COMPLETED)]
 
