@@ -44,7 +44,10 @@ def test_a_timer_that_is_cancelled_does_not_call_and_can_be_set_inside_its_call(
         cancelled.set(1.0)
         cancelled.cancel()
         assert (cancelled.is_set, cancelled.left) == (False, 0.0)
+        await asyncio.sleep(1.5)
+        assert repeated.is_set
         await asyncio.sleep(9.0)
+        assert not repeated.is_set
         await run.close()
         return called
 
