@@ -49,8 +49,9 @@ class Position:
         self._run = run
         self._info = run.attaching
         self._finished = finished
-        self._saved = _saved(path)
-        self._lock = _locked(f"{path}.lock")
+        self._saved: dict[str, Any] | None = None
+        self._is_locked = False
+        self._lock: int | None = None
         # The file itself, to read what is before the position in it.
         self._file: int | None = None
         self._inode = self._size = 0
@@ -112,6 +113,10 @@ class Position:
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
             )
+        if not self._is_locked:
+            self._lock = _locked(f"{self._path}.lock")
+            self._is_locked = True
+            self._saved = _saved(self._path)
         saved, self._saved = self._saved, None
         offset, line = 0, 0
         if saved is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from types import TracebackType
@@ -84,6 +84,8 @@ class Running:
             WATCHDOG.watch(loop, run.blocks)
         # The caller gets the handle first; the stream begins in the next loop iteration.
         self._beginning: asyncio.Handle | None = run.call_soon(None, self._begin)
+        # What is done when it has.
+        self._begun: list[Callable[[], object]] = []
 
     def _begin(self) -> None:
         try:
@@ -97,6 +99,8 @@ class Running:
         finally:
             self._beginning = None
         self._flowable.attach(self._head, self._run)
+        for call in self._begun:
+            call()
 
     async def __aenter__(self) -> Self:
         """On leaving the block, wait for the end of the input, and finish its events.
@@ -181,10 +185,15 @@ class Running:
         later = {one.number for one in all_stages(self.describe()) if one.under is not None}
         names = sorted({*stages, *later}, key=lambda name: (isinstance(name, str), name))
         name: int | str | None = names[0] if stage is None and len(names) == 1 else stage
-        if name is None or name not in stages:
+        known = stages if self._beginning is None else names
+        if name is None or name not in known:
             numbers = ", ".join(map(str, names)) or "none"
             raise BuildError(f"retune(stage={stage}): the stages with a limit are: {numbers}")
-        stages[name](limiter_for(limit))
+        limiter = limiter_for(limit)
+        if self._beginning is None:
+            stages[name](limiter)
+        else:
+            self._begun.append(partial(self.retune, limiter, stage))
 
     async def drain(self, deadline: float | None = None) -> Report:
         """Stop reading, finish the events in the pipeline, flush the sinks.

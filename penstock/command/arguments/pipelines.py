@@ -214,10 +214,23 @@ def add_status(add_parser: AddParser) -> None:
 
 
 def add_dead_letters(add_parser: AddParser) -> None:
-    letters = plain(add_parser, "dead-letters", "list the dead letters, or try them again")
-    letters.add_argument("action", choices=("list", "replay"))
+    letters = plain(
+        add_parser,
+        "dead-letters",
+        "list the dead letters of a pipeline on NATS or Kafka, or try them again",
+    )
     letters.add_argument(
-        "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
+        "action",
+        choices=("list", "replay"),
+        help="list: print them as JSON lines; replay: give their events to the pipeline again, and "
+        "delete them",
+    )
+    letters.add_argument(
+        "--id",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="those with these numbers, which list prints (default: all)",
     )
     _add_place(letters)
     _add_pool(letters)

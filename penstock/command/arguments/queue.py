@@ -69,7 +69,8 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
         "--state",
         choices=("waiting", "in-work", "finished", "dead"),
         default="waiting",
-        help="rows in this state (default: those waiting, tried before or not)",
+        help="rows in this state: waiting (the default), tried before or not; in-work; finished; "
+        "dead, which have failed for good",
     )
 
 

@@ -639,6 +639,26 @@ def test_retune_names_the_stages_there_are(run: Run) -> None:
     run(story())
 
 
+def test_a_limit_may_be_replaced_before_the_pipeline_has_begun(run: Run) -> None:
+    async def story() -> None:
+        flow = CountedSource(range(9)).pipe(
+            adaptive_flat_map(second, Fixed(1)), adaptive_flat_map(second, Fixed(2))
+        )
+        async with flow.to(MemorySink()).start() as running:
+            with pytest.raises(BuildError, match="the stages with a limit are: 2, 3"):
+                running.retune(Fixed(5))
+            with pytest.raises(BuildError, match="stage=4"):
+                running.retune(Fixed(5), 4)
+            with pytest.raises(BuildError, match="limit=3"):
+                running.retune(3, 2)  # type: ignore[arg-type]
+            running.retune(Fixed(5), 2)
+            await running.wait()
+            peaks = [stage.get("peak_in_flight") for stage in running.statistics()["stages"]]
+            assert peaks == [None, 5, 2, None]
+
+    run(story())
+
+
 def test_retune_changes_the_stage_of_its_number_in_whichever_stream_that_is(run: Run) -> None:
     def working(count: int, limit: int) -> Flowable[int]:
         return CountedSource(range(count)).pipe(adaptive_flat_map(second, Fixed(limit)))
