@@ -247,7 +247,9 @@ def reasons_in(tree: ast.AST, places: dict[str, int]) -> set[str]:
                 if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                     pairs = list(zip(target.elts, node.value.elts, strict=True))
                 for one, value in pairs:
-                    if getattr(one, "attr", getattr(one, "id", "")) == "reason":
+                    if getattr(one, "attr", getattr(one, "id", "")) == "reason" or (
+                        isinstance(one, ast.Subscript) and texts_of(one.slice) == {"limit_reason"}
+                    ):
                         reasons |= texts_of(value)
         elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
