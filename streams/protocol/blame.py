@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.streams.errors import describe
+from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 
@@ -14,7 +15,7 @@ __all__ = ["blame", "event_name", "is_ours", "notes_about"]
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
     notes = getattr(error, "__notes__", ())
-    about = notes_about(error, str(info), event.value, event.token)
+    about = notes_about(error, str(info), event.value, _mark(event))
     if about != notes:
         error.__notes__ = about
 
@@ -35,7 +36,16 @@ def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> lis
 
 def event_name(event: Event[Any]) -> str:
     """The name of an event in messages: its value, and its source's identifier if it has one."""
-    return _name(event.value, event.token)
+    return _name(event.value, _mark(event))
+
+
+def _mark(event: Event[Any]) -> Any:
+    """The token of an event; that of a line in a file with the name of the file."""
+    if isinstance(event.token, int):
+        for origin, token in roots(event):
+            if token == event.token and (file := getattr(origin, "file", "")):
+                return f"{file}, line {token}"
+    return event.token
 
 
 def _name(value: Any, token: Any) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 
 from penstock.command.output import put
 from penstock.command.pipelines.load import load
 from penstock.streams.errors import BuildError
+from penstock.streams.picture import drawn
 from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.temporal.workflow.paths import counter_example
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
@@ -41,27 +44,42 @@ def check(where: str, pipeline: Pipeline) -> int:
             "results are in a sink, and lost if the process dies. Use a source that can be read "
             "again, such as read_jsonl(path)"
         )
-    names = " > ".join(stage.name for stage in stages)
-    return put(f"{where}: OK, {len(stages)} stages: {names}\n")
+    count = sum(1 for _ in all_stages(stages))
+    return put(f"{where}: OK, {count} stages: {_names(stages)}\n")
+
+
+def _names(stages: Iterable[StageInfo]) -> str:
+    """The names of the stages, each with those of the other streams that it reads in brackets."""
+    names: list[str] = []
+    for stage in stages:
+        others = ", ".join(map(_names, stage.inputs))
+        names.append(f"{stage.name}({others})" if others else stage.name)
+    return " > ".join(names)
 
 
 def lost_path(stages: list[StageInfo], sinks: int) -> CounterExample | None:
     """A path of an event from an acknowledging source through the stages that ends in no sink.
 
     The last stages are sinks. The stages are checked like any other workflow, those inside groups
-    included.
+    and those of other streams included.
     """
-    if not stages[0].acknowledges:
+    found = list(drawn(stages, sinks))
+    if not any(stage.acknowledges for stage, _ in found):
         return None
-    first_sink = len(stages) - sinks
-    above = [node for stage in stages[:first_sink] for node in _with_inside(stage)]
-    below = [f"{stage.number} {stage.name}" for stage in stages[first_sink:]]
+    readers: dict[int, list[str]] = {stage.number: [] for stage, _ in found}
+    for stage, above in found:
+        for one in above:
+            readers[one].append(f"{stage.number} {stage.name}")
+    ends = {stage.number for stage in stages[len(stages) - sinks :]}
     nodes: list[Node] = []
-    for at, (name, absorbs) in enumerate(above):
-        after = [above[at + 1][0]] if at + 1 < len(above) else below
-        labels = () if at else ("acknowledging source",)
-        nodes.append(Node(name, goto=() if absorbs else tuple(after), labels=labels))
-    nodes += [Node(name, labels=("sink",)) for name in below]
+    for stage, _ in found:
+        parts = _with_inside(stage)
+        for at, (name, absorbs) in enumerate(parts):
+            after = [parts[at + 1][0]] if at + 1 < len(parts) else readers[stage.number]
+            labels = ["sink"] if stage.number in ends else []
+            if stage.acknowledges and not at:
+                labels.append("acknowledging source")
+            nodes.append(Node(name, goto=() if absorbs else tuple(after), labels=tuple(labels)))
     # So that there is a word for it where there is none.
     nodes.append(Node("sink"))
     return counter_example(Workflow(nodes), _REACHES_A_SINK)

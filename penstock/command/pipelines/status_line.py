@@ -126,7 +126,7 @@ def line(numbers: dict[str, Any], rate: float, remaining: float | None = None) -
         parts.append(f"p50 {waiting['median'] * 1000:,.1f} p99 {waiting['p99'] * 1000:,.1f} ms")
     if numbers["state"] != "running":
         parts.append(numbers["state"])
-    # Last, because it is long: a narrow terminal cuts it off first.
+    # Last, because it is long, and on a narrow terminal goes into a line of its own.
     return "  ".join(parts) + _why(numbers["limit_reason"])
 
 

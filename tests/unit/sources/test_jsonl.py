@@ -18,7 +18,7 @@ from backports import zstd as zstd_package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import collect, for_each, read_jsonl
+from penstock import collect, for_each, ops, read_jsonl
 from penstock.streams.errors import (
     BadLine,
     BuildError,
@@ -698,3 +698,23 @@ def test_options_that_make_no_sense_are_refused_when_the_source_is_made(
 ) -> None:
     with pytest.raises(BuildError):
         read_jsonl(**options)
+
+
+def test_an_error_about_an_event_names_the_file_and_the_line_of_it_or_of_what_it_was_made_from(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n')
+    other = tmp_path / "other.jsonl"
+    other.write_text("{}\n")
+
+    def fails(value: Any) -> Any:
+        if value == {"n": 2}:
+            raise ValueError("no")
+        return value
+
+    stream = read_jsonl(path).pipe(ops.merge(read_jsonl(other)), ops.flat_map(lambda one: [one]))
+    with pytest.raises(ValueError, match="no") as raised:
+        run(stream.pipe(ops.map(fails)).to(collect([])).run())
+    (note,) = [one for one in raised.value.__notes__ if "on the event" in one]
+    assert note == f"in stage 5 'map', on the event {{'n': 2}} ({path}, line 2)"

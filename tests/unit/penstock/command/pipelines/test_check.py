@@ -181,3 +181,29 @@ def test_outputs_that_would_write_over_each_other_are_refused(
     result = penstock("check", path)
     assert result.status == 2
     assert "stage 2 'write_jsonl' and stage 3 'write_jsonl' would write over each" in result.err
+
+
+def test_the_stages_of_other_streams_are_counted_and_named_where_they_are_read(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file(
+        "branches.py",
+        "from penstock import from_iterable, ops, write_jsonl\n"
+        "shared = from_iterable([{}]).pipe(ops.share())\n"
+        "other = from_iterable([{}]).pipe(ops.map(dict), ops.zip(shared))\n"
+        "pipeline = shared.pipe(ops.merge(other, shared)).to(write_jsonl())\n",
+    )
+    result = penstock("check", path)
+    assert result.status == 0
+    names = "from_iterable > share > merge(from_iterable > map > zip(from_iterable > share), "
+    assert f"OK, 7 stages: {names}from_iterable > share) > write_jsonl\n" in result.out
+
+
+def test_a_way_from_another_stream_that_ends_in_no_sink_is_found() -> None:
+    other = (
+        StageInfo("read", number=2, acknowledges=True),
+        StageInfo("count", number=3, absorbs=True),
+    )
+    stages = [StageInfo("from_iterable", number=1)]
+    stages += [StageInfo("merge", number=4, inputs=(other,)), StageInfo("collect", number=5)]
+    assert str(lost_path(stages, sinks=1)) == "2 read -> 3 count"
