@@ -234,6 +234,7 @@ class SourceStage(DemandStage, Generic[T]):
             self.drops[why] = self.drops.get(why, 0) + count
         elif ending is RETURNED:
             self.counts["returned"] += count
+            self.run.returned(count)
             self._returned_tokens += [event.token for event in events if event.token is not None]
         else:
             self.count_failures(count, ending is FORGIVEN)

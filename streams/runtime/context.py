@@ -189,6 +189,8 @@ class Run:
         self._outer = outer
         self._whole: Run | None = None
         self._is_listed = self._recovers = False
+        # The events that stages have returned to their sources since the drain began.
+        self.left_by_drain = 0
         # The numbers of the sources of parts that have ended.
         self.past = Counts()
         self._flushes: list[_Step] = []
@@ -371,6 +373,13 @@ class Run:
     def drains(self) -> bool:
         """Whether the sources are stopped; a stage that reads several streams begins no other."""
         return self._drains if self._outer is None else self._outer.drains
+
+    def returned(self, count: int) -> None:
+        """Note events that stages have returned to a source of this run."""
+        if self._whole is not None:
+            self._whole.returned(count)
+        elif self._drains:
+            self.left_by_drain += count
 
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""

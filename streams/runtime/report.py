@@ -14,12 +14,15 @@ from penstock.streams.runtime.sources import Counts
 
 __all__ = ["Outcome", "Report", "State", "how_it_ended", "numbers_of", "snapshot"]
 
-Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
+Outcome = Literal[
+    "completed", "drained", "incomplete", "output closed", "stopped", "overrun", "cancelled"
+]
 State = Literal["running", "paused", "draining"]
 
 _HOW_IT_ENDED = {
     "completed": "completed",
     "drained": "drained on a signal",
+    "incomplete": "ended by a drain that left events unfinished",
     "output closed": "ended when the output was closed",
     "stopped": "stopped by an error",
     "overrun": "cancelled when the drain's deadline had passed",
@@ -48,13 +51,13 @@ class Report:
 
         0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
         pipeline cannot be built after all; 3 completed or drained, but some lines or events
-        were bad, skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled, or past
-        the deadline with unfinished events, or not ended yet.
+        were bad, skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled, or drained
+        or past the deadline with unfinished events, or not ended yet.
         """
         numbers = self.statistics
         if self.outcome == "stopped":
             return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
-        if self.outcome in ("overrun", "cancelled", "running", "paused", "draining"):
+        if self.outcome in ("incomplete", "overrun", "cancelled", "running", "paused", "draining"):
             return 5
         # After an error of its stream a stage such as `catch` has gone on, or the run is stopped.
         if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
@@ -162,7 +165,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     if closed := numbers["closed_early"]:
         early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
         lines.append(f"  {early}: their results are made of only a part of their events")
-    if outcome in ("stopped", "overrun", "cancelled"):
+    if outcome in ("incomplete", "stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
     lines += _latencies(numbers["latency"])

@@ -312,6 +312,8 @@ class Running:
             WATCHDOG.leave(self._run.loop, self._run.blocks)
             self._ended = self._run.now()
             self._state = "closed"
+            if self._run.left_by_drain and self._outcome in ("completed", "drained"):
+                self._outcome = "incomplete"
             for stage in all_stages(self._stages):
                 if stage.on_end is not None:
                     stage.on_end(self._run)

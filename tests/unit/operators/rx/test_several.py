@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from penstock import Flowable, Running, collect, from_iterable
+from penstock import (
+    Flowable,
+    Inbox,
+    Running,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    inbox,
+)
 from penstock import ops as _ops
 from penstock.streams.errors import BuildError
 from penstock.streams.testing import (
@@ -198,3 +206,51 @@ def test_a_shared_stream_that_begins_in_a_pause_goes_on_after_it() -> None:
         return into
 
     assert sorted(run_virtual(story())) == [1, 2, 2, 3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_drain_that_leaves_events_of_a_zip_without_partners_says_so(by_signal: bool) -> None:
+    async def story() -> Any:
+        entry: Inbox[int] = inbox(10)
+        into = list[Any]()
+        running: Running = entry.pipe(ops.zip(from_iterable(range(100)))).to(collect(into)).start()
+        await asyncio.sleep(0)
+        await entry.put(1)
+        running.begin_drain(20, by_signal=by_signal)
+        report = await running.wait()
+        assert into == [(1, 0)]
+        return report
+
+    report = run_virtual(story())
+    assert (report.outcome, report.exit_status) == ("incomplete", 5)
+    assert report.statistics["returned"] > 0
+    assert str(report).startswith("penstock: ended by a drain that left events unfinished")
+
+
+def test_events_without_partners_at_the_end_of_the_input_are_no_failure() -> None:
+    async def story() -> Any:
+        stream: Any = from_iterable([1]).pipe(ops.zip(from_iterable(range(100))))
+        return await stream.to(collect(list[Any]())).run()
+
+    report = run_virtual(story())
+    assert (report.outcome, report.exit_status) == ("completed", 0)
+    assert report.statistics["returned"] > 0
+
+
+def test_what_a_switch_returns_inside_while_it_drains_is_not_left_by_the_drain() -> None:
+    async def story() -> Any:
+        entry: Inbox[int] = inbox(10)
+
+        async def slowly(value: int) -> int:
+            await asyncio.sleep(1)
+            return value
+
+        worked = ops.flat_map(lambda n: from_iterable([n]).pipe(adaptive_flat_map(slowly)))
+        switched = ops.switch_map(lambda n: from_iterable([n]).pipe(adaptive_flat_map(slowly)))
+        running: Running = entry.pipe(worked, switched).to(collect(list[Any]())).start()
+        await asyncio.sleep(0)
+        for n in range(3):
+            await entry.put(n)
+        return await running.drain(20)
+
+    assert run_virtual(story()).exit_status == 0

@@ -48,6 +48,7 @@ def test_the_text_counts_what_became_of_every_event() -> None:
     [
         ("completed", "completed"),
         ("drained", "drained on a signal"),
+        ("incomplete", "ended by a drain that left events unfinished"),
         ("output closed", "ended when the output was closed"),
         ("overrun", "cancelled when the drain's deadline had passed"),
         ("cancelled", "cancelled"),
