@@ -175,8 +175,17 @@ class SourceStage(DemandStage, Generic[T]):
             return
         if self._draining:
             self.downstream.on_events(events)
-        else:
-            self.within(self.downstream.on_events, events)
+            return
+        self._draining = True
+        try:
+            self.downstream.on_events(events)
+        finally:
+            self._draining = False
+        # Not for the demand that was there before: what emits by itself says when there is more.
+        if self._noted:
+            self._drain()
+        elif self.state:
+            self._end_if_idle()
 
     def complete(self) -> None:
         """Complete the stream, after what is being sent: the source has ended."""

@@ -251,7 +251,13 @@ class Dealing(DemandStage):
         return room
 
     def _gets_room(self, peer: Peer, least: int) -> bool:
-        return peer.room >= least and self._results.waiting <= self._window // 2
+        if peer.room < least:
+            return False
+        results = self._results
+        return results.waiting <= self._window // 2 or (
+            # None of them can be sent on before the head has come.
+            not results.ready and any(event is results.head for event, _ in peer.out.values())
+        )
 
     def _send_events(self, peer: Peer, dealt: list[Dealt]) -> None:
         peer.sent_at, peer.is_heard = self.run.now(), False
@@ -503,7 +509,9 @@ class Dealing(DemandStage):
         peer.out.clear()
         if has_begun:
             for event, _ in again:
-                self._kills[event] = self._kills.get(event, 0) + 1
+                # Among others it may be as innocent as these, however often.
+                kills = self._kills.get(event, 0)
+                self._kills[event] = kills + 1 if alone else max(kills, 1)
         if alone and self._kills[again[0][0]] >= _KILLS:
             ((event, owner),) = again
             again = []
@@ -538,6 +546,7 @@ class Dealing(DemandStage):
             follows = f"{counted} worked on again{'' if one else ', one at a time'}"
         self.run.errors.warn(f"a worker process ended by {how}; {follows}")
         self._start(peer)
+        self._limit.replaced(peer)
         self._ship_soon()
 
     # The end.
@@ -627,8 +636,16 @@ class Dealing(DemandStage):
             for peer in self._peers
         ]
         found = together([successive(workers) for workers in by_place])
+        if "peak" in found and (bound := found["bound"]) is not None:
+            # That of each worker, and of all of them together.
+            found["bound"] = min(len(self._peers) * bound, self._bound)
+            found["peak"] = min(found["peak"], found["bound"])
         if stage.number == self._section.working.number:
-            found["in_flight"] = min(found.get("in_flight", 0), self._owners.load)
+            in_flight = found.get("in_flight", 0)
+            if self._section.work.is_plain:
+                # A worker reports between two calls.
+                in_flight = max(in_flight, sum(bool(peer.out) for peer in self._peers))
+            found["in_flight"] = min(in_flight, self._owners.load)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit.limit
             found["limit_reason"] = self._limit.reason

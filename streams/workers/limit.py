@@ -118,9 +118,7 @@ class CommonLimit:
         told = lending.balance([self._owners.need(peer) for peer in self._peers], most)
         for number in range(most) if changed else told:
             if number < most:
-                peer = self._peers[number]
-                peer.grants += 1
-                self._send(peer, Grant(peer.grants, lending.granted[number], self._learns))
+                self._grant(self._peers[number])
 
     def _activate(self, most: int) -> None:
         """Let so many workers have calls; what the others have not begun goes to these."""
@@ -143,4 +141,15 @@ class CommonLimit:
 
     def lost(self, peer: Peer) -> None:
         """A worker has ended, and all its calls with it."""
-        self._lending.lost(peer.number)
+        if not self._is_dealt_once:
+            self._lending.lost(peer.number)
+
+    def replaced(self, peer: Peer) -> None:
+        """Another worker was started in its place."""
+        if self._is_dealt_once and peer.is_active:
+            # The others keep theirs, so that this one has the slots of the one before.
+            self._grant(peer)
+
+    def _grant(self, peer: Peer) -> None:
+        peer.grants += 1
+        self._send(peer, Grant(peer.grants, self.slots(peer), self._learns))

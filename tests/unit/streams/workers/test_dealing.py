@@ -239,6 +239,37 @@ def test_a_plain_handler_and_what_keeps_nothing_around_it_give_what_one_process_
     assert report.statistics["dropped"] == {"filter": 166, "flat_map": 167}
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_ordered_results_never_wait_for_room_that_later_ones_have(
+    seed: int, keyed: bool, several: bool
+) -> None:
+    draw = random.Random(seed)
+
+    async def once(value: int) -> int:
+        await asyncio.sleep(draw.choice([0, 0.001, 0.05]))
+        return value
+
+    async def twice(value: int) -> AsyncIterator[int]:
+        for _ in range(2):
+            yield await once(value)
+
+    grouped = [group_by(lambda value: value % 7), spread()] if keyed else []
+    stream = from_iterable(range(300)).pipe(
+        *grouped, adaptive_flat_map(twice if several else once, (8, 64), ordered=True, window=8)
+    )
+
+    async def main() -> list[int]:
+        into: list[int] = []
+        async with asyncio.timeout(1000):
+            crew = LocalCrew(2, random_delay(seed, 0.003))
+            await stream.to(collect(into)).start(workers=crew).wait()
+        return into
+
+    assert run_virtual(main()) == sorted([*range(300)] * (1 + several))
+
+
 async def several(value: int) -> AsyncIterator[int]:
     for part in range(3):
         await asyncio.sleep(0.001)
@@ -478,6 +509,29 @@ def test_a_worker_that_dies_loses_nothing_and_breaks_no_order(seed: int) -> None
     assert crew.started > 3
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_a_worker_of_batches_that_dies_loses_nothing(parallel: int, keyed: bool) -> None:
+    handler, sent = Handler(5, 0.002), events(8, 40)
+    crew = LocalCrew(2, random_delay(5, 0.003))
+
+    async def work(some: list[Event]) -> list[Event]:
+        return [await handler(event) for event in some]
+
+    async def kill(_: Running) -> None:
+        for _ in range(4):
+            await asyncio.sleep(0.1)
+            crew.kill(crew.alive[0])
+
+    grouped = [group_by(client_of), spread()] if keyed else []
+    stream = from_iterable(sent).pipe(*grouped, batch(work, 8, parallel=parallel))
+    results, report = run_with(crew, stream, kill)
+    assert sorted(results) == sorted(sent)
+    assert report.statistics["finished"] == len(sent)
+    assert handler.most <= parallel
+    assert crew.started >= 4
+
+
 def test_what_workers_that_have_ended_had_is_not_counted_as_waiting() -> None:
     handler, sent = Handler(3, 0.002), events(30, 10)
     crew = LocalCrew(2, random_delay(3, 0.003))
@@ -499,6 +553,41 @@ def test_what_workers_that_have_ended_had_is_not_counted_as_waiting() -> None:
     # Each of two had them all at the most, however often one was started again.
     assert grouping["peak_groups"] <= 2 * 30
     assert 2 < len(grouping["workers"]) <= crew.started
+
+
+def test_a_plain_handler_is_in_a_call_in_each_worker_that_has_events() -> None:
+    def handler(value: int) -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        # Its worker reports between two calls, in which it has none in flight.
+        loop.advance(0.05)
+        return value
+
+    seen: list[int] = []
+
+    async def look(running: Running) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            numbers = running.statistics()
+            if numbers["finished"] < 50:
+                seen.append(numbers["in_flight"])
+
+    stream = from_iterable(range(100)).pipe(adaptive_flat_map(handler))
+    _, report = run_with(LocalCrew(2), stream, look)
+    assert set(seen) == {2}
+    assert report.statistics["in_flight"] == 0
+
+
+def test_the_stages_of_all_workers_never_hold_more_than_their_bound() -> None:
+    handler, sent = Handler(3, 0.002), events(600, 10)
+    stream = from_iterable(sent).pipe(
+        group_by(client_of, buffer=200), spread(), adaptive_flat_map(handler, limit=Fixed(50))
+    )
+    results, report = run_with(LocalCrew(2), stream)
+    assert sorted(results) == sorted(sent)
+    grouping = report.statistics["stages"][1]
+    # 200 in each.
+    assert grouping["peak"] <= grouping["bound"] == 400
 
 
 def plainly_exits(value: int) -> int:
