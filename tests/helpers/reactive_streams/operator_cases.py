@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import reactivex
@@ -32,6 +33,7 @@ from penstock import (
     rate_limit,
     retry,
     spread,
+    using,
     violations,
 )
 from penstock import ops as ours
@@ -47,6 +49,10 @@ __all__ = ["OPERATORS"]
 async def _slowly(number: int) -> int:
     await asyncio.sleep(0.1 + number % 3 / 10)
     return number
+
+
+async def _slowly_with(_: None, number: int) -> int:
+    return await _slowly(number)
 
 
 async def _at_once(number: int) -> int:
@@ -254,6 +260,7 @@ OPERATORS = [
     ),
     _working("in_threads", in_threads(2)(abs), calls_in_pool=True),
     _working("in_processes", in_processes(1)(abs), calls_in_pool=True),
+    _working("using", using(nullcontext)(_slowly_with)),
     _operator(
         "count_over_time",
         count_over_time(
