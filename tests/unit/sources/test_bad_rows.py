@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock.streams.pipeline import Pipeline
 from penstock.streams.sql_queue import DEAD, UNPROCESSED, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, retry
+from tests.helpers.until import until
 
 ROWS = 60
 
@@ -69,12 +70,6 @@ async def check(store: Store, dead: int = 0) -> None:
     results = Counter(n for (n,) in await store.read("SELECT n FROM results"))
     assert len(results) == results.total() == ROWS - dead
     assert all(row.error for row in await peek(store, ROWS, DEAD))
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await true():  # noqa: ASYNC110 - what is waited for happens in a database
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("by", [None, "key"])

@@ -40,6 +40,7 @@ from penstock.streams.errors import (
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySink, Probe
 from penstock.streams.testing.plugin import Run
+from tests.helpers.until import until
 
 
 class Trouble(Exception):
@@ -841,13 +842,6 @@ def in_threads(*work: Callable[[], None]) -> list[threading.Thread]:
     for thread in threads:
         thread.start()
     return threads
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Check every millisecond: the condition changes in other threads."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def joined(threads: list[threading.Thread]) -> None:

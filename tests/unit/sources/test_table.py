@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from string import ascii_letters
@@ -33,6 +33,7 @@ from penstock.streams.runtime.running import Report
 from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
 from penstock.streams.testing import Probe
 from tests.helpers.beside import use_own
+from tests.helpers.until import until
 
 SOON = Backoff(0.01, cap=0.01)
 
@@ -88,12 +89,6 @@ async def numbers_of(source: Flowable[dict[str, Any]]) -> tuple[list[int], Repor
     return [number(value) for value in values], report
 
 
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)  # The wait is for a database.
-
-
 def source_numbers(report: Report) -> dict[str, Any]:
     numbers: dict[str, Any] = report.statistics["stages"][0]
     return numbers
@@ -124,7 +119,7 @@ def test_rows_that_wait_are_counted_while_it_is_recorded(database: str) -> None:
             running.record()
             await asyncio.sleep(0)
             assert not running.is_ready
-            await until(lambda: _is(source_numbers(running.report())["pending"] is not None))
+            await until(lambda: source_numbers(running.report())["pending"] is not None)
             assert running.is_ready
             numbers = source_numbers(running.report())
             assert 1500 - 200 <= numbers["pending"] <= 1500
@@ -184,15 +179,11 @@ def test_what_is_enqueued_while_the_reader_waits_is_read(database: str) -> None:
             async with read_table(database, poll=3600).to(collect(values)).start() as running:
                 for n in range(3):
                     await store.put([orjson.dumps({"n": n})])
-                    await until(lambda n=n: _is(len(values) == n + 1))  # type: ignore[misc]
+                    await until(lambda n=n: len(values) == n + 1)  # type: ignore[misc]
                 await running.drain(10)
             assert await statuses(store) == [1, 1, 1]
 
     run(work())
-
-
-async def _is(true: bool) -> bool:
-    return true
 
 
 def test_a_reverted_row_is_tried_again_and_dead_after_its_last_attempt(database: str) -> None:
@@ -422,7 +413,7 @@ def test_drain_finishes_what_is_in_work_and_gives_the_rest_back(database: str) -
         async with queue(database, 50) as store:
             stream = read_table(database).pipe(adaptive_flat_map(wait, limit=Fixed(4)))
             async with stream.to(collect([])).start() as running:
-                await until(lambda: _is(len(begun) == 4))
+                await until(lambda: len(begun) == 4)
                 running.begin_drain(10)
                 release.set()
             found = await statuses(store)
@@ -629,7 +620,7 @@ def test_a_reader_goes_on_when_its_connections_are_cut(postgres: str) -> None:
 
         stream = read_table(postgres, batch=50).pipe(adaptive_flat_map(handler))
         async with stream.to(write_table(postgres, "results"), collect(values)).start() as running:
-            await until(lambda: _is(running.statistics()["finished"] == 600))
+            await until(lambda: running.statistics()["finished"] == 600)
             await running.drain(10)
         assert source_numbers(running.report())["reconnects"] >= 1
         async with queue(postgres) as store, queue(postgres, table="results") as results:
@@ -720,7 +711,7 @@ def test_a_sink_that_fails_late_reverts_its_row(database: str) -> None:
         async with queue(database, 2) as store:
             source = read_table(database, backoff=SOON)
             async with source.to(for_each(fail_once, on_error="revert")).start() as running:
-                await until(lambda: _is(running.statistics()["finished"] == 2))
+                await until(lambda: running.statistics()["finished"] == 2)
                 await running.drain(10)
             assert sorted(tried) == [0, 1, 1]
             assert await statuses(store) == [1, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ from reactivex import operators as ops
 
 from penstock import collect, read_table
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from tests.helpers.until import until
 
 
 async def queue(url: str, count: int) -> Store:
@@ -19,12 +20,6 @@ async def queue(url: str, count: int) -> Store:
     await store.open()
     await store.put([orjson.dumps({"n": n, "key": n % 2}) for n in range(1, count + 1)])
     return store
-
-
-async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
-        while not await true():  # noqa: ASYNC110 - what is waited for happens in a database
-            await asyncio.sleep(0.005)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.letters import Letter, letters_of
 from tests.helpers.servers.wire import Wire
+from tests.helpers.until import until
 
 WORKER = """
 import asyncio, os, sys
@@ -86,15 +87,6 @@ def crowd(server: Servers, name: str, folder: Path) -> Generator[Crowd]:
         for process in workers.workers:
             process.kill()
             process.wait()
-
-
-async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            found = true()
-            if found is True or (not isinstance(found, bool) and await found):
-                return
-            await asyncio.sleep(0.01)
 
 
 async def echo(job: Any) -> Any:

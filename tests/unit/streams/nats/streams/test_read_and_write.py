@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from tests.helpers.spans import Spans, identity, parent
+from tests.helpers.until import until
 
 
 class Stream:
@@ -76,15 +77,6 @@ async def stream(server: Servers, name: str, **settings: Any) -> AsyncIterator[S
     finally:
         await made.js.delete_stream(name)
         await client.close()
-
-
-async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            found = true()
-            if found is True or (not isinstance(found, bool) and await found):
-                return
-            await asyncio.sleep(0.01)
 
 
 def read(it: Stream, into: list[Any], **options: Any) -> Pipeline:
