@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.command.kata import command
 from penstock.command.kata.load.events import Event, Load
 from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured
@@ -153,6 +155,25 @@ class Unfit:
 """
 
 SMALL = ("--seconds", "0.1", "--rate", "100", "--clients", "2", "--handler-ms", "1")
+
+
+@pytest.mark.parametrize("promise", ["duplicates_processed", "overlapped", "overtaken", "lost"])
+def test_any_broken_promise_of_the_last_row_gives_status_1(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, promise: str
+) -> None:
+    kept = _run(Load(rate=100, seconds=0.1))
+
+    async def keeps(*args: Any, **options: Any) -> Measured:
+        return kept
+
+    async def breaks(*args: Any, **options: Any) -> Measured:
+        broken: dict[str, Any] = {promise: 1}
+        return replace(kept, **broken)
+
+    monkeypatch.setattr(command, "run_reference", keeps)
+    assert penstock("kata", *SMALL).status == 0
+    monkeypatch.setattr(command, "run_reference", breaks)
+    assert penstock("kata", *SMALL).status == 1
 
 
 @pytest.fixture
