@@ -16,14 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from heapq import heapify, heappop, heappush
-from itertools import chain, islice
+from itertools import islice
 from math import isfinite
 from operator import ne
 from typing import Any, TypeVar
 
 from penstock.streams.errors import describe
 from penstock.streams.keyed.key import By
+from penstock.streams.temporal.periods.extremes import periods_of_extremes
 from penstock.streams.temporal.periods.intervals import (
     Axis,
     Period,
@@ -42,9 +42,6 @@ T = TypeVar("T")
 
 # With this many new objects, garbage collection takes longer than it takes to switch it off.
 _MANY_NEW = 100_000
-
-# A smaller heap is not worth compacting.
-_FEW = 64
 
 _Columns = tuple[list[Any], list[Any], list[Any]]
 
@@ -154,7 +151,7 @@ def _swept(
             found += periods_of_totals(key, *mine, whole.whole, values)
             continue
         if aggregate in ("min", "max"):
-            found += _extremes(key, *mine, negated if aggregate == "max" else None)
+            found += periods_of_extremes(key, *mine, negated if aggregate == "max" else None)
             continue
         sweep = Sweep(key, make(), include_zero)
         if of is None:
@@ -251,51 +248,6 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
     if value:
         add(Period(key, since, None, value))
     return found
-
-
-def _extremes(
-    key: Any,
-    begins: list[Any],
-    ends: list[Any],
-    amounts: list[Any],
-    turned: Callable[[Any], Any] | None,
-) -> Iterator[Period]:
-    """The same as a `Sweep` with a tally of the least, or, by amounts `turned` round, of the
-    greatest amount, in less than half the time.
-
-    The value can only change where a row begins, or where the row that has it ends.
-    """
-    order = amounts if turned is None else list(map(turned, amounts))
-    heap: list[tuple[Any, int]] = []
-    most = _FEW
-    at = since = value = None
-    entering = sorted(range(len(begins)), key=begins.__getitem__)
-    for i in chain(entering, (None,)):
-        begin = None if i is None else begins[i]
-        if begin != at and heap:
-            while True:
-                while heap and ends[heap[0][1]] is not None and ends[heap[0][1]] <= at:
-                    heappop(heap)
-                now = amounts[heap[0][1]] if heap else None
-                if now != value:
-                    if value is not None:
-                        yield Period(key, since, at, value)
-                    since, value = at, now
-                ends_at = ends[heap[0][1]] if heap else None
-                if ends_at is None or (begin is not None and ends_at >= begin):
-                    break
-                at = ends_at
-        if i is None:
-            break
-        at = begin
-        heappush(heap, (order[i], i))
-        if len(heap) > most:
-            # Rows that have ended and were never the first.
-            heap = [one for one in heap if ends[one[1]] is None or at < ends[one[1]]]
-            heapify(heap)
-            most = 2 * len(heap) + _FEW
-    if value is not None:
-        yield Period(key, since, None, value)
 
 
 class Sweep:

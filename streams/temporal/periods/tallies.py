@@ -148,8 +148,10 @@ class Scaled:
         return list(map(getcontext().divide, totals, repeat(Decimal(self.scale))))
 
     def averages(self, totals: list[int], rows: list[int]) -> list[Any]:
-        """The averages of amounts, of the totals and the number of rows, at least 1."""
-        divisors = rows if self.scale == 1 else list(map(mul, rows, repeat(self.scale)))
+        """The averages of amounts, of the totals and the number of rows; where there are none, of
+        one."""
+        scale = self.scale
+        divisors = [(number or 1) * scale for number in rows]
         if self.kind is Decimal:
             return list(map(getcontext().divide, totals, divisors))
         try:
@@ -166,7 +168,8 @@ def scaled(amounts: list[Any]) -> Scaled | None:
         return Scaled(int, 1)
     if kinds == {float}:
         # A float is a whole number of 53 binary digits, times a power of two.
-        _, exponent = frexp(min((abs(amount) for amount in amounts if amount), default=1.0))
+        sizes: list[float] = [abs(amount) for amount in amounts if amount]
+        _, exponent = frexp(min(sizes, default=1.0))
         scale = 1 << max(0, _DIGITS - exponent)
         if scale > _LARGEST or max(amounts) > _LARGEST or min(amounts) < -_LARGEST:
             return None

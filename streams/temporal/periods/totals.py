@@ -6,21 +6,21 @@ numbers, and so exact.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable
 from itertools import accumulate, compress, count, islice, repeat
-from operator import is_not, itemgetter, ne, neg, not_, sub
+from operator import is_not, ne, neg, not_
 from typing import Any
 
+from penstock.streams.temporal.periods.columns import (
+    Column,
+    as_numbers,
+    in_order,
+    near,
+    places_in_order,
+)
 from penstock.streams.temporal.periods.intervals import Period, new_periods
 
 __all__ = ["periods_of_totals"]
-
-_Column = Sequence[Any]
-
-# Up to so many seconds, 68 years, floats of seconds differ if their microseconds do.
-_MOST_SECONDS = float(1 << 31)
 
 
 def periods_of_totals(
@@ -28,7 +28,7 @@ def periods_of_totals(
     begins: list[Any],
     ends: list[Any],
     amounts: list[Any],
-    whole: Callable[[_Column], list[int]],
+    whole: Callable[[Column], list[int]],
     values: Callable[[list[int], list[int]], list[Any]],
 ) -> list[Period]:
     """The periods of values that are made of the sum of the valid rows' amounts, and of their
@@ -39,67 +39,57 @@ def periods_of_totals(
     """
     if not begins:
         return []
-    rows = len(begins)
+    points, totals, counts = _totals(begins, ends, amounts, whole)
+    of_points = values(totals, counts)
+    # The periods are made where it was, in memory that is in the processor's cache.
+    del totals
+    return _periods(key, points, of_points, counts)
+
+
+def _totals(
+    begins: list[Any],
+    ends: list[Any],
+    amounts: list[Any],
+    whole: Callable[[Column], list[int]],
+) -> tuple[list[Any], list[int], list[int]]:
+    """The points in their order, and the total and the number of the rows from each of them on."""
+    closed: Column = ()
     are_open = type(None) in map(type, ends)
-    are_closed: _Column = ()
-    places: _Column = range(rows, 2 * rows)
     if are_open:
-        are_closed = list(map(is_not, ends, repeat(None)))
-        ends = list(compress(ends, are_closed))
-        places = [rows - 1 + n for n in accumulate(are_closed)]
+        closed = list(map(is_not, ends, repeat(None)))
+        # Of an open row, any point.
+        ends = [begin if end is None else end for begin, end in zip(begins, ends, strict=True)]
+    rows = len(begins)
     points = begins + ends
-    numbers = _numbers(points)
+    numbers = as_numbers(points)
     # In the order of beginnings the ends are nearly sorted, and what is looked up lies close.
-    order = sorted(range(rows), key=numbers.__getitem__)
-    entering = whole(_in_order(_near(amounts), order))
-    leaving: _Column = list(map(neg, entering))
-    stops = _in_order(places, order)
+    order = places_in_order(numbers[:rows])
+    entering = whole(in_order(near(amounts), order))
+    leaving: Column = list(map(neg, entering))
+    stops: Column = order
     if are_open:
-        are_closed = _in_order(are_closed, order)
-        leaving, stops = (list(compress(column, are_closed)) for column in (leaving, stops))
-    source = [*order, *stops]
-    near = _in_order(_near(numbers), source)
+        closed = in_order(closed, order)
+        leaving, stops = (list(compress(column, closed)) for column in (leaving, stops))
+    found: Column = _both(numbers, order, stops)
     # Two runs that are nearly sorted, so that sorting them together takes little time.
-    merged = sorted(range(len(near)), key=near.__getitem__)
-    totals = list(accumulate(_in_order([*entering, *leaving], merged)))
-    counts = list(accumulate(_in_order([1] * rows + [-1] * len(ends), merged)))
-    near = _in_order(near, merged)
-    points = list(near if numbers is points else _in_order(points, _in_order(source, merged)))
+    merged = places_in_order(found)
+    totals = list(accumulate(in_order([*entering, *leaving], merged)))
+    counts = list(accumulate(in_order([1] * rows + [-1] * len(stops), merged)))
+    found = in_order(found, merged)
+    points = list(found if numbers is points else in_order(_both(points, order, stops), merged))
     # Of equal points, the last.
-    are_last = [*map(ne, near, islice(near, 1, None)), True]
+    are_last = [*map(ne, found, islice(found, 1, None)), True]
     if not all(are_last):
         points, totals, counts = (
             list(compress(column, are_last)) for column in (points, totals, counts)
         )
-    # An average of no rows would be a division by zero; it is left out below.
-    return _periods(key, points, values(totals, [n or 1 for n in counts]), counts)
+    return points, totals, counts
 
 
-def _numbers(points: list[Any]) -> list[Any]:
-    """Numbers in the same order as the points, that are compared in a fraction of the time, if
-    there are any."""
-    kinds = {*map(type, points)}
-    if kinds == {date}:
-        return list(map(date.toordinal, points))
-    if kinds == {datetime}:
-        seconds = list(map(timedelta.total_seconds, map(sub, points, repeat(points[0]))))
-        if max(map(abs, seconds)) < _MOST_SECONDS:
-            return seconds
-    return points
-
-
-def _near(column: _Column) -> _Column:
-    """The same, floats as an array, which is quicker to go through in any order.
-
-    What is taken from it are new floats, which lie in the order in which they were taken. Measured:
-    all that follows for a million rows takes half the time.
-    """
-    return array("d", column) if {*map(type, column)} == {float} else column
-
-
-def _in_order(column: _Column, order: _Column) -> _Column:
-    # `itemgetter` of one place returns no tuple.
-    return itemgetter(*order)(column) if len(order) > 1 else [column[place] for place in order]
+def _both(points: list[Any], begins: Column, ends: Column) -> list[Any]:
+    """The beginnings of some rows, and then the ends of some; `points` are those of all rows."""
+    rows = len(points) // 2
+    return [*in_order(near(points[:rows]), begins), *in_order(near(points[rows:]), ends)]
 
 
 def _periods(key: Any, points: list[Any], values: list[Any], rows: list[int]) -> list[Period]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -104,6 +104,17 @@ def test_include_zero_adds_the_gaps_between_rows_and_no_others(
     table: list[Row], periods: list[Any]
 ) -> None:
     assert count(table, include_zero=True) == periods
+
+
+@pytest.mark.parametrize(("aggregate", "plain"), [("min", min), ("max", max)])
+def test_the_extreme_of_a_hundred_rows_at_once_is_that_of_the_valid_ones(
+    aggregate: Any, plain: Callable[[Iterable[int]], int]
+) -> None:
+    table = [(n, n + 70 + n * 37 % 50, n * 29 % 101) for n in range(400)]
+    periods = sequenced(table, aggregate, begin=0, end=1, of=2)
+    told = [p.value for p in periods for _ in range(p.begin, p.end)]
+    last = max(end for _, end, _ in table)
+    assert told == [plain(v for b, e, v in table if b <= at < e) for at in range(last)]
 
 
 def test_each_key_is_counted_and_coalesced_by_itself() -> None:
