@@ -139,6 +139,7 @@ def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, A
     counts = {stage["stage"]: stage for stage in _own(numbers) if "sent" in stage}
     column = [stage for stage in stages if stage.number <= last]
     sinks = stages[len(column) :]
+    begun = {stage["stage"] for stage in _own(numbers)}
     sent: dict[tuple[int, int], str] = {}
     for stage, above in drawn(stages, len(sinks)):
         for one in above:
@@ -147,6 +148,9 @@ def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, A
             if there is not None:
                 count = there.get("sent_to", {}).get(stage.number, there["sent"])
                 sent[one, stage.number] = f"{count:,}"
+            elif one not in begun and stage.name != "spread":
+                # Of a stream that nothing has read, such as that of a `catch` without an error.
+                sent[one, stage.number] = "0"
     shown = as_svg(column, sinks, name, sent)
     # As wide as it is on a screen, where it can be scrolled; on paper it has to fit.
     wide = ' wide" tabindex="0' if any(stage.inputs for stage in column) else ""

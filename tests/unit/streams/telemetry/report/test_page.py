@@ -119,6 +119,14 @@ def test_each_arrow_of_the_picture_has_its_total_those_of_other_streams_too(
     assert sorted(drawn) == sorted([*between, "2,470"])
 
 
+def test_what_nothing_has_read_has_sent_nothing(run: Run, tmp_path: Path) -> None:
+    other = from_iterable(events(5)).pipe(ops.filter(bool))
+    stream = from_iterable(events(7)).pipe(ops.catch(other)).to(for_each(bool))
+    _, page = page_of(run, stream, tmp_path / "page.html")
+    drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
+    assert sorted(drawn) == ["0", "0", "7", "7"]
+
+
 def test_a_limit_in_another_stream_that_is_read_has_the_number_of_its_stage(
     run: Run, tmp_path: Path
 ) -> None:
