@@ -7,7 +7,8 @@ Memory:  none of its own.
 Demand:  requests what is requested of it; what a reading has not answered goes to the next one.
 Ends:    when the condition does not hold after a reading. A drain begins no other reading. Each
          event is finished with the reading that it came from.
-Errors:  the source's, and the condition's, pass through.
+Errors:  the source's, and the condition's, pass through; a coroutine for an answer is an
+         UnfinishedResult.
 
     source     --1--2|
     condition        true     false
@@ -17,11 +18,10 @@ Errors:  the source's, and the condition's, pass through.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.succession import Looping, again
+from penstock.streams.rx.succession import looping
 
 __all__ = ["do_while"]
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 def do_while(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
     """Read the source, and again as long as `condition(source)` is true after a reading.
 
-    Raises BuildError for a source that cannot begin again, such as standard input.
+    Raises BuildError for an async condition, and for a source that cannot begin again, such as
+    standard input.
     """
-    return again("do_while", partial(Looping, condition=condition, asks_first=False))
+    return looping("do_while", condition, asks_first=False)

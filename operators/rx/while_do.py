@@ -7,7 +7,8 @@ Memory:  none of its own.
 Demand:  requests what is requested of it; what a reading has not answered goes to the next one.
 Ends:    when the condition does not hold; after that nothing is read. A drain begins no other
          reading. Each event is finished with the reading that it came from.
-Errors:  the source's, and the condition's, pass through.
+Errors:  the source's, and the condition's, pass through; a coroutine for an answer is an
+         UnfinishedResult.
 
     condition  true      true      false
     source     --1--2|
@@ -17,11 +18,10 @@ Errors:  the source's, and the condition's, pass through.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.succession import Looping, again
+from penstock.streams.rx.succession import looping
 
 __all__ = ["while_do"]
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 def while_do(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
     """Read the source as long as `condition(source)` is true; asked before each reading.
 
-    Raises BuildError for a source that cannot begin again, such as standard input.
+    Raises BuildError for an async condition, and for a source that cannot begin again, such as
+    standard input.
     """
-    return again("while_do", partial(Looping, condition=condition, asks_first=True))
+    return looping("while_do", condition, asks_first=True)

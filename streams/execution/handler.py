@@ -38,6 +38,7 @@ __all__ = [
     "is_being_cancelled",
     "is_coroutine_function",
     "is_own",
+    "is_plain",
     "is_users",
     "not_awaited",
     "opened",
@@ -182,14 +183,24 @@ def check_result(result: object, name: str) -> bool:
     return tells_of_its_type(result)
 
 
-def check_plain(result: object, name: str, stage: str) -> None:
+def check_plain(
+    result: object,
+    name: str,
+    stage: str,
+    instead: str = "give the function to adaptive_flat_map, which does",
+) -> None:
     """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
     if isinstance(result, Coroutine):
         not_awaited(cast(object, result))
         raise UnfinishedResult(
             f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
-            "await: give the function to adaptive_flat_map, which does"
+            f"await: {instead}"
         )
+
+
+def is_plain(function: object) -> bool:
+    """Whether `function` is one whose calls do what it does, and not only make what would."""
+    return callable(function) and not (is_async(function) or inspect.isgeneratorfunction(function))
 
 
 class OpenHandler(Protocol[T_contra, R_co]):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS, BuildError, describe, own_error
+from penstock.streams.execution.handler import check_plain, handler_name, is_plain
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -23,7 +25,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.inputs import Input, check_begins_again, part_for, reading_all
 from penstock.streams.validation import require_count
 
-__all__ = ["Looping", "Succession", "Timed", "again", "succession"]
+__all__ = ["Looping", "Succession", "Timed", "again", "looping", "succession"]
 
 _Make = Callable[..., "Succession"]
 
@@ -62,6 +64,23 @@ def again(
     # Errors name an operator by the function that made it.
     operator.__qualname__ = name
     return operator
+
+
+def looping(
+    name: str, condition: Callable[[Any], bool], *, asks_first: bool
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The operator `name`, which reads its source again as long as `condition(source)` is true.
+
+    Raises BuildError for a condition that is no plain function.
+    """
+    if not is_plain(condition):
+        # What an async function returns is always true: the source would be read for ever.
+        raise BuildError(
+            f"{name}(condition={describe(condition, 80)}): give a plain function of the source that "
+            "returns True or False; what has to be awaited first belongs in the source, such as an "
+            "async generator"
+        )
+    return again(name, partial(Looping, condition=condition, asks_first=asks_first))
 
 
 class Succession(DemandStage):
@@ -286,10 +305,16 @@ class Looping(Succession):
         self.asks_first = asks_first
 
     def follow(self, error: BaseException | None) -> None:
-        if error is None and self._condition(self.source):
+        if error is None and self._holds():
             self.read(self.source)
         else:
             self.close(error)
+
+    def _holds(self) -> bool:
+        answer = self._condition(self.source)
+        name = handler_name(self._condition)
+        check_plain(answer, name, self.info.name, "return True or False")
+        return answer
 
 
 class Timed(Succession):

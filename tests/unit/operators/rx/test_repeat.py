@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reactivex import operators as stock
 
 from penstock import chunk, collect, for_each, from_iterable, group_by, ops, spread
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, UnfinishedResult
 from penstock.streams.testing import CountedSource, Probe, run_virtual
 from tests.helpers.like_stock import assert_like_stock, messages
 
@@ -132,3 +132,29 @@ def test_a_group_cannot_be_read_again() -> None:
     grouped = group_by(lambda n: n, each=lambda group: group.pipe(stock.repeat(2)), idle=9)
     with pytest.raises(BuildError, match="a group is read once"):
         run_virtual(from_iterable([1]).pipe(grouped, spread()).to_list())
+
+
+async def holds(_: Any) -> bool:
+    return False
+
+
+async def holds_by_turns(_: Any) -> Any:
+    yield False
+
+
+def holds_for_one(_: Any) -> Any:
+    yield False
+
+
+@pytest.mark.parametrize("name", ["while_do", "do_while"])
+@pytest.mark.parametrize("condition", [holds, holds_by_turns, holds_for_one, None, True])
+def test_a_condition_whose_answer_would_always_hold_is_refused(name: str, condition: Any) -> None:
+    with pytest.raises(BuildError, match=rf"^{name}\(condition=.*plain function"):
+        getattr(ops, name)(condition)
+
+
+@pytest.mark.parametrize("name", ["while_do", "do_while"])
+def test_a_coroutine_for_an_answer_is_an_error_that_says_what_to_return(name: str) -> None:
+    repeated = getattr(ops, name)(lambda source: holds(source))
+    with pytest.raises(UnfinishedResult, match=rf"which {name} does not await: return True or"):
+        run_virtual(from_iterable([1, 2]).pipe(repeated).to_list())
