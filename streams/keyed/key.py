@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import itemgetter
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.streams.errors import WrongType
+from penstock.streams.errors import UnfinishedResult, WrongType, describe
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
@@ -32,7 +32,8 @@ By = str | int | Callable[[T], Hashable]
 class Key:
     """Reads the key `by` of values: of mappings by item, of any other object by attribute.
 
-    `get` reads mappings and rows at no cost beyond `itemgetter`. If it raises, `adapts(value)`
+    `get` reads mappings and rows at no cost beyond `itemgetter`. It is an attribute that changes:
+    do not keep it longer than for the values at hand. If it raises, `adapts(value)`
     returns whether the value's type has the field as an attribute; if so, `get` reads it from now
     on. Raises WrongType if `by` is not a valid key.
     """
@@ -52,8 +53,26 @@ class Key:
                 "function that returns the key"
             )
         self.by = by
-        self.get: Callable[[Any], Any] = by if callable(by) else itemgetter(by)
+        self.get: Callable[[Any], Any] = self._first if callable(by) else itemgetter(by)
         self._types: set[type] = set()
+
+    def _first(self, value: Any) -> Any:
+        """What the user's function returns for the first value; UnfinishedResult for a coroutine.
+
+        Only the first result is checked: from then on `get` is the function itself.
+        """
+        function: Any = self.by
+        found = function(value)
+        if isinstance(found, Coroutine):
+            unfinished = cast(Any, found)
+            # It would warn that nobody awaited it.
+            unfinished.close()
+            raise UnfinishedResult(
+                f"'{key_name(self.by)}' returned {describe(unfinished, 80)}, which the stage does "
+                "not await: await it in adaptive_flat_map, and read it from what that emits"
+            )
+        self.get = function
+        return found
 
     def adapts(self, value: Any) -> bool:
         """Whether `get`, which has just failed on `value`, reads it from now on."""
@@ -88,7 +107,7 @@ def key_function(by: By[Any]) -> Callable[[Any], Any]:
     """The function that reads the key `by` from any value. Raises WrongType if it is not a valid
     key."""
     key = Key(by)
-    if not isinstance(by, str):
+    if isinstance(by, int):
         return key.get
 
     def read(value: Any) -> Any:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
+from types import FunctionType, MethodType
 from typing import Any
 
 from reactivex import Observable, compose
 from reactivex import operators as ops
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import called_name
+from penstock.streams.execution.handler import called_name, check_plain, handler_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -31,7 +32,7 @@ from penstock.streams.rx.lift import (
 )
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
-from penstock.streams.rx.recognise import Part, recognise
+from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import COUNTING, READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
 
@@ -51,6 +52,14 @@ _READS_WINDOWS = (
     *("switch_latest", "exclusive"),
 )
 
+# Arguments of stock operators that are functions, whose results are not streams.
+_ASKED = frozenset(
+    (
+        *("accumulator", "comparer", "element_mapper", "key_mapper", "mapper", "mapper_indexed"),
+        *("on_next", "predicate", "predicate_indexed"),
+    )
+)
+
 # Arguments that are functions, which are not called with each value.
 _NOT_WITH_EACH = frozenset(("action", "on_error", "on_completed", "handler", "factory"))
 
@@ -62,7 +71,7 @@ def lift_one(
     operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
 ) -> Flowable[Any]:
     """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
-    parts = [_with_demand(part) for part in recognise(operator)]
+    parts = [_prepared(part) for part in recognise(operator)]
     if holds is None and len(parts) == 1 and parts[0].entry.kind is Kind.OURS:
         stream: Flowable[Any] = _ours(parts[0])(source)
         return stream
@@ -86,7 +95,7 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
         stream = read_on(result)
         if windows and isinstance(operator, WithStock):
             operator = operator.stock
-        parts = [_with_demand(part) for part in recognise(operator)]
+        parts = [_prepared(part) for part in recognise(operator)]
         if len(parts) == 1 and parts[0].name is None:
             if windows:
                 refuse_windows(windows)
@@ -134,6 +143,42 @@ def _with_windows(part: Part) -> Part:
 def _cut(operator: Operator, source: Observable[Any]) -> Observable[Window[Any]]:
     windows: Observable[Any] = operator(source)
     return windows.pipe(ops.map(Window))
+
+
+def _prepared(part: Part) -> Part:
+    """`part`, which checks what the user's functions return, and reads its other streams with
+    demand."""
+    return _with_demand(_with_checks(part))
+
+
+def _with_checks(part: Part) -> Part:
+    """`part`, whose operator fails if one of its functions returns a coroutine.
+
+    Rx takes that for a value, a key, or an answer that is true.
+    """
+    if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS) or part.name in READING:
+        return part
+    checked = {
+        name: _checked(value, str(part.name))
+        for name, value in part.arguments.items()
+        if name.rstrip("_") in _ASKED and isinstance(value, FunctionType | MethodType)
+    }
+    return replace(part, operator=with_arguments(part, checked)) if checked else part
+
+
+def _checked(function: Callable[..., Any], operator: str) -> Callable[..., Any]:
+    name = handler_name(function)
+    # Types of results that are not coroutines.
+    known: set[type] = set()
+
+    def called(*args: Any) -> Any:
+        result: object = function(*args)
+        if type(result) not in known:
+            check_plain(result, name, operator)
+            known.add(type(result))
+        return result
+
+    return called
 
 
 def _with_demand(part: Part) -> Part:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
     from penstock.streams.rx.beside import Read
 
-__all__ = ["Operator", "Part", "recognise"]
+__all__ = ["Operator", "Part", "recognise", "with_arguments"]
 
 # The element types of a third-party operator cannot be known when it is taken apart.
 Operator = Callable[[Any], Any]
@@ -89,7 +89,7 @@ def recognise(operator: Operator) -> list[Part]:
     if module == "reactivex.pipe" and path == _COMPOSED:
         return [part for inner in held["operators"] for part in recognise(inner)]
     if module == "reactivex.internal.curry" and path == _CURRIED:
-        return [_curried(operator, held["fun"], held["args"], held["kwargs"])]
+        return [_curried(operator, held)]
     if module == _STOCK and path in TABLE:
         raise WrongType(f"pipe() takes an operator: call ops.{path}(...), which returns one")
     if _is_stock(operator):
@@ -97,17 +97,42 @@ def recognise(operator: Operator) -> list[Part]:
     return [_part(None, operator, {})]
 
 
-def _curried(
-    operator: Operator, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Part:
+def with_arguments(part: Part, others: Mapping[str, Any]) -> Operator:
+    """The operator of `part`, a stock one, built with `others` for its arguments of these names."""
+    operator = part.operator
+    assert isinstance(operator, FunctionType)
+    held = _closure(operator)
+    if operator.__qualname__ == _CURRIED:
+        fun, bound = held["fun"], _bound(held)
+        bound.arguments.update(others)
+        _, *args = bound.args
+        return lambda source: fun(source, *args, **bound.kwargs)
+    cells = zip(operator.__code__.co_freevars, operator.__closure__ or (), strict=True)
+    closure = tuple(CellType(others[name]) if name in others else cell for name, cell in cells)
+    built: Operator = FunctionType(
+        operator.__code__,
+        operator.__globals__,
+        operator.__name__,
+        operator.__defaults__,
+        closure,
+    )
+    return built
+
+
+def _curried(operator: Operator, held: Mapping[str, Any]) -> Part:
+    fun: Callable[..., Any] = held["fun"]
     # Users may curry functions of their own with reactivex's decorator.
     if not _is_stock(fun):
         return _part(None, operator, {})
-    source = None
-    bound = inspect.signature(fun).bind(source, *args, **kwargs)
-    bound.apply_defaults()
-    _, *arguments = bound.arguments.items()
+    _, *arguments = _bound(held).arguments.items()
     return _part(fun.__name__, operator, dict(arguments))
+
+
+def _bound(held: Mapping[str, Any]) -> inspect.BoundArguments:
+    """The arguments of a curried function that is called, the source first, as None."""
+    bound = inspect.signature(held["fun"]).bind(None, *held["args"], **held["kwargs"])
+    bound.apply_defaults()
+    return bound
 
 
 def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) -> Part:

@@ -76,9 +76,9 @@ def looping(
     if not is_plain(condition):
         # What an async function returns is always true: the source would be read for ever.
         raise BuildError(
-            f"{name}(condition={describe(condition, 80)}): give a plain function of the source that "
-            "returns True or False; what has to be awaited first belongs in the source, such as an "
-            "async generator"
+            f"{name}(condition={describe(condition, 80)}): give a plain function of the source "
+            "that returns True or False; what has to be awaited first belongs in the source, such "
+            "as an async generator"
         )
     return again(name, partial(Looping, condition=condition, asks_first=asks_first))
 

@@ -289,9 +289,9 @@ def read_all(rows: list[Any], by: By[Any], *, first: int = 0, optional: bool = F
     Raises what `reader` raises, with the place of the row; the first row is number `first`.
     """
     try:
-        get = Key(by).get
+        key = Key(by)
         # A StopIteration from the user's function would end a map.
-        return [get(row) for row in rows] if callable(by) else list(map(get, rows))
+        return [key.get(row) for row in rows] if callable(by) else list(map(key.get, rows))
     except (LookupError, TypeError):
         return list(_read_each(rows, by, first, optional))
 
@@ -314,7 +314,7 @@ def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:
     returns None if it is `optional`."""
     key = Key(by)
     if callable(by):
-        return key.get
+        return lambda row: key.get(row)
 
     def read(row: Any) -> Any:
         try:

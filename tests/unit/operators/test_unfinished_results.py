@@ -9,9 +9,21 @@ from typing import Any
 import pytest
 from reactivex import operators
 
-from penstock import Fixed, Flowable, adaptive_flat_map, batch, for_each, from_iterable, in_threads
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    batch,
+    distinct_within,
+    for_each,
+    from_iterable,
+    group_by,
+    in_threads,
+    rate_limit,
+    spread,
+)
 from penstock.streams.errors import BuildError, PenstockError
-from penstock.streams.testing import MemorySink
+from penstock.streams.testing import MemorySink, run_virtual
 from penstock.streams.testing.plugin import Run
 
 
@@ -197,3 +209,66 @@ def test_futures_that_a_function_of_map_began_may_go_on(run: Run) -> None:
         return sink.values
 
     assert run(story()) == [1, 2]
+
+
+# Arguments of stock operators, by what they are called with.
+ASKED: dict[str, Callable[[Any], Any]] = {
+    name: lambda function, name=name: getattr(unchecked, name)(function)  # type: ignore[misc]
+    for name in (
+        *("all", "average", "count", "distinct_until_changed", "do_action", "filter_indexed"),
+        *("find", "find_index", "first", "last", "map_indexed", "max_by", "min_by", "reduce"),
+        *("scan", "single", "skip_while", "skip_while_indexed", "some", "sum", "take_while"),
+        *("take_while_indexed", "tap", "to_dict"),
+    )
+} | {
+    "contains": lambda function: unchecked.contains(9, function),
+    "distinct_until_changed, comparer": lambda f: unchecked.distinct_until_changed(None, f),
+    "first_or_default": lambda function: unchecked.first_or_default(function, 0),
+    "last_or_default": lambda function: unchecked.last_or_default(0, function),
+    "max": lambda function: unchecked.max(function),
+    "min": lambda function: unchecked.min(function),
+    "reduce, with a seed": lambda function: unchecked.reduce(function, 0),
+    "scan, with a seed": lambda function: unchecked.scan(function, 0),
+    "single_or_default": lambda function: unchecked.single_or_default(function, 0),
+    "to_dict, of an element": lambda function: unchecked.to_dict(str, function),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_coroutine_from_a_function_of_a_stock_operator_is_an_error_that_names_it(
+    run: Run, name: str
+) -> None:
+    operator = ASKED[name](lambda *values: save(values[0]))
+    error = error_of(run, from_iterable([5, 6, 7]).pipe(operator))
+    assert type(error).__name__ == "UnfinishedResult"
+    assert "'<lambda>' returned <coroutine object save" in str(error)
+    assert "does not await: give the function to adaptive_flat_map" in str(error)
+    assert error.__notes__[0].startswith("in stage ")
+
+
+def test_a_value_that_is_a_function_is_not_called() -> None:
+    scan = unchecked.scan(lambda function, _: function, len)
+    assert run_virtual(from_iterable([1, 2]).pipe(scan).to_list()) == [len, len]
+
+
+KEYS: dict[str, Callable[[Any], Any]] = {
+    "group_by": lambda by: adaptive_flat_map_behind(group_by(by)),
+    "group_by, with each": lambda by: adaptive_flat_map_behind(
+        group_by(by, each=lambda group: group, idle=1)
+    ),
+    "distinct_within": lambda by: distinct_within(1, by=by),
+    "distinct_within, of a time": lambda by: distinct_within(1, by=str, time=by),
+    "rate_limit": lambda by: rate_limit(9, cost=by),
+}
+
+
+def adaptive_flat_map_behind(groups: Any) -> Any:
+    return lambda stream: stream.pipe(groups, spread(), adaptive_flat_map(str))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_coroutine_for_a_key_is_an_error_that_says_what_to_do(run: Run, name: str) -> None:
+    error = error_of(run, KEYS[name](lambda value: save(value))(from_iterable([5, 6, 7])))
+    assert type(error).__name__ == "UnfinishedResult"
+    assert "await it in adaptive_flat_map, and read it from what that" in str(error)
+    assert error.__notes__[0] == f"in stage 2 '{name.partition(',')[0]}', on the event 5"
