@@ -53,6 +53,7 @@ __all__ = [
     "WrongType",
     "as_raised",
     "cancelled_inside",
+    "cancelled_outside",
     "describe",
     "message_of",
     "own_error",
@@ -121,7 +122,7 @@ class UnfinishedResult(PenstockError):
 
 
 class HandlerCancelled(PenstockError):
-    """A handler was cancelled from inside, not by the pipeline."""
+    """A handler was cancelled, and not by the pipeline: from inside, or with its task."""
 
 
 class BatchContractError(PenstockError):
@@ -269,6 +270,16 @@ def cancelled_inside(what: str, cause: BaseException) -> HandlerCancelled:
     inside = HandlerCancelled(f"{what} was cancelled from inside")
     inside.__cause__ = cause
     return inside
+
+
+def cancelled_outside(what: str, cause: BaseException) -> HandlerCancelled:
+    """The error of a call of `what` whose task was cancelled, but not by the pipeline."""
+    outside = HandlerCancelled(
+        f"the task that calls {what} was cancelled, and not by the pipeline: asyncio.run() cancels "
+        "all tasks when its coroutine has returned, so await the end there: await running.wait()"
+    )
+    outside.__cause__ = cause
+    return outside
 
 
 def describe(value: object, limit: int = 200) -> str:

@@ -96,8 +96,7 @@ class _Iteration(SourceStage[T]):
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                self.fail(error)
+                self.fail_as_users(own_error(raised))
                 return
         self.produce_from(self._iterator)
         if not (self.state or self.demand or self.demand_withheld) and self._at_its_end():
@@ -224,7 +223,7 @@ class Pulling(SourceStage[T]):
             self.fail(cancelled_inside(f"an async iterable of {self.info}", error))
         except Exception as error:
             self._task = None
-            self.fail(error)
+            self.fail_as_users(error)
         finally:
             close: Any = getattr(iterator, "aclose", None)
             if close is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
-from penstock.streams.errors import HandlerCancelled, cancelled_inside
+from penstock.streams.errors import HandlerCancelled, cancelled_inside, cancelled_outside
 from penstock.streams.execution.handler import is_being_cancelled, is_own
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.retry import RetryQueue
@@ -210,15 +210,15 @@ class CallingStage(DemandStage, ABC):
         self, events: list[Event[Any]], error: asyncio.CancelledError
     ) -> HandlerCancelled:
         """The error of calls that raised `error`; raises it if the task itself is cancelled."""
-        inside = cancelled_inside(f"'{self._name}'", error)
         if is_being_cancelled(self.run):
             # Obey, lose nothing, and leave no stage behind that has no task.
-            blame(inside, self.info, events[0])
+            outside = cancelled_outside(f"'{self._name}'", error)
+            blame(outside, self.info, events[0])
             for event in events:
                 event.give_back()
-            self._stop(inside)
+            self._stop(outside)
             raise error
-        return inside
+        return cancelled_inside(f"'{self._name}'", error)
 
     # The end.
 

@@ -180,6 +180,13 @@ def retry(
     return Retry(times, backoff or Backoff(), then, on, wait)
 
 
+# Somebody who writes ops.retry means either.
+_TWO_RETRIES = (
+    " An operator such as ops.retry(times) goes into pipe(), and reads the source again; "
+    "penstock.retry(times) calls the handler again."
+)
+
+
 def check_policy(
     policy: OnError, stage: str, *, retries: bool = False, option: str = "on_error"
 ) -> None:
@@ -199,7 +206,7 @@ def check_policy(
     elif not isinstance(policy, Route) and policy not in _WORDS:
         raise BuildError(
             f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
-            "route(sink)."
+            "route(sink)." + (_TWO_RETRIES if callable(policy) else "")
         )
 
 

@@ -149,7 +149,7 @@ class SourceStage(DemandStage, Generic[T]):
                 error = own_error(raised)
             self.emit_all(values, created)
             if error is not None:
-                self.fail(error)
+                self.fail_as_users(error)
             elif len(values) < wanted:
                 self.complete()
             before, created = created, run.now()
@@ -200,6 +200,14 @@ class SourceStage(DemandStage, Generic[T]):
         if self.state < CLOSED and self.error is None:
             self.error = error
             self.complete()
+
+    def fail_as_users(self, error: BaseException) -> None:
+        """Fail the stream with an error of the user's own code, which gets a note of the stage."""
+        note = f"in {self.info}"
+        # An exception that is kept, and raised at every reading, would collect them.
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        self.fail(error)
 
     def _end_if_idle(self) -> None:
         if self.state is not COMPLETING:

@@ -12,7 +12,7 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.sources import Counts
 
-__all__ = ["Outcome", "Report", "State", "how_it_ended", "numbers_of", "snapshot"]
+__all__ = ["Outcome", "Report", "State", "done_with", "how_it_ended", "numbers_of", "snapshot"]
 
 Outcome = Literal[
     "completed", "drained", "incomplete", "output closed", "stopped", "overrun", "cancelled"
@@ -148,7 +148,8 @@ def _all(name: str, stages: list[dict[str, Any]]) -> list[Any]:
 def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     """A few lines: how it ended, the events by outcome, troubles, the latencies."""
     seconds = numbers["seconds"]
-    rate = f", {numbers['finished'] / seconds:,.0f} events/s" if seconds > 0 else ""
+    done = done_with(numbers)
+    rate = f", {done / seconds:,.0f} events/s" if seconds > 0 else ""
     lines = [f"penstock: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
     counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
     counts += [f"{n:,} dropped ({cause})" for cause, n in numbers["dropped"].items()]
@@ -164,12 +165,18 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         lines.append(f"  events without a readable time of creation: {unknown:,}")
     if closed := numbers["closed_early"]:
         early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
-        lines.append(f"  {early}: their results are made of only a part of their events")
+        lines.append(f"  {early}: their results may be made of only a part of their events")
     if outcome in ("incomplete", "stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
     lines += _latencies(numbers["latency"])
     return "\n".join(lines)
+
+
+def done_with(numbers: dict[str, Any]) -> int:
+    """The events that have ended well: those that finished, and those that a stage dropped."""
+    done: int = numbers["finished"] + sum(numbers["dropped"].values())
+    return done
 
 
 def how_it_ended(outcome: str) -> str:

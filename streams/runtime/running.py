@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.clock import is_virtual
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
-from penstock.streams.errors import BuildError, DrainTimeout, OutputClosed, as_raised
+from penstock.streams.errors import BadArgument, BuildError, DrainTimeout, OutputClosed, as_raised
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
@@ -30,6 +30,7 @@ from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, numbers_of, snapshot
+from penstock.streams.validation import is_at_least
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -201,13 +202,18 @@ class Running:
         After `deadline` seconds the pipeline is cancelled. What the source has emitted is finished;
         a queue of your own that it reads from is left unchanged (an `inbox` of `sources` is
         emptied). Returns the report. Raises DrainTimeout if the deadline passed with events
-        unfinished, and the error that stopped the pipeline.
+        unfinished, the error that stopped the pipeline, and BuildError for a wrong deadline.
         """
         self.begin_drain(deadline)
         return await self.wait()
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
-        """Start a drain without waiting for it. Of several deadlines the earliest counts."""
+        """Start a drain without waiting for it. Of several deadlines the earliest counts.
+
+        Raises BuildError for a deadline that is no number of seconds.
+        """
+        if deadline is not None and not is_at_least(deadline, 0):
+            raise BadArgument(f"drain(deadline={deadline!r}): must be seconds, 0 or more")
         if self._state == "closed":
             return
         if deadline is not None:
@@ -342,7 +348,7 @@ class Running:
         + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
         `limit` is the sum of the limits, `limit_reason` why each of them changed last.
         `closed_early` counts, by cause, the groups that `group_by(each=...)` ended early: their
-        results were made from a part of their events.
+        results may be made from a part of their events.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
         """

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
+from math import inf
 from types import FunctionType, MethodType
 from typing import Any
 
 from reactivex import Observable, compose
 from reactivex import operators as ops
 
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, check_plain, handler_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -35,6 +37,7 @@ from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import COUNTING, READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
+from penstock.streams.validation import is_at_least, is_count
 
 __all__ = ["apply_all", "lift_one"]
 
@@ -57,6 +60,15 @@ _ASKED = frozenset(
     (
         *("accumulator", "comparer", "element_mapper", "key_mapper", "mapper", "mapper_indexed"),
         *("on_next", "predicate", "predicate_indexed"),
+    )
+)
+
+# Arguments of stock operators that are whole numbers, and those that are times.
+_COUNTS = frozenset(("count", "skip", "index"))
+_TIMES = frozenset(
+    (
+        *("duetime", "duration", "end_time", "start_time", "timeshift", "timespan"),
+        "window_duration",
     )
 )
 
@@ -147,8 +159,28 @@ def _cut(operator: Operator, source: Observable[Any]) -> Observable[Window[Any]]
 
 def _prepared(part: Part) -> Part:
     """`part`, which checks what the user's functions return, and reads its other streams with
-    demand."""
+    demand. Raises BuildError for a number that cannot be one."""
+    _check_numbers(part)
     return _with_demand(_with_checks(part))
+
+
+def _check_numbers(part: Part) -> None:
+    """Raise BuildError for counts and times of a stock operator, which would fail while it runs."""
+    if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS):
+        return
+    for name, value in part.arguments.items():
+        if value is None:
+            continue
+        what = f"{part.name}({name}={describe(value, 80)})"
+        if name in _COUNTS and (isinstance(value, bool) or not (is_count(value) or value == 0)):
+            raise BadArgument(f"{what}: must be a whole number of at least 0")
+        if name in _TIMES and not _is_time(value):
+            raise BadArgument(f"{what}: must be seconds or a timedelta")
+
+
+def _is_time(value: Any) -> bool:
+    # A time that is over is none to wait for.
+    return isinstance(value, timedelta | datetime) or is_at_least(value, -inf)
 
 
 def _with_checks(part: Part) -> Part:

@@ -21,6 +21,7 @@ from reactivex.subject import BehaviorSubject, ReplaySubject
 
 from penstock.streams.errors import WrongType
 from penstock.streams.execution.handler import is_async, is_coroutine_function
+from penstock.streams.failures.policy import Retry
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GENERATOR, Entry, Kind
 
@@ -79,6 +80,12 @@ def recognise(operator: Operator) -> list[Part]:
         raise WrongType(
             f"pipe() takes operators, and {name}(...) is a sink, in which a pipeline ends: "
             f"stream.pipe(...).to({name}(...))"
+        )
+    if isinstance(operator, Retry):
+        raise WrongType(
+            f"pipe() takes operators, and retry({operator.times}) is a policy for the events of "
+            "one stage: adaptive_flat_map(handler, on_error=retry(...)); the operator that reads "
+            "the source again is ops.retry(...)"
         )
     if not callable(operator):
         raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")

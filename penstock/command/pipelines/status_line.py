@@ -12,6 +12,7 @@ from typing import IO, Any, TextIO, cast
 
 from penstock.command.output import mention
 from penstock.streams import clock
+from penstock.streams.runtime.report import done_with
 from penstock.streams.runtime.running import Running
 
 __all__ = ["Remaining", "line", "on_a_terminal", "status"]
@@ -52,7 +53,7 @@ def status(running: Running) -> Generator[None]:
     def show() -> None:
         numbers = running.statistics()
         now, part = clock.monotonic(), numbers["progress"]
-        readings.append((now, numbers["finished"]))
+        readings.append((now, done_with(numbers)))
         lines = Table.grid(expand=True)
         if part is not None:
             lines.add_row(ProgressBar(total=1.0, completed=part))
@@ -105,7 +106,7 @@ class Remaining:
 
 
 def line(numbers: dict[str, Any], rate: float, remaining: float | None = None) -> str:
-    """The statistics as one line; `rate` is events finished a second."""
+    """The statistics as one line; `rate` is the events per second that ended well."""
     limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
     parts = [] if numbers["progress"] is None else [f"{int(100 * numbers['progress'])}%"]
     if remaining is not None:
@@ -117,7 +118,7 @@ def line(numbers: dict[str, Any], rate: float, remaining: float | None = None) -
     ]
     if numbers["groups"] is not None:
         parts.append(f"groups {numbers['groups']:,}")
-    if (duplicates := numbers["dropped"].get("duplicate", 0)) or numbers["groups"] is not None:
+    if duplicates := numbers["dropped"].get("duplicate", 0):
         parts.append(f"duplicates {duplicates:,}")
     if numbers["failed"] or numbers["bad_lines"]:
         parts.append(f"failed {numbers['failed']:,}, bad lines {numbers['bad_lines']:,}")

@@ -15,7 +15,7 @@ from penstock.streams.errors import message_of
 from penstock.streams.picture import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.report import Report, how_it_ended
+from penstock.streams.runtime.report import Report, done_with, how_it_ended
 from penstock.streams.telemetry.recorder import Recorder
 from penstock.streams.telemetry.report.charts import (
     Curve,
@@ -99,7 +99,7 @@ def _header(name: str, report: Report, recorder: Recorder) -> Html:
     seconds = numbers["seconds"]
     began = datetime.fromtimestamp(recorder.began).astimezone()
     kind = "outcome" if report.exit_status in (0, 4) else "outcome bad"
-    rate = f", {numbers['finished'] / seconds:,.0f} events/s" if seconds > 0 else ""
+    rate = f", {done_with(numbers) / seconds:,.0f} events/s" if seconds > 0 else ""
     return Html(
         f'<header><h1>{text(name)}</h1><p><span class="{kind}">'
         f"{text(how_it_ended(report.outcome))}</span> after {text(in_time(seconds))}{rate}; "

@@ -99,9 +99,25 @@ def test_a_handler_that_cancels_its_own_task_ends_the_pipeline_and_loses_nothing
 
     source = MemorySource(range(5))
     operator = adaptive_flat_map(handler, Fixed(1), on_error=policy)
-    with pytest.raises(HandlerCancelled):
+    with pytest.raises(HandlerCancelled, match=r"^the task that calls 'handler' was cancelled"):
         run(source.pipe(operator).to(MemorySink()).run())
     assert (source.acked, source.returned) == ([0, 1], [2])
+
+
+def test_a_pipeline_whose_loop_ends_before_it_says_what_to_await(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def slow(value: int) -> None:
+        await asyncio.sleep(5)
+
+    async def starts_and_forgets() -> None:
+        from_iterable([1]).pipe(adaptive_flat_map(slow)).to(MemorySink()).start()
+        await asyncio.sleep(0.02)
+
+    asyncio.run(starts_and_forgets())
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "the task that calls 'slow' was cancelled, and not by the pipeline" in message
+    assert "await running.wait()" in message
 
 
 def test_an_error_in_the_clean_up_after_a_cancel_is_reported_and_changes_nothing(

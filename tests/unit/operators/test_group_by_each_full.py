@@ -124,7 +124,7 @@ def test_early_closings_are_counted_by_cause_and_reported() -> None:
     assert "stage 2 'group_by'" in warning
     assert "a part of its events" in warning
     assert "buffer=" in warning
-    assert "7 groups closed early (buffer)" in str(report)
+    assert "7 groups closed early (buffer): their results may be made of only a" in str(report)
     report = run_virtual(story(max_groups=8))
     assert report.statistics["closed_early"] == {"max_groups": 2}
     assert "max_groups=" in warnings[1]

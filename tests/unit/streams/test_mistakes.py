@@ -6,9 +6,11 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from reactivex import operators as stock
 
 from penstock import (
     WorkPool,
@@ -18,7 +20,9 @@ from penstock import (
     distinct_within,
     from_iterable,
     group_by,
+    ops,
     read_jetstream,
+    retry,
     run,
     spread,
     write_jetstream,
@@ -28,6 +32,9 @@ from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.testing import run_virtual
 
 NUMBERS = from_iterable([1, 2, 3])
+
+# Some calls are the mistakes under test, which a type checker would refuse.
+unchecked: Any = ops
 
 
 async def handler(value: Any) -> Any:
@@ -107,3 +114,55 @@ def test_a_missing_client_of_nats_is_reported_when_the_pipeline_is_built(
     monkeypatch.setitem(sys.modules, "nats", None)
     with pytest.raises(MissingExtra, match=r"needs nats-py: .*\[cluster\]"):
         build()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "advice"),
+    [
+        (lambda: unchecked.debounce("1"), r"^debounce\(duetime='1'\): must be seconds or"),
+        (lambda: unchecked.delay(float("nan")), r"^delay\(duetime=nan\): must be seconds or"),
+        (lambda: unchecked.window_with_time(True), r"^window_with_time\(timespan=True\): must be"),
+        (lambda: unchecked.take(-1), r"^take\(count=-1\): must be a whole number of at least 0"),
+        (lambda: unchecked.take("x"), r"^take\(count='x'\): must be a whole number"),
+        (lambda: unchecked.skip(False), r"^skip\(count=False\): must be a whole number"),
+        (lambda: unchecked.element_at(1.5), r"^element_at\(index=1.5\): must be a whole number"),
+        (lambda: retry(3), r"retry\(3\) is a policy .*the source again is ops.retry\(...\)"),
+    ],
+)
+def test_an_operator_with_a_number_or_a_policy_that_does_not_fit_is_refused_when_it_is_applied(
+    mistake: Callable[[], Any], advice: str
+) -> None:
+    with pytest.raises(BuildError, match=advice):
+        NUMBERS.pipe(mistake())
+
+
+def test_numbers_that_fit_are_taken() -> None:
+    operators: list[Any] = [
+        unchecked.take(0),
+        unchecked.skip_last(0),
+        unchecked.buffer_with_count(2, None),
+        unchecked.delay(timedelta(seconds=1)),
+        unchecked.take_until_with_time(datetime(2100, 1, 1, tzinfo=UTC)),
+        unchecked.debounce(-1),
+    ]
+    for operator in operators:
+        NUMBERS.pipe(operator)
+
+
+@pytest.mark.parametrize("operator", [ops.retry(3), stock.retry(3)])
+def test_an_operator_for_a_policy_is_refused_with_both_retries(operator: Any) -> None:
+    with pytest.raises(BuildError, match=r"pipe\(\), and reads .*; penstock.retry\(times\) calls"):
+        adaptive_flat_map(handler, on_error=operator)
+
+
+@pytest.mark.parametrize("deadline", ["5", -1, float("nan"), True])
+def test_a_deadline_that_is_no_number_of_seconds_is_refused_and_drains_nothing(
+    deadline: Any,
+) -> None:
+    async def story() -> str:
+        running = NUMBERS.to(collect([])).start()
+        with pytest.raises(BuildError, match=r"^drain\(deadline=.*\): must be seconds, 0 or more"):
+            await running.drain(deadline)
+        return (await running.wait()).outcome
+
+    assert run_virtual(story()) == "completed"

@@ -167,3 +167,38 @@ def test_a_pull_that_its_run_ends_is_no_error_of_the_stream(run: Run) -> None:
         probe.cancel()
 
     run(story())
+
+
+def broken() -> Iterator[int]:
+    yield 1
+    raise ERROR
+
+
+async def broken_async() -> AsyncIterator[int]:
+    yield 1
+    raise ERROR
+
+
+def not_made() -> Iterator[int]:
+    raise ERROR
+
+
+ERROR = OSError("gone")
+
+
+@pytest.mark.parametrize(
+    ("stream", "name"),
+    [
+        (from_iterable(broken), "from_iterable"),
+        (from_iterable(not_made), "from_iterable"),
+        (from_async_iterable(broken_async), "from_async_iterable"),
+    ],
+)
+def test_an_exception_of_an_iterable_has_one_note_of_its_stage(
+    run: Run, stream: Flowable[int], name: str
+) -> None:
+    ERROR.__notes__ = []
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"):
+            run(stream.to(MemorySink()).run())
+    assert ERROR.__notes__ == [f"in stage 1 '{name}'"]

@@ -38,9 +38,16 @@ def test_the_text_counts_what_became_of_every_event() -> None:
     numbers = {**NUMBERS, "dropped": {"duplicate": 4}, "failed": 3, "returned": 2}
     text = str(Report("stopped", numbers))
     assert text.splitlines() == [
-        "penstock: stopped by an error after 2.0 s, 495 events/s",
+        "penstock: stopped by an error after 2.0 s, 497 events/s",
         "  events: 1,000 in, 990 finished, 4 dropped (duplicate), 3 failed, 2 returned",
     ]
+
+
+def test_events_that_were_dropped_are_part_of_the_rate() -> None:
+    numbers = {**NUMBERS, "finished": 1, "dropped": {"last": 4000, "duplicate": 999}}
+    assert str(Report("completed", numbers)).startswith(
+        "penstock: completed after 2.0 s, 2,500 events/s\n"
+    )
 
 
 @pytest.mark.parametrize(

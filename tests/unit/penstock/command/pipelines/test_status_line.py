@@ -216,3 +216,8 @@ def _read_all(descriptor: int) -> str:
         # Linux reports like this that the other end is closed.
         pass
     return seen.decode()
+
+
+def test_the_line_has_duplicates_only_if_there_are_any() -> None:
+    assert "duplicates" not in line(NUMBERS, 1.0)
+    assert "duplicates 1" in line({**NUMBERS, "dropped": {"duplicate": 1, "filter": 2}}, 1.0)
