@@ -45,7 +45,12 @@ _Batch = Callable[[list[Any]], Awaitable[Sequence[Any]]]
 
 
 class Observer(Protocol):
-    """Sees what the stages of a running send to each other."""
+    """Sees what the stages of a running send to each other.
+
+    `counts`: its `counted_statistics` have what stages have sent, as workers are to count it too.
+    """
+
+    counts: bool
 
     def arrow(
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, /, *, is_own: bool

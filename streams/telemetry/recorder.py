@@ -29,6 +29,7 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.error_log import in_a_line
+from penstock.streams.telemetry.arrows import Arrow, Arrows
 from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts
 
 __all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample", "kept_text"]
@@ -46,10 +47,6 @@ _Measure = Callable[[list[Event[Any]]], None]
 _EXAMPLES = 20
 # Characters of a bad line.
 _SHOWN = 1_000
-
-# Arrows that are kept: of one stage, which may be read again without end; and of one that is
-# shared, which may have as many readers at once.
-_READINGS, _READERS = 16, 1024
 
 # Changes of limits that are kept, and reasons of them that are counted by themselves.
 _CHANGES, _REASONS = 500, 100
@@ -131,6 +128,8 @@ class Recorder:
     numbers and of three more for each stage; 2,000 keys; one dead letter.
     """
 
+    counts = True
+
     def __init__(self, run: Run, counts: Callable[[], dict[str, Any]], last: StageInfo) -> None:
         """`counts` are the statistics that a sample needs; `last` is the stage above the sinks."""
         self._run = run
@@ -153,11 +152,7 @@ class Recorder:
         """When it began, in seconds since the epoch."""
         self.letter: DeadLetter | None = None
         """The last dead letter."""
-        # Of the stages that were known before, by their numbers, and by those of the stages that
-        # read them (0: the sinks). A stage that is connected again, as by retry, has one more.
-        self._arrows: dict[int, dict[int, list[_Arrow | _Past]]] = {}
-        # Those of the stage that was attached last.
-        self._newest: list[_Arrow | _Past] = []
+        self._arrows = Arrows()
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
         # Measured since the stride was chosen; and the total latency of this second's events, of
@@ -196,36 +191,21 @@ class Recorder:
         """What stands between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
-        arrow: _Arrow
+        arrow: Arrow
         if is_own and info is self._last:
             arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
             arrow = _Measured(below, self, self._count_keys)
         else:
-            arrow = _Arrow(below)
-        # The others have no numbers of their own.
-        self._newest = []
-        if is_own:
-            to = 0 if reader is None or info is self._last else reader.number
-            self._newest = self._arrows.setdefault(info.number, {}).setdefault(to, [])
-        _add(self._newest, arrow, _READINGS if info.shared is None else _READERS)
-        return arrow
+            arrow = Arrow(below)
+        to = None if is_own and info is self._last else reader
+        return self._arrows.add(info, arrow, to, is_own=is_own)
 
     def counted_statistics(
         self, info: StageInfo, statistics: Statistics, *, is_own: bool
     ) -> Statistics:
-        """The statistics of a stage, with what it has `sent`, and `sent_to` each stage that reads
-        it if there are several."""
-        arrows = self._arrows.get(info.number) if is_own else {0: self._newest}
-        if arrows is None:
-            return statistics
-
-        def counted() -> dict[str, Any]:
-            to = _counts(arrows)
-            shared = {"sent_to": to} if len(to) > 1 else {}
-            return {**statistics(), "sent": sum(to.values()), **shared}
-
-        return counted
+        """The statistics of a stage, with what it has sent."""
+        return self._arrows.counted_statistics(info, statistics, is_own=is_own)
 
     def _measure(self, events: list[Event[Any]]) -> None:
         now = self._run.now()
@@ -353,7 +333,11 @@ class Recorder:
     def _sample(self) -> None:
         numbers = self._counts()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
-        sent = {number: _counts(arrows) for number, arrows in self._arrows.items()}
+        sent = self._arrows.sent()
+        for stage in numbers["stages"]:
+            if "sent" in stage and "read_by" not in stage and stage["stage"] not in sent:
+                # Counted in the workers, which run single stages one after another.
+                sent[stage["stage"]] = {stage["stage"] + 1: stage["sent"]}
         self._fold()
         cells = self._second.cells()
         summary = self._second.snapshot() if cells else None
@@ -401,51 +385,12 @@ class Recorder:
         self._sample()
 
 
-class _Past:
-    """What arrows have counted whose streams have ended."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-
-def _counts(arrows: dict[int, list[_Arrow | _Past]]) -> dict[int, int]:
-    """What has gone to each stage, by its number."""
-    return {to: sum(arrow.count for arrow in those) for to, those in arrows.items()}
-
-
 def _since(counts: dict[int, int], before: dict[int, int] | None) -> dict[int, int]:
     """What has gone to each stage since then."""
     return {to: count - (before or {}).get(to, 0) for to, count in counts.items()}
 
 
-def _add(arrows: list[_Arrow | _Past], arrow: _Arrow, most: int) -> None:
-    """One more arrow of a stage, whose stream may be read again without end."""
-    arrows.append(arrow)
-    if len(arrows) > most:
-        # The streams of the first two have ended.
-        arrows[:2] = [_Past(arrows[0].count + arrows[1].count)]
-
-
-class _Arrow:
-    """Counts the events of one stage on their way to the next."""
-
-    __slots__ = ("_on_events", "count", "on_completed", "on_error", "on_subscribe")
-
-    def __init__(self, below: Subscriber[Any]) -> None:
-        self.count = 0
-        self._on_events = below.on_events
-        self.on_subscribe = below.on_subscribe
-        self.on_error = below.on_error
-        self.on_completed = below.on_completed
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self.count += len(events)
-        self._on_events(events)
-
-
-class _Measured(_Arrow):
+class _Measured(Arrow):
     """Measures one of every `stride` events too: the next one when `left` more have passed."""
 
     __slots__ = ("_measure", "_recorder", "left")

@@ -37,6 +37,8 @@ class Tracing(AckHook):
     a wrong share.
     """
 
+    counts = False
+
     __slots__ = (
         *("_begins", "_credit", "_elsewhere", "_exit", "_field", "_last", "_run", "_sample"),
         *("_show_values", "_start", "_start_ns", "_tracer", "_w3c"),
@@ -306,6 +308,8 @@ class Tracing(AckHook):
 
 class _Within:
     """Traces a stream that a stage reads for one of its events, as a part of that one's trace."""
+
+    counts = False
 
     __slots__ = ("_trace", "_tracing")
 

@@ -129,6 +129,7 @@ class Child:
         self._inlet: Inlet | None = None
         self._run: Run | None = None
         self._traced: messages.Traced | None = None
+        self._counts = False
 
     def _begin(self) -> Run:
         section = self.section
@@ -144,6 +145,10 @@ class Child:
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
         run.blocks = _Blocks(run.loop, self._blocked)
+        if self._counts:
+            from penstock.streams.telemetry.arrows import Arrows
+
+            run.observers.append(Arrows())
         if self._traced is not None:
             from penstock.streams.telemetry.traces import Tracing
 
@@ -191,6 +196,8 @@ class Child:
                 self._granted(message)
             case messages.Traced():
                 self._traced = message
+            case messages.Counted():
+                self._counts = True
             case messages.Withdraw():
                 if self._inlet is not None and self._run is not None:
                     self._inlet.withdraw()

@@ -160,6 +160,8 @@ class Dealing(DemandStage):
         except OSError as error:
             self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
         else:
+            if any(observer.counts for observer in self.run.observers):
+                self._send(peer, messages.Counted())
             if self.run.tracing is not None:
                 self._send(peer, messages.Traced(*self.run.tracing.options))
 

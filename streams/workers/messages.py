@@ -20,6 +20,7 @@ __all__ = [
     "Completed",
     "Completions",
     "Confirmed",
+    "Counted",
     "Ended",
     "Events",
     "Grant",
@@ -51,6 +52,10 @@ class Traced(NamedTuple):
     last: int
     field: str | None
     show_values: bool
+
+
+class Counted(NamedTuple):
+    """Before the first grant: count what the stages send to each other."""
 
 
 class Events(NamedTuple):

@@ -23,7 +23,9 @@ from penstock import (
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.running import Running
 from penstock.streams.telemetry.recorder import KEPT, LATENCIES, Recorder, kept_text
+from penstock.streams.testing.loop import run_virtual
 from penstock.streams.testing.plugin import Run
+from tests.helpers.local_workers import LocalCrew
 
 
 async def in_a_tenth(value: Any) -> Any:
@@ -37,12 +39,15 @@ async def in_some_time(value: Any) -> Any:
 
 
 def recorded(
-    run: Run, pipeline: Pipeline, look: Callable[[Running, Recorder], None] | None = None
+    run: Callable[..., Any],
+    pipeline: Pipeline,
+    look: Callable[[Running, Recorder], None] | None = None,
+    workers: Any = None,
 ) -> tuple[dict[str, Any], Recorder]:
     """The last statistics of a running, which `look` sees twice a second, and its recorder."""
 
     async def story() -> tuple[dict[str, Any], Recorder]:
-        async with pipeline.start() as running:
+        async with pipeline.start(workers=workers) as running:
             recorder = running.record()
             while look is not None and running.state != "closed":
                 await asyncio.sleep(0.5)
@@ -54,6 +59,30 @@ def recorded(
 
 def sent(numbers: dict[str, Any]) -> dict[str, int]:
     return {stage["name"]: stage["sent"] for stage in numbers["stages"] if "sent" in stage}
+
+
+def test_what_the_stages_in_workers_have_sent_is_counted_as_in_one_process() -> None:
+    def flow() -> Pipeline:
+        return (
+            from_iterable(range(100))
+            .pipe(
+                group_by(lambda value: value % 7),
+                spread(),
+                ops.filter(lambda value: value % 2 == 0),
+                adaptive_flat_map(in_some_time, Fixed(4)),
+                ops.filter(lambda value: value % 5 == 0),
+            )
+            .to(collect([]))
+        )
+
+    alone, _ = recorded(run_virtual, flow())
+    numbers, recorder = recorded(run_virtual, flow(), workers=LocalCrew(2))
+    assert sent(numbers) == sent(alone)
+    for stage in numbers["stages"][:-1]:
+        if stage["name"] != "group_by":
+            # It is one stage with its spread when it runs.
+            in_samples = sum(sample.sent[stage["stage"]] for sample in recorder.samples)
+            assert in_samples == stage["sent"] > 0
 
 
 def test_what_each_stage_has_sent_is_counted(run: Run) -> None:
@@ -154,7 +183,7 @@ def test_a_stream_that_is_read_again_many_times_is_counted_without_more_memory(r
     stream = from_iterable(range(3)).pipe(ops.repeat(200))
     numbers, recorder = recorded(run, stream.to(for_each(bool)))
     assert sent(numbers) == {"from_iterable": 600, "repeat": 600}
-    assert max(len(one) for to in recorder._arrows.values() for one in to.values()) < 20
+    assert max(len(one) for to in recorder._arrows._arrows.values() for one in to.values()) < 20
 
 
 def test_a_running_without_a_recorder_has_no_number_more(run: Run) -> None:
