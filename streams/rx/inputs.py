@@ -23,7 +23,6 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.rx.lift import HOLD
-from penstock.streams.rx.table import WITH_ASYNC
 
 __all__ = [
     "Input",
@@ -66,6 +65,9 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
 def check_not_async(operator: str, function: Callable[..., Any] | None, instead: str = "") -> None:
     """Raise BuildError for an async function, whose coroutines `operator` would not await."""
     if function is not None and is_async(function):
+        # Imported here: long, and needed for an error only.
+        from penstock.streams.rx.table import WITH_ASYNC
+
         raise BuildError(f"{operator} {WITH_ASYNC.why}; use {instead or WITH_ASYNC.instead}")
 
 

@@ -30,7 +30,7 @@ STAGES = {
     "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
     "streams/runtime/report.py:numbers_of": ("Every stage", ""),
     "streams/runtime/context.py:_placed_statistics": ("Every stage", ""),
-    "streams/telemetry/recorder.py:counted_statistics": ("Every stage", ""),
+    "streams/telemetry/arrows.py:counted_statistics": ("Every stage", ""),
     "streams/workers/dealing.py:stage_statistics": ("Every stage that runs in workers", ""),
     "streams/failures/policy.py:statistics": ("Every stage with `on_error`", ""),
     "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
