@@ -17,7 +17,8 @@ Errors:  a value that cannot be encoded, that is not a JSON object (without `col
          could read it), or that the database refuses, fails its event: the pipeline stops, or
          `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table or column is
          TableMissing or ColumnMissing, at the start; a database that is unavailable for `patience`
-         seconds is DatabaseUnavailable.
+         seconds is DatabaseUnavailable. A field that none of the first thousand events has is
+         reported once: its column is null.
 
     source        --a--b----------(cd)--|
     write_table   --a--b----------(cd)--|

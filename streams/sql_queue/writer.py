@@ -16,6 +16,7 @@ from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.absent import AbsentFields
 from penstock.streams.sql_queue.batch import Result
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.reader import TableReader
@@ -43,6 +44,7 @@ class TableWriter(SinkStage[Any]):
         self._run = run
         self._store = store
         self._fields = fields
+        self._fields_seen = AbsentFields(fields or {}, run.errors.warn)
         self._into = Insertion(store.layout, fields)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
@@ -97,6 +99,8 @@ class TableWriter(SinkStage[Any]):
             except TypeError as error:
                 done += self._survives(event, error)
                 continue
+            if self._fields_seen.absent:
+                self._fields_seen.look(event.value)
             rows = self._rows_of(event)
             if rows is None:
                 self._waiting.append((event, value))
@@ -198,6 +202,7 @@ class TableWriter(SinkStage[Any]):
 
     def end(self, error: BaseException | None) -> None:
         super().end(error)
+        self._fields_seen.report()
         self._wanted.set()
 
     def cancel(self) -> None:

@@ -116,6 +116,28 @@ def test_fields_go_into_the_columns_of_a_table(database: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("events", [3, 5_000])
+def test_a_column_whose_field_no_event_has_is_reported_once(
+    database: str, events: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            await make_results(store)
+            sink = write_table(database, "results", columns={"n": "n", "who": "woh"})
+            await from_iterable({"n": n + 20, "who": "a"} for n in range(events)).to(sink).run()
+            assert (await results(store))[-1] == (events + 19, None)
+            # Some event has it, or its value is null.
+            sink = write_table(database, "results", columns=["n", "who"])
+            await from_iterable([{"n": 1}, {"n": 2, "who": None}]).to(sink).run()
+
+    run(work())
+    first = "1,000" if events > 3 else "3"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"write_table: no event of the first {first} has the field 'woh' (column 'who'), so "
+        "that it is null in every row; the last one has 'n', 'who'"
+    ]
+
+
 def test_a_row_and_its_result_are_written_in_one_transaction(database: str) -> None:
     async def work() -> None:
         async with queue(database, 400) as store, queue(database, table="out") as out:
