@@ -19,6 +19,9 @@ __all__ = ["PARTITIONS", "Cluster", "kafka", "until"]
 PARTITIONS = 4
 _TIME = 10.0
 
+# Seconds to wait for the next record of a topic, whose broker may just have come back.
+_PATIENCE = 60.0
+
 
 class Cluster:
     """The addresses of a cluster, and what tests do with it as others would."""
@@ -64,7 +67,7 @@ class Cluster:
         found: list[Any] = []
         ended = 0
         while ended < partitions:
-            message = consumer.poll(_TIME)
+            message = consumer.poll(_PATIENCE)
             assert message is not None, "no answer"
             if message.error() is not None:
                 ended += 1
