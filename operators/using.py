@@ -1,13 +1,13 @@
 """Give an async handler a resource that is open while the pipeline runs, such as a session.
 
 Items:   those of the wrapped handler.
-Time:    the resource is opened at the first call of a running, on its loop; calls wait for that.
+Time:    the resource is opened on the loop at the first call, and calls wait until it is open.
 Memory:  one resource for each stage of a running.
 Demand:  none of its own.
 Ends:    with the run: the resource is closed when all calls have ended, also after a cancel.
 Errors:  what the handler raises. An error in opening fails the calls that wait for it, and the next
-         call opens it again; one in closing fails the run. WrongType for what is no async context
-         manager.
+         call tries to open it again; an error in closing fails the run. WrongType if `make` returns
+         something other than an async context manager.
 
     source                                        --1--2--3--|
     adaptive_flat_map(using(ClientSession)(f))    ----a--b--c|
@@ -29,7 +29,7 @@ from penstock.streams.execution.handler import (
 
 __all__ = ["using"]
 
-# Of the task.
+# The name of the task.
 _NAME = "penstock using"
 
 S = TypeVar("S")
@@ -40,12 +40,12 @@ R = TypeVar("R")
 def using(
     make: Callable[[], AbstractAsyncContextManager[S]],
 ) -> Callable[[Callable[[S, T], Awaitable[R]]], Openable[T, R]]:
-    """Wrap a handler of a resource and a value: `adaptive_flat_map(using(ClientSession)(fetch))`.
+    """Wrap a handler that takes a resource and a value: `using(ClientSession)(fetch)`.
 
-    `make()` returns an async context manager, such as a session or a pool of connections; what
-    entering it returns is the first argument of `async def fetch(session, url)`. It is entered and
-    left in one task. Raises BuildError when `make` cannot be called or the handler is not an
-    `async def`.
+    `make()` returns an async context manager, such as a session or a pool of connections. What
+    entering it returns is the first argument of the handler, as of `async def fetch(session, url)`.
+    It is entered and left in one task. Raises BuildError if `make` cannot be called or the handler
+    is not an `async def`.
     """
     if not callable(make):
         raise BuildError(
@@ -81,8 +81,8 @@ class _Using(Openable[T, R], Generic[S, T, R]):
 class _Opened(Generic[S, T, R]):
     """A handler with its resource, for one running.
 
-    A task of its own enters the context manager and leaves it: many, such as those with a group of
-    tasks inside, must be left by the task that entered them.
+    A task of its own enters and leaves the context manager, because many, such as those with a
+    group of tasks inside, must be left by the task that entered them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Opened(Generic[S, T, R]):
         return await self.func(resource.result(), value)
 
     async def _opened(self) -> asyncio.Future[S]:
-        """The resource, opened now unless it is. Raises what opening it raises."""
+        """The resource, which is opened now unless it is open. Raises what opening it raises."""
         resource, holding = self._resource, self._holding
         if resource is None or holding is None:
             resource = self._resource = asyncio.get_running_loop().create_future()

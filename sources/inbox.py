@@ -80,8 +80,8 @@ class Inbox(Flowable[T]):
 
     It belongs to one run at a time, on whose loop `put` and `put_nowait` are called. Until a run
     begins, `put` waits, and raises NoLoop if it begins on another loop; once the run drains or has
-    ended, all three methods raise InboxClosed, until another run begins. So they do once a run has
-    ended that never came to read the inbox, such as one cancelled before it began. A run begins in
+    ended, all three methods raise InboxClosed, until another run begins. That also holds for a run
+    that ended without reading the inbox, such as one cancelled before it began. A run begins in
     the loop iteration after `start()`. `put` waits for it, also after an earlier run; for the other
     two methods the inbox stays until then as it was before `start()`.
     """

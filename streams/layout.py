@@ -1,10 +1,10 @@
 """Where the stages of a pipeline stand in a picture: in lanes side by side, and in rows.
 
 The pipeline's own stages are in the first lane, from top to bottom. Each other stream that a stage
-reads has a lane of its own on the right of that stage's, and ends in the row above it. Two streams
-have one lane only if one ends above where the other begins. A stage is in a row below all stages
-that it reads. So an arrow goes down in one lane in which no stage stands in its way, and to the
-side only between two rows, where each has a track, so that none lies on another.
+reads is in a lane to the right of that stage, and ends in the row above it. Two streams share a
+lane only if one ends above the row in which the other begins. A stage is in a row below all stages
+that it reads. So an arrow goes down in a lane in which no stage is in its way. It goes to the side
+only between two rows, in a track of its own, so that no arrow covers another.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from penstock.streams.protocol.stage import StageInfo
 
 __all__ = ["Arrow", "Layout", "Place", "Turn", "layout"]
 
-# From the middle of a box to the first arrow beside it that leaves, or comes; to the next one; and
-# to the last. In hundredths of its width, as all places within a lane.
+# Distances from the middle of a box, in hundredths of its width, like all places within a lane: to
+# the first arrow that leaves beside it, and from each to the next; the same of arrows that come;
+# and to the last arrow.
 _LEAVES, _COMES, _LAST = (34, 6), (16, 9), 46
-# Of a lane: more than any place within it.
+# The width of a lane: more than any place within it.
 _LANE = 1000
 
 
@@ -45,9 +46,9 @@ class Turn(NamedTuple):
 class Arrow:
     """From the stage with the number `above` to the one that reads it; it goes down in `lane`.
 
-    It leaves the first so far right of its middle, and comes to the second, in hundredths of the
-    width of a box. If it has one turn it goes there from the one to the other; if it has two, to
-    the middle of its lane and from that. Without one it goes straight down.
+    `leaves` and `comes` are how far to the right of the middle of a box it begins and ends, in
+    hundredths of the width of a box. Without turns it goes straight down. With one turn it goes
+    there from one place to the other. With two, it goes to the middle of its lane, and from there.
     """
 
     above: int
@@ -62,7 +63,7 @@ class Arrow:
 class Layout:
     """The places by the numbers of the stages, in the order of these numbers, and the arrows.
 
-    `tracks` are how many there are below each row.
+    `tracks` is the number of tracks below each row.
     """
 
     places: dict[int, Place]
@@ -73,8 +74,8 @@ class Layout:
 
 @dataclass(slots=True)
 class _Branch:
-    """A stream: its stages that stand in no other one, the stage of another one that it reads
-    (None: it begins with a source), the one that reads it, and the streams that its stages read."""
+    """A stream: its stages that are in no other branch, the stage of another branch that it reads
+    (None: it begins with a source), the stage that reads it, and the streams its stages read."""
 
     stages: list[StageInfo]
     above: int | None

@@ -187,7 +187,7 @@ class _Drawing:
         return [*points, (to_x, self._rows[below.row][0])]
 
     def _beside(self, arrow: Arrow, points: list[tuple[float, float]]) -> tuple[float, float]:
-        """Where to write what has gone over an arrow: where it goes down alone."""
+        """Where to write the total of an arrow: where no other arrow goes down beside it."""
         (x, y), last = points[0], points[-1]
         if not arrow.leaves:
             return x, y + _GAP / 2 + 4

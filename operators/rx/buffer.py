@@ -5,7 +5,7 @@ Time:    when the other stream emits.
 Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
          a buffer of 1,024 besides.
 Demand:  one event after another, as long as a list is requested. From the other stream one event at
-         a time too: the next when one has come, and no list waits.
+         a time too: the next one after the last has come, and while no list waits.
 Ends:    with the source, or with the other stream, after the open list; then the source is
          cancelled. The events of a list are finished with it. An event of the other stream is
          dropped as "buffer" as it comes. A drain stops both, and finishes what has come. Cancel

@@ -5,7 +5,8 @@ Time:    a list begins when the other stream emits, and leaves when its own emit
 Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
          a buffer of 1,024 besides.
 Demand:  one event after another, as long as a list is requested. From the streams that begin and
-         end lists one event at a time too: the next when one has come, and no list waits.
+         end lists one event at a time too: the next one after the last has come, and while no list
+         waits.
 Ends:    as in Rx not with the source, but with the stream that begins lists, when those that are
          open have ended too; and with a drain, which stops all of them. The events of a list are
          finished with it; those that were in one already, or are in none, with the next list.

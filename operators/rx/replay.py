@@ -3,7 +3,7 @@
 Items:   each reader gets the newest `buffer_size` values, and then the events that come.
 Time:    as soon as they come, or as they are requested. The source is read from `connect()` on.
          Values older than `window` seconds are forgotten. A reader behind `delay_subscription` is
-         not a later one: its requests are, for which what comes waits.
+         no later one: only its requests are late, and what comes waits for them.
 Memory:  `buffer_size` values, and up to `prefetch` events and `buffer_size` values for each reader.
 Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
          for the slowest. Without readers the source is read, for those that come later.

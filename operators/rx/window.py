@@ -5,7 +5,8 @@ Time:    one window ends and the next begins when the other stream emits.
 Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
          a buffer of 1,024 besides.
 Demand:  one event after another, as long as what reads the windows has room for a result. From the
-         other stream one event at a time too: the next when one has come, and no result waits.
+         other stream one event at a time too: the next one after the last has come, and while no
+         result waits.
 Ends:    with the source, or with the other stream, which ends the open window; then the source is
          cancelled. What reads them follows: `flat_map`, `switch_map`, `merge_all` and the like,
          with only operators such as `map` between. The members of a window are finished with the

@@ -6,8 +6,8 @@ Time:    a window begins when the other stream emits, and ends when its own emit
 Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
          a buffer of 1,024 besides.
 Demand:  one event after another, as long as what reads the windows has room for a result. From the
-         streams that begin and end windows one event at a time too: the next when one has come, and
-         no result waits.
+         streams that begin and end windows one event at a time too: the next one after the last has
+         come, and while no result waits.
 Ends:    as in Rx not with the source, but with the stream that begins windows, when those that are
          open have ended too; and with a drain, which stops all of them. What reads them follows:
          `flat_map`, `switch_map`, `merge_all` and the like, with only operators such as `map`

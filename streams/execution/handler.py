@@ -199,7 +199,8 @@ def check_plain(
 
 
 def is_plain(function: object) -> bool:
-    """Whether `function` is one whose calls do what it does, and not only make what would."""
+    """Whether a call runs the body of `function`, and does not only make a coroutine or generator.
+    """
     return callable(function) and not (is_async(function) or inspect.isgeneratorfunction(function))
 
 
@@ -317,7 +318,7 @@ def _call(handler: Callable[[T], R], value: T) -> R:
 
 
 def opened(handler: Callable[[Any], Any] | Openable[Any, Any], run: Run) -> Callable[[Any], Any]:
-    """What to call in `run`: the handler itself, or what it opens, which is closed with the run."""
+    """The function to call in `run`: the handler, or what it opens, which is closed with `run`."""
     if not isinstance(handler, Openable):
         return handler
     for_run: OpenHandler[Any, Any] = cast(Any, handler).open()

@@ -159,10 +159,10 @@ def retry(
 
     Only errors that are one of the types `on` are tried again; with any other, `then` is done at
     once. A timeout is a TimeoutError. While an event waits for its next attempt, it keeps its
-    group's turn but takes no working slot. `wait(error)` returns the least seconds to wait, such as
-    those of a `Retry-After`, or None; 60 are waited at most. If it raises, or returns anything else
-    (BadWait), the pipeline stops. Raises BadArgument unless `times` is at least 1, and BuildError
-    for a wrong `backoff`, `then`, `on` or `wait`.
+    group's turn but takes no working slot. `wait(error)` returns the seconds to wait at least, such
+    as those of a `Retry-After`, or None; the wait is limited to 60 seconds. If it raises, or
+    returns anything else (BadWait), the pipeline stops. Raises BadArgument unless `times` is at
+    least 1, and BuildError for a wrong `backoff`, `then`, `on` or `wait`.
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
@@ -180,7 +180,7 @@ def retry(
     return Retry(times, backoff or Backoff(), then, on, wait)
 
 
-# Somebody who writes ops.retry means either.
+# The two are easily confused.
 _TWO_RETRIES = (
     " An operator such as ops.retry(times) goes into pipe(), and reads the source again; "
     "penstock.retry(times) calls the handler again."

@@ -49,8 +49,8 @@ class Commits(Protocol):
         ...
 
     async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        """Commit what has changed, or begin to; what the brokers do not take now is committed
-        later."""
+        """Commit what has changed, or begin to; what brokers do not accept now is committed later.
+        """
         ...
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
@@ -62,7 +62,7 @@ class Commits(Protocol):
         ...
 
     async def say(self, consumer: Committing, partition: Partition, /) -> None:
-        """Commit what a partition says of its holder, unless `commit` will do so by itself."""
+        """Commit the holder's counts with this partition, unless `commit` is about to do so."""
         ...
 
     async def close(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
@@ -75,7 +75,7 @@ class Commits(Protocol):
         ...
 
     async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
-        """What the consumer calls back when a commit that was not waited for is decided."""
+        """The callback of the consumer for the result of a commit that was not waited for."""
         ...
 
     @property

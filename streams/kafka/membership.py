@@ -284,7 +284,7 @@ class Membership:
             await self._look_at_lag(consumer)
 
     async def _say(self, consumer: Consumer) -> None:
-        """Have the group know what this member does: beside its first partition."""
+        """Commit this member's counts, beside its first partition, for the other members."""
         numbers = self._run.root.numbers
         held = [one for one in self.partitions.values() if one.held and one.has_floor]
         if numbers is None or not held or self.in_doubt:
@@ -344,8 +344,8 @@ class Membership:
     # This process was frozen, or its loop was blocked.
 
     def _doubt(self) -> None:
-        """The brokers may have given the partitions to others: until they have confirmed that they
-        are still ours, nothing begins, and what would is returned."""
+        """The brokers may have given the partitions to others. Until they have confirmed that the
+        partitions are still ours, no event begins: it is returned instead."""
         self.in_doubt, self._sure_until = True, inf
 
     async def _confirm(self, consumer: Consumer) -> None:
@@ -395,7 +395,7 @@ class Membership:
         return await self._asked(ask)
 
     async def _asked(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """The answer of the brokers, who may be away, or choosing others in the place of one."""
+        """The answer of the brokers, which may be away, or electing a new leader."""
         from confluent_kafka import KafkaException
 
         until = self._run.now() + self._settings.handover * 0.8
@@ -490,8 +490,9 @@ class Membership:
 
     async def _commit_the_rest(self, consumer: Consumer) -> bool:
         """Commit what is finished. The answer comes while the client is asked for records. While
-        members join, brokers refuse it to those that have not joined again, which the client does
-        only then as well. Returns False if they have not answered in time."""
+        members join, brokers refuse commits of members that have not joined again; the client joins
+        again only while it is asked for records too. Returns False if there is no answer in time.
+        """
         until, wait = self._run.now() + _ANSWER, _TRIED
         while not await self.commits.close(consumer, list(self.partitions.values())):
             if self._run.now() >= until:

@@ -1,4 +1,4 @@
-"""What a member of a group says of its work, in the metadata of its commits.
+"""The counts of a member of a group, in the metadata of its commits.
 
 Kafka knows the members of a group and their partitions, and nothing of what they do. So a member of
 a pipeline that runs on many machines writes its counts once a second beside the offset of one of
@@ -14,7 +14,7 @@ from zlib import crc32
 __all__ = ["SAID", "State", "state_in", "state_of", "without_state"]
 
 SAID = "~"
-"""What it begins with, behind all else in the metadata."""
+"""The marker with which the counts begin, after all else in the metadata."""
 
 
 class State(NamedTuple):
@@ -30,7 +30,7 @@ class State(NamedTuple):
         return SAID + ",".join(map(str, self))
 
     def is_of(self, name: str) -> bool:
-        """Whether the member with this name has written it."""
+        """Whether the member with this name has written these counts."""
         return self.who == _checksum(name)
 
 

@@ -80,7 +80,7 @@ class SourceStage(DemandStage, Generic[T]):
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
         self._finished = 0
-        # Those of the failed ones that failed with their stream, after which a stage may go on.
+        # The failed events whose error ended their stream, if a stage may go on after that.
         self._recovered = 0
         self._returned_tokens: list[Any] = []
         self.received: int = 0
@@ -181,7 +181,7 @@ class SourceStage(DemandStage, Generic[T]):
             self.downstream.on_events(events)
         finally:
             self._draining = False
-        # Not for the demand that was there before: what emits by itself says when there is more.
+        # Not for earlier demand: a source that emits by itself reports when it has more.
         if self._noted:
             self._drain()
         elif self.state:
@@ -204,7 +204,7 @@ class SourceStage(DemandStage, Generic[T]):
     def fail_as_users(self, error: BaseException) -> None:
         """Fail the stream with an error of the user's own code, which gets a note of the stage."""
         note = f"in {self.info}"
-        # An exception that is kept, and raised at every reading, would collect them.
+        # An exception object that is raised at every reading would collect notes.
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         self.fail(error)

@@ -1,4 +1,4 @@
-"""What other threads give to the sources of a running, brought to its loop in the order of arrival.
+"""Values that other threads push into sources, passed to the loop in the order of arrival.
 
 The sources share it, so that what one thread pushes into several of them keeps its order. One
 callback of the loop brings all that has arrived.
@@ -24,7 +24,7 @@ class Arriving(Protocol):
     run: Run
 
     def came(self, count: int, /) -> None:
-        """So many more values may be taken; on the loop."""
+        """Take `count` more values; on the loop."""
         ...
 
 

@@ -89,7 +89,7 @@ def drain_on_signals(
 
 
 def left_to_parent(numbers: Iterable[int]) -> None:
-    """These signals have no effect on this process, a child: its parent drains at them.
+    """Ignore these signals in this process, a child: its parent drains on them.
 
     For the main thread.
     """

@@ -59,7 +59,7 @@ class Report:
             return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
         if self.outcome in ("incomplete", "overrun", "cancelled", "running", "paused", "draining"):
             return 5
-        # After an error of its stream a stage such as `catch` has gone on, or the run is stopped.
+        # A stage such as `catch` has gone on after an error of its stream, or the run is stopped.
         if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
             return 3
         return 4 if self.outcome == "drained" else 0

@@ -39,10 +39,10 @@ class _Stage(Protocol):
 class Beside:
     """Reads streams for the operator of one stage, each as a part of the running of the stage.
 
-    One event after another: the first is requested at once, and the next one by `fill`, when one
-    has come. An event is dropped as it comes, for the name of the operator. A drain ends the
-    streams, and begins none; the operator does not learn of that before its own source has ended,
-    because it may end with either.
+    The first event is requested at once, and each following one by `fill`, after the last has come.
+    An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
+    none. The operator learns of that only when its own source has ended: otherwise it could end
+    before what its source has emitted has come.
     """
 
     def __init__(self, stage: _Stage) -> None:

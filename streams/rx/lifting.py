@@ -179,7 +179,7 @@ def _check_numbers(part: Part) -> None:
 
 
 def _is_time(value: Any) -> bool:
-    # A time that is over is none to wait for.
+    # A time in the past is not waited for.
     return isinstance(value, timedelta | datetime) or is_at_least(value, -inf)
 
 
@@ -293,7 +293,7 @@ def _made(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     several: Sequence[Any] = ()
     for parameter in parameters.values():
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            # Some have another name for them inside.
+            # Some operators use another name for the argument inside.
             several = options.pop(parameter.name, ()) or options.pop("args", ())
     return make(*several, **options)
 

@@ -17,13 +17,13 @@ _FIRST = 1_000
 class AbsentFields:
     """Looks for each of the `fields`, by the columns that they fill, in the first thousand events.
 
-    `warn` is called once, with those that none of them has, if there are some; at the end of a
-    stream that is shorter by `report`.
+    `warn` is called once, with the fields that none of these events has, if there are any. For a
+    stream that has fewer events, `report` calls it at the end.
     """
 
     def __init__(self, fields: Mapping[str, str], warn: Callable[[str], None]) -> None:
         self.absent = dict(fields)
-        """The fields that no event has had so far, by their columns; empty when that is decided."""
+        """The fields that no event has had so far, by their columns; empty after `report`."""
         self._warn = warn
         self._looked = 0
         self._last: Any = None
@@ -39,7 +39,7 @@ class AbsentFields:
             self.report()
 
     def report(self) -> None:
-        """No more events come, or no more are looked at."""
+        """Report the absent fields: no more events come, or no more are looked at."""
         absent, self.absent = self.absent, {}
         if not (absent and self._looked):
             return

@@ -193,8 +193,8 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             )
 
     def no_table(self, database: str, tables: Sequence[str], *, makes: bool) -> str:
-        """The error message where the table is missing among the `tables` of a database; `makes`:
-        who writes into it would make it."""
+        """The error message for a table that is missing among the `tables` of a database. `makes`:
+        whether a writer would create it."""
         if near := self.near(tables):
             there = f"Did you mean {' or '.join(map(repr, near))}?"
         elif tables:
@@ -209,7 +209,7 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
         return f"{database} has no table {self.table!r}. {there}{made if makes else ''}"
 
     def near(self, tables: Iterable[str]) -> list[str]:
-        """Those of the tables whose names one could have meant instead of this one."""
+        """The tables whose names are similar to that of this one."""
         from difflib import get_close_matches
 
         return get_close_matches(self.table, tables, cutoff=_NEAR)

@@ -10,8 +10,8 @@ from penstock.streams.runtime.context import Statistics
 
 __all__ = ["Arrow", "Arrows"]
 
-# Arrows that are kept: of one stage, which may be read again without end; and of one that is
-# shared, which may have as many readers at once.
+# Arrows that are kept: of one stage, which may be read again any number of times; and of a shared
+# stage, which may have this many readers at once.
 _READINGS, _READERS = 16, 1024
 
 
@@ -33,7 +33,7 @@ class Arrow:
 
 
 class _Past:
-    """What arrows have counted whose streams have ended."""
+    """The counts of arrows whose streams have ended."""
 
     __slots__ = ("count",)
 

@@ -121,8 +121,8 @@ class TracedCalls:
     def later(self, function: Callable[[Any], Any], event: Event[Any]) -> Callable[[Any], Any]:
         """The function, to be called with the value of an event that has gone on by then.
 
-        The trace is that of the event as it is now, for one that has ended has none. What the event
-        waits for next does not depend on this call.
+        The trace is looked up now, because an event that has ended has none. What the event waits
+        for next does not depend on this call.
         """
         trace = self._tracing.of(event)
         if trace is None:
@@ -170,7 +170,8 @@ class TracedCalls:
     def batch(
         self, handler: Callable[[list[Any]], Awaitable[Sequence[Any]]], events: list[Event[Any]]
     ) -> Callable[[list[Any]], Awaitable[Sequence[Any]]]:
-        """The handler of a batch, to be called for these events; the first span is the current."""
+        """The handler of a batch, to be called for these events; the first span is current in it.
+        """
 
         async def call(values: list[Any]) -> Sequence[Any]:
             with self._all(events):

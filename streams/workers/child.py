@@ -140,7 +140,7 @@ class Child:
         self._working: Callable[[], dict[str, Any]] | None = None
         run.letters = _Letters(self)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         run.on_failed = self._failed
-        # The parent is to know, and stops: the end of this process would be no reason to.
+        # The parent must learn of it, to stop: that this process ends would not stop it.
         run.is_left_by_exits = False
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
@@ -296,8 +296,8 @@ class Child:
             why = messages.sendable(why)
         message = messages.Over(numbers, int(ending), why)
         if not self._is_stopped and self._run is not None:
-            # First the parent must know whether a stage stops because of what it is about: when no
-            # event is left it completes.
+            # The parent completes when no event is left, so it must know first whether a stage
+            # stops because of an event that is reported now.
             self._unfinished.append(message)
             self._run.call_soon(None, self._send_unfinished)
         else:
@@ -321,7 +321,7 @@ class Child:
         working = self.section.working
         told = NotPicklable(f"the result of {working} {error}")
         self.send(messages.Unsendable(root_of(event).number, told))
-        # What becomes of it is settled there, where its value before the handler is.
+        # The parent, which has its value from before the handler, applies the policy to it.
         event.finish()
         self._is_stopped = not survives(working.policy)
 

@@ -12,7 +12,7 @@ __all__ = ["of_ended", "successive", "together"]
 # Numbers that are the same in all workers, or of which the greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
 
-# The most at once, of which that of workers one after another is the greatest.
+# Peaks. That of workers which replaced each other is the greatest of theirs.
 _PEAKS = ("peak", "peak_groups", "peak_in_flight")
 
 # Numbers that describe a moment.
@@ -28,7 +28,7 @@ _waiting: Callable[[dict[str, Any]], int] = itemgetter("waiting")
 
 
 def of_ended(stages: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What is left to say of a worker that has ended: it has counted, but has nothing now."""
+    """The counts of a worker that has ended, without the numbers that describe a moment."""
     return {
         stage: {name: value for name, value in numbers.items() if name not in _NOW}
         for stage, numbers in stages.items()

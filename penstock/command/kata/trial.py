@@ -128,7 +128,7 @@ class Trial:
         An interrupt passes through; the observer then has the numbers until it came.
         """
         thread = threading.Thread(target=self._in_thread, name="kata", daemon=True)
-        # Taken before the thread starts, which the time to the deadline goes on in.
+        # Taken before the thread starts, because the time until the deadline includes its start.
         patience = self._left() + _PATIENCE
         with self._errors_of_threads():
             thread.start()

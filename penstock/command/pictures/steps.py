@@ -51,7 +51,7 @@ _STEPS = (
         86_400,
     ),
 )
-# In pixels: a label as close to an end as that begins or ends there.
+# In pixels: a label that is this close to an end of the axis begins or ends there.
 _CLOSE = 30
 _OPEN = 0.06  # of the width, for what is open
 
@@ -168,6 +168,6 @@ def _dates(across: _Axis, example: Any) -> list[str]:
 
 
 def _round_times(low: float, high: float) -> list[float]:
-    """Seconds since 1970 between the two, at whole hours and the like."""
+    """Times between the two, in seconds since 1970, at whole hours, minutes or days."""
     step = next(step for step in _STEPS if (high - low) / step <= _TICKS)
     return [n * step for n in range(ceil(low / step), floor(high / step) + 1)]

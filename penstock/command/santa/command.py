@@ -157,7 +157,7 @@ async def _interruptible(telling: Coroutine[Any, Any, T]) -> T:
 
     def stop(interrupted: Interrupted) -> None:
         interrupts.append(interrupted)
-        # Nobody waits for the letters that are lost.
+        # The letters that are lost are not waited for.
         log.setLevel(logging.ERROR)
         if task is not None:
             task.cancel()

@@ -25,7 +25,7 @@ class Machine:
     def __init__(self, cores: int, seed: int = 7, seconds: float = SECONDS) -> None:
         self._cores = cores
         self._seconds = seconds
-        # Sums of many times are not exact; chosen: much more than they are off by.
+        # Sums of many times are not exact; chosen to be much larger than their error.
         self._rounding = 1e-8 * seconds
         self._random = random.Random(seed)
         # The seconds that a job which was there from the beginning would have progressed: all

@@ -36,7 +36,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Member:
     """A process of the group: its id there, the name of its client, its host, its partitions, and
-    what it says of its work; None if it says nothing, as one that has no partition does."""
+    the counts that it has written; None if it has written none, as a member without a partition."""
 
     id: str
     name: str

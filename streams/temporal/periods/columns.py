@@ -16,13 +16,13 @@ __all__ = ["Column", "as_numbers", "in_order", "near", "places_in_order"]
 
 Column = Sequence[Any]
 
-# Up to so many seconds, 68 years, floats of seconds differ if their microseconds do.
+# Up to this many seconds (68 years), two floats of seconds differ if their microseconds do.
 _MOST_SECONDS = float(1 << 31)
 
 
 def as_numbers(points: list[Any]) -> list[Any]:
-    """Numbers in the same order as the points, that are compared in a fraction of the time, if
-    there are any; otherwise the points."""
+    """Numbers in the same order as the points, if there are such: they are compared in a fraction
+    of the time. Otherwise the points."""
     kinds = {*map(type, points)}
     if kinds == {date}:
         return list(map(date.toordinal, points))
@@ -34,23 +34,23 @@ def as_numbers(points: list[Any]) -> list[Any]:
 
 
 def places_in_order(numbers: Column) -> list[int]:
-    """The place of the least of the numbers, of the next one, and so on.
+    """The indexes of the numbers, sorted by number.
 
-    Like the floats of `near`, the places are new ints, which lie in this order.
+    Like the floats of `near`, they are new objects, which lie in memory in this order.
     """
     return array("q", sorted(range(len(numbers)), key=numbers.__getitem__)).tolist()
 
 
 def near(column: Column) -> Column:
-    """The same, floats as an array, which is quicker to go through in any order.
+    """The column, as an array if it has only floats: it is quicker to read in any order.
 
-    What is taken from it are new floats, which lie in the order in which they were taken. Measured:
-    all that follows for a million rows takes half the time.
+    The floats read from an array are new objects, which lie in memory in the order of reading.
+    Measured: all that follows for a million rows takes half the time.
     """
     return array("d", column) if {*map(type, column)} == {float} else column
 
 
 def in_order(column: Column, places: Column) -> Column:
-    """What is at each of the places of the column."""
+    """The values at these indexes of the column."""
     # `itemgetter` of one place returns no tuple.
     return itemgetter(*places)(column) if len(places) > 1 else [column[place] for place in places]
