@@ -199,8 +199,7 @@ def check_plain(
 
 
 def is_plain(function: object) -> bool:
-    """Whether a call runs the body of `function`, and does not only make a coroutine or generator.
-    """
+    """Whether a call runs the body of `function`; not so for a coroutine or a generator."""
     return callable(function) and not (is_async(function) or inspect.isgeneratorfunction(function))
 
 

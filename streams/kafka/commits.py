@@ -49,8 +49,7 @@ class Commits(Protocol):
         ...
 
     async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        """Commit what has changed, or begin to; what brokers do not accept now is committed later.
-        """
+        """Commit what has changed, or begin to. What brokers refuse now is committed later."""
         ...
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:

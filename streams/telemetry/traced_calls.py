@@ -170,8 +170,7 @@ class TracedCalls:
     def batch(
         self, handler: Callable[[list[Any]], Awaitable[Sequence[Any]]], events: list[Event[Any]]
     ) -> Callable[[list[Any]], Awaitable[Sequence[Any]]]:
-        """The handler of a batch, to be called for these events; the first span is current in it.
-        """
+        """The handler of a batch, to be called for these events in the first one's span."""
 
         async def call(values: list[Any]) -> Sequence[Any]:
             with self._all(events):
