@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import signal
 from collections.abc import Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -21,6 +22,10 @@ pytest_plugins = [
     "tests.helpers.kafka.mock",
     "tests.helpers.kafka.broker",
 ]
+
+# As a terminal leaves it: tests send it, and `nohup` would let them and their processes ignore it.
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A deadline would be an assertion about the machine. In CI the examples are always the same, so
 # that a commit gives the same answer twice; elsewhere new ones are tried.

@@ -117,6 +117,8 @@ class Membership:
     def __init__(self, run: Run, reader: Reader, settings: GroupSettings) -> None:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.in_doubt = False
+        self.is_connected = False
+        """Whether brokers have answered."""
         """Whether the brokers may have given this member up."""
         self.commits: Commits = OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = 0
@@ -188,6 +190,7 @@ class Membership:
             for topic in settings.topics:
                 if not topic.startswith("^"):
                     await self._find(consumer, topic)
+            self.is_connected = True
             await consumer.subscribe(
                 list(settings.topics),
                 on_assign=self._assigned,

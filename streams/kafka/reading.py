@@ -71,6 +71,10 @@ class Reading(SourceStage[Any]):
     def holds(self, token: Token, /) -> bool:
         return self._membership.holds(token.partition)
 
+    @property
+    def is_connected(self) -> bool:
+        return self._membership.is_connected and not self._membership.in_doubt
+
     # Records into the pipeline.
 
     def produce(self) -> None:

@@ -55,11 +55,13 @@ class SourceStage(DemandStage, Generic[T]):
     ack: Callable[[list[Event[Any]]], None] | None = None
     nack: Callable[[list[Event[Any]], BaseException | None], None] | None = None
 
-    # Whether it has reached what it reads, such as a server.
-    is_connected = True
-
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it reaches what it reads, such as a server, as far as is known."""
+        return True
 
     @property
     def gives_again(self) -> bool:

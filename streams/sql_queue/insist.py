@@ -30,6 +30,8 @@ class Insistence:
         self._name = redacted(url)
         self.patience = patience
         self.lost = 0
+        self.is_away = False
+        """Whether the last call failed, and is repeated."""
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
         """What `call` returns. Raises DatabaseUnavailable, and what it raises otherwise."""
@@ -37,8 +39,11 @@ class Insistence:
         wait = _SOON
         while True:
             try:
-                return await call()
+                result = await call()
+                self.is_away = False
+                return result
             except DatabaseLost as error:
+                self.is_away = True
                 now = self._run.now()
                 if since is None:
                     since = now

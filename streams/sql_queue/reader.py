@@ -53,8 +53,6 @@ class Manner:
 class TableReader(SourceStage[dict[str, Any]]):
     """`_ready` are rows that were claimed and are not out yet."""
 
-    is_connected = False
-
     def __init__(
         self,
         downstream: Subscriber[dict[str, Any]],
@@ -69,6 +67,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._store = store
         self._terms = terms
         self._manner = manner
+        self._is_open = False
         self._insist = Insistence(run, store.url, manner.patience)
         self.ledger = Ledger(
             run, store, terms, manner.backoff, self._insist, self._marked, self._void
@@ -118,6 +117,10 @@ class TableReader(SourceStage[dict[str, Any]]):
             token.begun = True
         return held
 
+    @property
+    def is_connected(self) -> bool:
+        return self._is_open and not self._insist.is_away
+
     # Rows in.
 
     def _warn_of_near_tables(self) -> None:
@@ -135,7 +138,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             there = not self._manner.follow
             await self._insist(partial(self._store.open, there=there, context=context))
             self._warn_of_near_tables()
-            self.is_connected = True
+            self._is_open = True
             self.ledger.start()
             if self.run.observers:
                 self.run.spawn(self._count_due(), "due rows of read_table")

@@ -110,9 +110,12 @@ class _Collected:
             # Several streams that one stage reads may have stages of the same number and name.
             sums: dict[tuple[str, str], float] = {}
             for stage in numbers["stages"]:
-                if stage.get(name) is not None:
+                value = stage.get(name)
+                if name == "pending" and value is None:
+                    value = stage.get("lag")
+                if value is not None:
                     of = _place(stage), stage["name"]
-                    sums[of] = sums.get(of, 0) + stage[name]
+                    sums[of] = sums.get(of, 0) + value
             for of, total in sums.items():
                 family.add_metric(of, total)
             yield family

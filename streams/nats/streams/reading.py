@@ -68,7 +68,6 @@ class Reading(SourceStage[Any]):
     `_arrived` messages have not gone out; those in `_held` are not settled.
     """
 
-    is_connected = False
     _client: Client | None = None
     _consumer: ConsumerInfo | None = None
     _requests: Requests | None = None
@@ -140,7 +139,6 @@ class Reading(SourceStage[Any]):
         if self.state:
             return
         assert consumer.config is not None
-        self.is_connected = True
         self._pending = consumer.num_pending
         self._requests = Requests(
             client, consumer.stream_name, consumer.name, self._room, self._came, self.fail
@@ -154,6 +152,10 @@ class Reading(SourceStage[Any]):
         while True:
             await asyncio.sleep(every)
             self._replies.send_all([(reply, WORKING) for reply in self._held])
+
+    @property
+    def is_connected(self) -> bool:
+        return self._requests is not None and self._client is not None and self._client.is_connected
 
     # Messages.
 

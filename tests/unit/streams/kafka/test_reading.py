@@ -25,6 +25,7 @@ from penstock import (
 )
 from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
 from penstock.streams.kafka.progress import finished_in
+from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
@@ -42,6 +43,22 @@ def reading(into: list[Any], **options: Any) -> Pipeline:
 async def settled(seconds: float = 3) -> None:
     """Until the members have joined, read what there is, and committed."""
     await asyncio.sleep(seconds)
+
+
+def test_how_far_a_reader_is_behind_is_among_the_metrics(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        running = source().pipe(adaptive_flat_map(bool, Fixed(1))).to(collect([])).start()
+        recorder = running.record()
+        await settled()
+        numbers = running.statistics()
+        behind = {"stages": [{**numbers["stages"][0], "lag": 7}]}
+        text = exposition({**numbers, **behind}, recorder).decode()
+        assert 'penstock_source_pending{name="read_kafka",stage="1"} 7' in text
+        await running.drain(5)
+
+    run(story())
 
 
 # Demand.
@@ -718,13 +735,18 @@ def test_who_was_blocked_begins_nothing_until_the_brokers_have_confirmed_that_it
         else:
             flow = source_.pipe(group_by("k"), spread(), adaptive_flat_map(work))
             running = flow.to(collect([])).start()
+        await asyncio.sleep(0)
+        assert not running.is_ready
         await asyncio.sleep(1)
+        assert running.is_ready
         broker.refuse = lambda: KafkaError(KafkaError._TRANSPORT)
         broker.write(*(b'{"k": %d, "n": %d}' % (n % 3, n) for n in range(10)))
         await asyncio.sleep(5)
         assert begun == list(range(slow + 1))
+        assert not running.is_ready
         broker.refuse = lambda: None
         await asyncio.sleep(10)
+        assert running.is_ready
         assert begun == list(range(10))
         await running.drain(5)
 

@@ -199,6 +199,26 @@ def test_a_row_that_was_begun_and_is_given_back_since_its_lease_ran_out_counts_a
     assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
 
 
+def test_a_reader_is_ready_while_its_database_answers() -> None:
+    table = Table()
+
+    async def work() -> list[bool]:
+        stream = Reading(table).rows.pipe(
+            adaptive_flat_map(lambda event: asyncio.sleep(LEASE / 3, event), limit=Fixed(1))
+        )
+        running = stream.to(collect([])).start()
+        seen: list[bool] = []
+        for _ in range(3):
+            await asyncio.sleep(LEASE / 2)
+            seen.append(running.is_ready)
+            table.away_until = LEASE
+        running.cancel()
+        await running.wait()
+        return seen
+
+    assert run_virtual(work()) == [True, False, True]
+
+
 def test_nothing_begins_after_a_lease_that_could_not_be_renewed_ran_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
