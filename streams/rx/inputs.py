@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,7 +12,7 @@ from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import buffer, from_observable
 from penstock.streams.errors import BuildError, PenstockError, WrongType, describe
-from penstock.streams.execution.handler import is_async, not_awaited
+from penstock.streams.execution.handler import called_name, is_async, not_awaited
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -63,7 +64,15 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
 
 
 def check_not_async(operator: str, function: Callable[..., Any] | None, instead: str = "") -> None:
-    """Raise BuildError for an async function, whose coroutines `operator` would not await."""
+    """Raise BuildError for an async function, whose coroutines `operator` would not await.
+
+    Also for an async generator function, whose generators are no streams.
+    """
+    if inspect.isasyncgenfunction(function):
+        raise BuildError(
+            f"{operator} is given an async generator function, whose generators are no streams; "
+            f"use {operator}(lambda value: from_async_iterable({called_name(function)}(value)))"
+        )
     if function is not None and is_async(function):
         # Imported here: long, and needed for an error only.
         from penstock.streams.rx.table import WITH_ASYNC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -443,6 +444,26 @@ def test_an_async_function_is_refused_by_the_name_of_the_operator_with_what_to_u
         from_iterable([1]).pipe(getattr(ours, name)(fetched))
     assert str(caught.value).startswith(f"{name} is given an async function")
     assert instead in str(caught.value)
+
+
+async def pages(value: int) -> AsyncIterator[int]:
+    yield value
+    yield value + 1
+
+
+@pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "concat_map"])
+def test_an_async_generator_function_is_refused_with_what_reads_its_generators(name: str) -> None:
+    instead = f"{name}(lambda value: from_async_iterable(pages(value)))"
+    with pytest.raises(BuildError, match=re.escape(instead)):
+        from_iterable([1]).pipe(getattr(ours, name)(pages))
+
+    async def story() -> list[int]:
+        names = {"pages": pages, "from_async_iterable": from_async_iterable}
+        stream: Any = from_iterable([1]).pipe(eval(instead, names, {name: getattr(ours, name)}))
+        into: list[int] = await stream.to_list()
+        return into
+
+    assert run_virtual(story()) == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "concat_map", "flat_map"])
