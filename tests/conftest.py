@@ -23,7 +23,9 @@ pytest_plugins = [
     "tests.helpers.kafka.broker",
 ]
 
-# As a terminal leaves it: tests send it, and `nohup` would let them and their processes ignore it.
+# As a terminal leaves them: tests send these, and `nohup`, or a shell that starts them in the
+# background, lets them and their processes ignore one.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
