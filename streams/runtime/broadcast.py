@@ -25,7 +25,9 @@ class Broadcast:
     def __init__(self, sinks: Sequence[Subscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
-        observers = [sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes]
+        observers: list[SinkStage[Any]] = [
+            sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes
+        ]
         others = len(sinks) - len(observers)
         if others:
             for sink in observers:
