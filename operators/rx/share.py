@@ -5,7 +5,7 @@ Time:    as soon as they come, or as they are requested. The source is read from
          on, when all that are connected together with it are there; when the last has left it is
          cancelled, and the next reader begins it anew. A second pipeline that starts later misses
          what came before: use `publish()`, and `connect()` when all have started. A reader behind
-         `delay_subscription` is no later one: only its requests are late, and what comes waits.
+         `delay_subscription` is not a later one: only its requests are late, and events wait.
 Memory:  up to `prefetch` events for each reader.
 Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
          for the slowest: it sets the demand, and a reader that leaves no longer counts. Two readers

@@ -222,14 +222,19 @@ def routed_by(*policies: object) -> tuple[StageInfo, ...]:
     return tuple(sink.info for sink in sinks if sink is not None)
 
 
+def _last(policy: object) -> object:
+    """What a policy does when there are no more attempts."""
+    return policy.then if isinstance(policy, Retry) else policy
+
+
 def survives(policy: object) -> bool:
     """Whether a stage with this policy goes on after a failure, when it has been tried again."""
-    return (policy.then if isinstance(policy, Retry) else policy) != "stop"
+    return _last(policy) != "stop"
 
 
 def sink_of(policy: object) -> Sink[DeadLetter] | None:
     """The dead-letter sink of a policy, if it has one."""
-    last = policy.then if isinstance(policy, Retry) else policy
+    last = _last(policy)
     return last.sink if isinstance(last, Route) else None
 
 
@@ -247,7 +252,7 @@ class ErrorPolicy:
         self._stage = stage
         self._run = run
         policy = run.policy(policy)
-        last = policy.then if isinstance(policy, Retry) else policy
+        last = _last(policy)
         self._letters = run.letters.open(last.sink) if isinstance(last, Route) else None
         self._reverts = last == "revert"
         # Whether an event that failed is done, rather than returned to its source.

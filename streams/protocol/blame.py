@@ -9,7 +9,7 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["blame", "event_name", "is_ours", "notes_about"]
+__all__ = ["blame", "event_name", "is_ours", "note_stage", "notes_about"]
 
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
@@ -18,6 +18,15 @@ def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     about = notes_about(error, str(info), event.value, _mark(event))
     if about != notes:
         error.__notes__ = about
+
+
+def note_stage(error: BaseException, info: StageInfo) -> None:
+    """Note the stage on an error, unless a note names it already, alone or with an event."""
+    where = f"in {info}"
+    notes: list[str] = getattr(error, "__notes__", [])
+    # An exception object that is raised again and again would collect notes.
+    if not any(note.startswith(where) for note in notes):
+        error.add_note(where)
 
 
 def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.protocol.acknowledgement import NOBODY, roots
+from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
     DROPPED,
@@ -205,10 +206,7 @@ class SourceStage(DemandStage, Generic[T]):
 
     def fail_as_users(self, error: BaseException) -> None:
         """Fail the stream with an error of the user's own code, which gets a note of the stage."""
-        note = f"in {self.info}"
-        # An exception object that is raised at every reading would collect notes.
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
+        note_stage(error, self.info)
         self.fail(error)
 
     def _end_if_idle(self) -> None:

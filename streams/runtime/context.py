@@ -19,6 +19,7 @@ from penstock.streams.errors import NoLoop, cancelled_inside
 from penstock.streams.failures.dead_letters import DeadLetterChannels
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
+from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.arrivals import Arrivals
@@ -324,10 +325,8 @@ class Run:
         except BaseException as error:
             if self.is_left_by_exits and isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            where = f"in {info}"
-            notes: list[str] = getattr(error, "__notes__", [])
-            if info is not None and not any(note.startswith(where) for note in notes):
-                error.add_note(where)
+            if info is not None:
+                note_stage(error, info)
             self.failed(error)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -304,8 +304,8 @@ class Child:
             self.send(message)
 
     def _send_unfinished(self) -> None:
-        failed, self._unfinished = self._unfinished, []
-        for message in failed:
+        waiting, self._unfinished = self._unfinished, []
+        for message in waiting:
             self.send(message)
 
     def _warned(self, text: str, fields: dict[str, Any]) -> None:

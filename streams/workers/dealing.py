@@ -256,9 +256,10 @@ class Dealing(DemandStage):
         if peer.room < least:
             return False
         results = self._results
+        head = results.head
         return results.waiting <= self._window // 2 or (
             # None of them can be sent on before the head has come.
-            not results.ready and any(event is results.head for event, _ in peer.out.values())
+            not results.ready and any(event is head for event, _ in peer.out.values())
         )
 
     def _send_events(self, peer: Peer, dealt: list[Dealt]) -> None:
