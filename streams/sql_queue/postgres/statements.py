@@ -377,10 +377,13 @@ FINISH = (
     f"FROM {_ROWS} AS h (id, token) WHERE {_HELD}"
 )
 
-RETURN = (
-    "UPDATE {table} AS t SET {status} = 0, {attempts} = t.{attempts} - 1, {started} = NULL, "
-    f"{{owner}} = NULL, {{expires}} = NULL FROM {_ROWS} AS h (id, token) WHERE {_HELD}"
-)
+# A suspect stays one, or it would be claimed beside others, and overtaken by suspects of its key.
+RETURN = f"""UPDATE {{table}} AS t SET
+    {{status}} = CASE WHEN t.{{token}} < 0 THEN 9 ELSE 0 END,
+    {{token}} = CASE WHEN t.{{token}} >= 0 THEN t.{{token}} END,
+    {{expires}} = CASE WHEN t.{{token}} < 0 THEN now() END,
+    {{attempts}} = t.{{attempts}} - 1, {{started}} = NULL, {{owner}} = NULL
+FROM {_ROWS} AS h (id, token) WHERE {_HELD}"""
 
 FAIL = f"""UPDATE {{table}} AS t SET
     {{status}} = CASE WHEN h.final OR t.{{attempts}} >= :attempts THEN -1 ELSE 0 END,

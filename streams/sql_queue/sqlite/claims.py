@@ -149,7 +149,7 @@ class SqliteStore(SqliteTable):
     def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()
         finished = [(now, row.id, row.token) for row in settlement.finished]
-        returned = [(row.id, row.token) for row in settlement.returned]
+        returned = [(now, row.id, row.token) for row in settlement.returned]
         if self._many(db, sql.FINISH, finished) < len(finished):
             raise NotHeld
         if self._many(db, sql.RETURN, returned) < len(returned):

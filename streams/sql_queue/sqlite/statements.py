@@ -216,8 +216,12 @@ EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"
 FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL
 WHERE {id} = ? AND {token} = ? AND {status} = 9"""
 
+# A suspect stays one, or it would be claimed beside others, and overtaken by suspects of its key.
 RETURN = """UPDATE {table} SET
-    {status} = 0, {attempts} = {attempts} - 1, {started} = NULL, {owner} = NULL, {expires} = NULL
+    {status} = CASE WHEN {token} < 0 THEN 9 ELSE 0 END,
+    {token} = CASE WHEN {token} >= 0 THEN {token} END,
+    {expires} = CASE WHEN {token} < 0 THEN ? END,
+    {attempts} = {attempts} - 1, {started} = NULL, {owner} = NULL
 WHERE {id} = ? AND {token} = ? AND {status} = 9"""
 
 FAIL = """UPDATE {table} SET

@@ -847,6 +847,31 @@ def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_suspect_that_is_given_back_unbegun_stays_one_and_is_not_overtaken(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(3)])
+            await store.claim(2, Terms("gone", lease=0.0, attempts=2, by=by))
+            terms = Terms("here", lease=60.0, attempts=2, by=by)
+            first = (await store.claim(9, terms)).rows
+            assert [row.id for row in first] == ([] if by else [3])
+            for settled in ("returned", "finished"):
+                assert await store.has_suspects(terms)
+                (alone,) = (await store.claim_suspect(terms)).rows
+                assert (alone.id, alone.attempts) == (1, 2)
+                idle = [(alone.key, alone.epoch)] if alone.key is not None else []
+                settlement = Settlement(**{settled: [alone]}, idle_keys=idle)
+                assert await store.settle(settlement, terms) == []
+                assert (await store.claim(9, terms)).rows == []
+            (second,) = (await store.claim_suspect(terms)).rows
+            assert second.id == 2
+
+    run(work())
+
+
 def test_tables_that_are_read_inside_of_another_stream_are_closed_when_their_rows_are_done(
     database: str,
 ) -> None:
