@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.errors import PenstockError
@@ -36,6 +37,10 @@ class Commits(Protocol):
     """Records what has finished, and commits it. The methods that await have one caller at a
     time."""
 
+    accepted_at: float
+    """When the last commit was sent that the brokers have accepted. They accept none of a member
+    that they have given up."""
+
     def finish(self, tokens: Iterable[Token], /) -> None:
         """The events of records have ended, and need not be emitted again."""
         ...
@@ -48,8 +53,11 @@ class Commits(Protocol):
         """Seconds until `commit` is due."""
         ...
 
-    async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        """Commit what has changed, or begin to. What brokers refuse now is committed later."""
+    async def commit(
+        self, consumer: Committing, partitions: Iterable[Partition], /, *, renew: bool = False
+    ) -> None:
+        """Commit what has changed, or begin to. What brokers refuse now is committed later. With
+        `renew` what has not changed is committed again, so that `accepted_at` grows."""
         ...
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
@@ -88,15 +96,19 @@ class OffsetCommits:
 
     A commit is sent without waiting for the brokers, which may take long when the one that keeps
     the offsets is away: `answered` gets what they say, while the consumer is asked for records.
-    `error` makes an error of the client ours; it is given the topic that the error is about.
+    Nothing is sent while the client knows that it is in no group: brokers would accept it while the
+    group is empty. `error` makes an error of the client ours; it is given the topic that the error
+    is about.
     """
 
     def __init__(self, run: Run, error: Callable[[KafkaError, str], PenstockError]) -> None:
         self._now = run.now
         self._error = error
         self._committed_at = run.now()
+        self.accepted_at = -inf
         # What was sent and is not answered, and why one was refused for good.
         self._sent: _Marks = {}
+        self._sent_at = -inf
         self._failure: PenstockError | None = None
 
     def finish(self, tokens: Iterable[Token], /) -> None:
@@ -114,23 +126,25 @@ class OffsetCommits:
     def due_in(self) -> float:
         return self._committed_at + _EVERY - self._now()
 
-    async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
+    async def commit(
+        self, consumer: Committing, partitions: Iterable[Partition], /, *, renew: bool = False
+    ) -> None:
         if self._failure is not None:
             raise self._failure
         self._committed_at = self._now()
         if self._sent:
             # One at a time, or an earlier one might be the last that the brokers get.
             return
-        due = _due(partitions)
-        self._sent = due
-        if due:
+        due = _due(partitions) or (_marks(partitions) if renew else {})
+        if due and is_member(await consumer.consumer_group_metadata()):
+            self._sent, self._sent_at = due, self._now()
             await consumer.commit(offsets=_places(due), asynchronous=True)
 
     async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
         """The brokers have answered a commit that was sent, or the client has given it up."""
         sent, self._sent = self._sent, {}
         try:
-            self._decided(sent, fault, results)
+            self._decided(sent, self._sent_at, fault, results)
         except PenstockError as error:
             # Not to the client, which calls this, but to who commits next.
             self._failure = error
@@ -152,27 +166,28 @@ class OffsetCommits:
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
         if not is_member(await consumer.consumer_group_metadata()):
-            # Brokers would accept it, as of one who is in no group, while the group is empty.
             return False
-        marks = {one.key: (one, mark) for one in partitions if (mark := one.mark()) is not None}
+        marks = _marks(partitions)
         return not marks or await self._commit(consumer, marks)
 
     async def _commit(self, consumer: Committing, marks: _Marks) -> bool:
         """Commit these, and wait for the brokers. Returns whether they have taken all."""
         from confluent_kafka import KafkaException
 
+        sent_at = self._now()
         try:
             results = await consumer.commit(offsets=_places(marks), asynchronous=False)
         except KafkaException as raised:
-            self._decided(marks, raised.args[0], [])
+            self._decided(marks, sent_at, raised.args[0], [])
             return False
         assert results is not None
-        self._decided(marks, None, results)
+        self._decided(marks, sent_at, None, results)
         return all(result.error is None for result in results)
 
     def _decided(
         self,
         marks: _Marks,
+        sent_at: float,
         fault: KafkaError | None,
         results: list[TopicPartition],
     ) -> None:
@@ -184,6 +199,7 @@ class OffsetCommits:
             error = answers[key] if fault is None else fault
             if error is None:
                 partition.committed = mark
+                self.accepted_at = max(self.accepted_at, sent_at)
             elif error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 partition.remember_less()
             elif not passes(error):
@@ -193,6 +209,11 @@ class OffsetCommits:
 def _due(partitions: Iterable[Partition]) -> _Marks:
     """What has changed in these partitions since it was committed."""
     return {one.key: (one, mark) for one in partitions if (mark := one.due()) is not None}
+
+
+def _marks(partitions: Iterable[Partition]) -> _Marks:
+    """What is committed of these partitions, or is to be, whether it has changed or not."""
+    return {one.key: (one, mark) for one in partitions if (mark := one.mark()) is not None}
 
 
 def _places(marks: _Marks) -> list[TopicPartition]:

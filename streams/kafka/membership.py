@@ -40,6 +40,10 @@ _PATIENCE = 0.5
 _SAY_EVERY = 1.0
 # Seconds in which brokers answer.
 _ANSWER = 10.0
+# Parts of the session for which a commit that was accepted says that the brokers have not given
+# this member up, and after which it is made again. The heartbeat before it may be older by a third
+# of the session, which is the longest interval that Kafka recommends.
+_SURE, _RENEW = 2 / 3, 1 / 3
 
 
 # ruff: noqa: ASYNC109 (these are the arguments of the client)
@@ -117,9 +121,9 @@ class Membership:
     def __init__(self, run: Run, reader: Reader, settings: GroupSettings) -> None:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.in_doubt = False
+        """Whether the brokers may have given this member up, as far as was noticed."""
         self.is_connected = False
         """Whether brokers have answered."""
-        """Whether the brokers may have given this member up."""
         self.commits: Commits = OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = 0
         self._run = run
@@ -139,8 +143,8 @@ class Membership:
         self._say_at = run.now() if run.overrides.engine is not None else inf
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
-        # Until when it is certain that the brokers have not given this member up.
-        self._sure_until = inf
+        # When the client last returned, and when partitions came, as of the return before.
+        self._polled_at = self._joined_at = run.now()
 
     def start(self) -> None:
         """Join the group, and read until the running ends; nothing if that was done."""
@@ -171,9 +175,19 @@ class Membership:
 
     def holds(self, partition: Partition) -> bool:
         """Whether it is certain that no other member has the partition."""
-        if self._run.now() > self._sure_until:
-            self._doubt()
-        return partition.held and not self.in_doubt
+        return partition.held and self.is_sure()
+
+    def is_sure(self) -> bool:
+        """Whether it is certain that the brokers have not given this member up. If not, nothing may
+        begin, and what has ended is returned, until they accept a commit."""
+        if self._unconfirmed_for > self._settings.session * _SURE:
+            self.in_doubt = True
+        return not self.in_doubt
+
+    @property
+    def _unconfirmed_for(self) -> float:
+        """Seconds since this member was certainly one of the group."""
+        return self._run.now() - max(self.commits.accepted_at, self._joined_at)
 
     @property
     def _is_tried(self) -> bool:
@@ -247,12 +261,8 @@ class Membership:
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
         messages = await self._messages(consumer)
-        if self.in_doubt:
-            await self._confirm(consumer)
-        elif self._run.now() > self._sure_until:
-            self._doubt()
-        else:
-            self._sure_until = self._run.now() + self._settings.session
+        self._polled_at = self._run.now()
+        self._look_at_doubt()
         if messages:
             self._came(messages)
         await self._commit_if_due(consumer)
@@ -282,8 +292,11 @@ class Membership:
         if self._run.now() >= self._say_at:
             self._say_at = self._run.now() + _SAY_EVERY
             await self._say(consumer)
-        if self.commits.due_in() <= 0:
-            await self.commits.commit(consumer, self.partitions.values())
+        renew = self._unconfirmed_for > self._settings.session * _RENEW
+        is_due = self.commits.due_in() <= 0
+        if is_due or renew:
+            await self.commits.commit(consumer, self.partitions.values(), renew=renew)
+        if is_due:
             await self._look_at_lag(consumer)
 
     async def _say(self, consumer: Consumer) -> None:
@@ -344,26 +357,25 @@ class Membership:
             if marks is not None:
                 partition.end = marks[1]
 
-    # This process was frozen, or its loop was blocked.
+    # This process was frozen, its loop was blocked, or brokers are away.
 
-    def _doubt(self) -> None:
-        """The brokers may have given the partitions to others. Until they have confirmed that the
-        partitions are still ours, no event begins: it is returned instead."""
-        self.in_doubt, self._sure_until = True, inf
-
-    async def _confirm(self, consumer: Consumer) -> None:
-        """Ask the brokers by a commit, which they refuse to a member that they have given up."""
-        if await self.commits.confirm(consumer, list(self.partitions.values())):
+    def _look_at_doubt(self) -> None:
+        """Go on when the brokers have confirmed that the partitions are still ours. They refuse a
+        commit to a member that they have given up."""
+        if not self.in_doubt:
+            if any(partition.has_floor for partition in self.partitions.values()):
+                self.is_sure()
+        elif self._unconfirmed_for <= self._settings.session * _SURE:
             # What was returned goes out first, before others of its keys that wait in the pipeline.
             self._reader.let_go()
             self.in_doubt = False
-            self._sure_until = self._run.now() + self._settings.session
             self._reader.wake_soon()
 
     # Rebalances, within `poll`.
 
     async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions have come: begin where the group has finished."""
+        self._joined_at = self._polled_at
         committed = await self._committed(consumer, places) if places else []
         for place in committed:
             if place.error is not None:
@@ -427,7 +439,7 @@ class Membership:
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
         leaving = self._let_go(places)
-        await self._until_left(leaving)
+        await self._until_left(consumer, leaving)
         await self.commits.hand_over(consumer, leaving)
         await self._take_notes_out(consumer, leaving)
         self._forget(leaving)
@@ -466,7 +478,7 @@ class Membership:
         self._reader.let_go()
         return leaving
 
-    async def _until_left(self, leaving: Sequence[Partition]) -> None:
+    async def _until_left(self, consumer: Consumer, leaving: Sequence[Partition]) -> None:
         """Wait for what has begun, for a little less than the brokers do."""
         until = self._run.now() + self._settings.handover * 0.8
         while any(partition.progress.inside for partition in leaving):
@@ -480,8 +492,11 @@ class Membership:
                     "these again"
                 )
                 return
+            renewal = self._settings.session * _RENEW
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), left)
+                await asyncio.wait_for(self._left.wait(), min(left, renewal))
+            if self._unconfirmed_for > renewal:
+                await self.commits.confirm(consumer, leaving)
 
     def _forget(self, leaving: Iterable[Partition]) -> None:
         for partition in leaving:

@@ -79,7 +79,7 @@ class Reading(SourceStage[Any]):
 
     def produce(self) -> None:
         self._membership.start()
-        if self._withdrawing or self._membership.in_doubt:
+        if self._withdrawing or not self._membership.is_sure():
             return
         while self.demand and (self._again or self._arrived) and self._failure is None:
             tokens = self._take(min(self.demand, CHUNK))
@@ -90,7 +90,7 @@ class Reading(SourceStage[Any]):
             now = self.run.now()
             self.send_all(self._events(tokens, now))
             # A call with one of these may have taken longer than the brokers wait.
-            if self._membership.in_doubt or self._slice.is_over(now):
+            if not self._membership.is_sure() or self._slice.is_over(now):
                 return
         if self._failure is not None:
             self.fail(self._failure)

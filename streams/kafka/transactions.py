@@ -72,6 +72,7 @@ class Transactions:
 
     def __init__(self, run: Run, settings: TransactionSettings) -> None:
         self.committed = self.aborted = 0
+        self.accepted_at = -inf
         self.failure: PenstockError | None = None
         """Why there will be no more transactions."""
         self.settings = settings
@@ -185,8 +186,13 @@ class Transactions:
 
     # What the reader calls. A transaction in progress is not interrupted.
 
-    async def commit(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
-        await self._undisturbed(self._commit(consumer))
+    async def commit(
+        self, consumer: Committing, partitions: Iterable[Partition], /, *, renew: bool = False
+    ) -> None:
+        if renew and not (self._inside or self._finished()):
+            await self.confirm(consumer, partitions)
+        else:
+            await self._undisturbed(self._commit(consumer))
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
         leaving = set(partitions)
@@ -313,7 +319,9 @@ class Transactions:
             # Without, the brokers would accept offsets of partitions that are not ours any more.
             if is_member(metadata):
                 places = [partition.place(*mark) for partition, (mark, _) in marks.items()]
+                sent_at = self._run.now()
                 await producer.send_offsets_to_transaction(places, metadata)
+                self.accepted_at = sent_at
                 self._phase = _Phase.COMMITTING
         except KafkaException as raised:
             self._failed(raised.args[0])

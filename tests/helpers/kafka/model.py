@@ -178,6 +178,9 @@ class Member:
         self.paused: set[Key] = set()
         self.news = asyncio.Event()
         self.is_lost = False
+        self.is_joining = False
+        """Whether it waits for an answer of the group: it has records meanwhile, but does not learn
+        what becomes of its partitions."""
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.taken = self.pauses = 0
@@ -185,6 +188,7 @@ class Member:
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
         self._undecided: list[list[TopicPartition]] = []
+        self._decided: list[tuple[KafkaError | None, list[Any]]] = []
 
     async def list_topics(self, topic: str, timeout: float) -> Any:
         self._may_refuse()
@@ -202,7 +206,8 @@ class Member:
     async def poll(self, timeout: float) -> Record | None:
         await self.thawed.wait()
         await self._answer_commits()
-        await self._rebalance()
+        if not self.is_joining:
+            await self._rebalance()
         found = self._take(1)
         if not found:
             self.news.clear()
@@ -307,20 +312,29 @@ class Member:
     ) -> list[TopicPartition] | None:
         if asynchronous:
             self._undecided.append(offsets)
+            if self.broker.answering.is_set():
+                self._decide()
             return None
         await self.broker.answering.wait()
         return self._commit(offsets)
 
     async def _answer_commits(self) -> None:
         """Call back for the commits that were not waited for, as `poll` does."""
-        while self._undecided and self.broker.answering.is_set():
+        if self.broker.answering.is_set():
+            self._decide()
+        while self._decided:
+            await self.settings["on_commit"](*self._decided.pop(0))
+
+    def _decide(self) -> None:
+        """The brokers accept or refuse the commits that were sent, of which `poll` tells."""
+        while self._undecided:
             offsets = self._undecided.pop(0)
             error, results = None, offsets
             try:
                 results = self._commit(offsets)
             except KafkaException as raised:
                 error = raised.args[0]
-            await self.settings["on_commit"](error, results)
+            self._decided.append((error, results))
 
     def _commit(self, offsets: list[TopicPartition]) -> list[Any]:
         self._may_refuse()
@@ -357,7 +371,7 @@ class Member:
 
     async def consumer_group_metadata(self) -> bytes:
         # A client that knows that it was given up has neither a generation nor a member id.
-        knows = self.is_lost or self not in self.broker.members
+        knows = not self.is_joining and (self.is_lost or self not in self.broker.members)
         generation, member = (-1, b"") if knows else (self.generation, b"m%d" % id(self))
         return (
             b"CGMDv2:" + generation.to_bytes(4, "little", signed=True) + b"g\0" + member + b"\0\1"

@@ -494,7 +494,7 @@ class _Walk:
 
         flow = source(
             handover=drawn.choice([5, 60]),
-            config={"session.timeout.ms": drawn.choice([1000, 5000])},
+            config={"session.timeout.ms": drawn.choice([6000, 10_000])},
         ).pipe(group_by("k", buffer=drawn.choice([4, 1024])), spread())
         match self.shape:
             case "filter":
