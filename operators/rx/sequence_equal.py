@@ -121,8 +121,10 @@ class _Comparing(DemandStage):
                 return False
             answer, self._answer = self._answer, None
             self.send(answer)
-            self._cancel_both()
-            self.complete()
+            # Unless it was cancelled inside.
+            if self.state < CLOSED:
+                self._cancel_both()
+                self.complete()
             return True
         left, right = self._left, self._right
         if left is not None and right is not None:

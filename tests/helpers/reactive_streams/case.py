@@ -67,6 +67,10 @@ class Case:
     pulls: bool = True
     """Whether the numbers are pulled one by one, and may be endless or raise."""
     calls_in_pool: bool = False
+    early: bool = False
+    """Whether a value comes before those of the source, and an error waits for it."""
+    resumes: bool = False
+    """Whether an error of the source is followed by other values."""
     sees_end: bool = True
     """Whether the end is known with the last value; a reader of iterators would have to pull
     ahead of the demand."""

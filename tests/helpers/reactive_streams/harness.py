@@ -26,6 +26,8 @@ __all__ = [
     "Link",
     "connected",
     "every_case",
+    "every_failing_case",
+    "every_failing_operator",
     "every_operator",
     "every_pulling_case",
     "manual",
@@ -40,8 +42,13 @@ CASES = [*SOURCES, *_OPERATORS]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_operator = pytest.mark.parametrize("case", _OPERATORS, ids=str)
-every_pulling_case = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.pulls], ids=str
+every_failing_operator = pytest.mark.parametrize(
+    "case", [case for case in _OPERATORS if not case.resumes], ids=str
+)
+_PULLING = [case for case in CASES if case.pulls]
+every_pulling_case = pytest.mark.parametrize("case", _PULLING, ids=str)
+every_failing_case = pytest.mark.parametrize(
+    "case", [case for case in _PULLING if not case.resumes], ids=str
 )
 
 

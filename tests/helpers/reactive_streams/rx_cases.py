@@ -49,14 +49,36 @@ def _never() -> Flowable[Any]:
     return Flowable.of(reactivex.never(), on_overflow=buffer(1))
 
 
+def _until_the_end(toggle: Callable[..., Any], *reading: Callable[[Any], Any]) -> Any:
+    """`toggle` with one window, which ends with the stream; what reads it may follow."""
+
+    def of(stream: Flowable[Any]) -> Flowable[Any]:
+        end = Subject[None]()
+        windows = toggle(reactivex.just(-1), lambda _: end)
+        return stream.pipe(ops.do_action(on_completed=end.on_completed), windows, *reading)
+
+    return ops.publish(of)
+
+
 async def _ticks() -> AsyncIterator[None]:
     while True:
         await asyncio.sleep(0.5)
         yield None
 
 
+def _all_at_once(n: int) -> list[list[int]]:
+    return [list(range(n))]
+
+
+def _once(source: Flowable[Any]) -> Flowable[Any]:
+    answers = iter([True, False])
+    return source.pipe(ops.while_do(lambda _: next(answers)))
+
+
 # What is read inside may hold one item at its end until the next is requested.
 _INSIDE: dict[str, Any] = {"sees_end": False}
+# Of endless numbers nothing comes.
+_TO_THE_END: dict[str, Any] = {"pulls": False}
 
 RX = [
     _case("merge", ops.merge(from_iterable(list[int]())), numbers_up_to),
@@ -85,6 +107,11 @@ RX = [
         ops.publish(lambda stream: stream.partition(lambda _: True)[0]),
         numbers_up_to,
     ),
+    _case(
+        "partition_indexed",
+        ops.publish(lambda stream: stream.partition_indexed(lambda _value, _index: True)[0]),
+        numbers_up_to,
+    ),
     _case("amb", ops.amb(_never()), numbers_up_to),
     _case("merge_all", _both(ops.map(_one), ops.merge_all()), numbers_up_to, **_INSIDE),
     _case("concat_all", _both(ops.map(_one), ops.concat_all()), numbers_up_to, **_INSIDE),
@@ -96,10 +123,60 @@ RX = [
     _case("exclusive", _both(ops.map(_one), ops.exclusive()), numbers_up_to, **_INSIDE),
     _case("share", ops.publish(lambda stream: stream.pipe(ops.share(prefetch=1))), numbers_up_to),
     _case("publish", ops.publish(lambda stream: stream), numbers_up_to),
+    _case(
+        "publish_value",
+        ops.publish_value(-1, lambda stream: stream),
+        lambda n: [-1, *range(n)],
+        early=True,
+    ),
     _case("replay, ref_count", _both(ops.replay(2), ops.ref_count()), numbers_up_to),
     _case(
         "multicast",
         ops.multicast(subject_factory=lambda _: Subject(), mapper=lambda stream: stream),
+        numbers_up_to,
+    ),
+    # The mapper is called anew for each subscriber.
+    _case("while_do", ops.publish(_once), numbers_up_to),
+    _case(
+        "on_error_resume_next",
+        ops.on_error_resume_next(_one(-1)),
+        lambda n: [*range(n), -1],
+        resumes=True,
+    ),
+    _case(
+        "sequence_equal",
+        ops.sequence_equal(from_iterable(lambda: count())),
+        lambda n: [False],
+        pulls=False,
+    ),
+    _case("buffer", ops.buffer(_never()), _all_at_once, **_TO_THE_END),
+    _case(
+        "buffer_toggle",
+        _until_the_end(ops.buffer_toggle),
+        _all_at_once,
+        **_TO_THE_END,
+    ),
+    _case("buffer_when", ops.buffer_when(_never), _all_at_once, **_TO_THE_END),
+    _case("window", _both(ops.window(_never()), ops.merge_all()), numbers_up_to),
+    _case(
+        "window_toggle",
+        _until_the_end(ops.window_toggle, ops.merge_all()),
+        numbers_up_to,
+    ),
+    _case("window_when", _both(ops.window_when(_never), ops.merge_all()), numbers_up_to),
+    _case(
+        "window_with_count",
+        _both(ops.window_with_count(2), ops.merge_all()),
+        numbers_up_to,
+    ),
+    _case(
+        "window_with_time",
+        _both(ops.window_with_time(1.0), ops.merge_all()),
+        numbers_up_to,
+    ),
+    _case(
+        "window_with_time_or_count",
+        _both(ops.window_with_time_or_count(1.0, 2), ops.merge_all()),
         numbers_up_to,
     ),
 ]
