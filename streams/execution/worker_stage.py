@@ -455,12 +455,13 @@ class WorkerStage(CallingStage):
         started = now()
         while True:
             while due:
+                if started >= slice_.end and slice_.is_over(started):
+                    started = await self._give_way()
+                    continue
                 event = due.popleft()
                 level = levels.popleft() if levels else 0
                 event.started = started
                 try:
-                    if started >= slice_.end and slice_.is_over(started):
-                        started = await self._give_way(event)
                     if lessors and not may_begin(event, lessors):
                         raise Withdrawn
                     if timeouts is not None:
@@ -541,14 +542,15 @@ class WorkerStage(CallingStage):
         if self._ended:
             self._drain()
 
-    async def _give_way(self, event: Event[Any]) -> float:
-        """Yield to the loop, as handlers that never wait do not. Returns the time of the start."""
-        while True:
-            await asyncio.sleep(0)
-            event.started = started = self._now()
-            # Others may have used the next slice up.
-            if not self._slice.is_over(started):
-                return started
+    async def _give_way(self) -> float:
+        """Yield to the loop, as handlers that never wait do not; events that are due may be
+        withdrawn meanwhile. Returns the time."""
+        self._looking += 1
+        try:
+            await PAUSE
+        finally:
+            self._looking -= 1
+        return self._now()
 
     def _check(self, result: object) -> None:
         """Check a result of a type that is new to this stage. Raises UnfinishedResult."""

@@ -12,10 +12,11 @@ from reactivex import operators as ops
 from penstock import Flowable, adaptive_flat_map, batch, chunk, collect, for_each, group_by, spread
 from penstock.streams.failures.policy import Backoff, retry
 from penstock.streams.limits import Fixed
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.testing import run_virtual
+from penstock.streams.testing import VirtualTimeLoop, run_virtual
 
 
 class Lending(SourceStage[int]):
@@ -28,10 +29,20 @@ class Lending(SourceStage[int]):
         self._left = list(range(count))
         self._lost = lost
         self.given_back: list[int] = []
+        self.nack = self._take_back
         run.lessors.append(self)
 
     def holds(self, token: int, /) -> bool:
         return token not in self._lost
+
+    def _take_back(self, events: list[Event[int]], error: BaseException | None) -> None:
+        self.given_back += [event.token for event in events]
+
+    def take_away(self) -> None:
+        """Lose what is left, and withdraw what has not begun."""
+        self._lost |= set(range(100))
+        for withdraw in reversed(self.run.withdrawals):
+            withdraw()
 
     def produce(self) -> None:
         while self.demand and self._left:
@@ -52,7 +63,8 @@ class Case:
         self.stream = Flowable[int](self._attach, StageInfo("lending"))
 
     def _attach(self, downstream: Subscriber[int], run: Run) -> None:
-        Lending(downstream, run, self.stream.info, self._count, self.lost).start()
+        self.source = Lending(downstream, run, self.stream.info, self._count, self.lost)
+        self.source.start()
 
     def begin(self, number: int) -> int:
         self.begun.append(number)
@@ -148,6 +160,31 @@ def test_what_is_lost_between_two_attempts_has_no_other(asynchronous: bool) -> N
     _, numbers = worked(case, adaptive_flat_map(handler, Fixed(3), on_error=again))
     assert [case.begun.count(n) for n in range(6)] == [1, 1, 1, 5, 0, 1]
     assert (numbers["finished"], numbers["returned"], numbers["failed"]) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_an_event_whose_slot_gives_way_to_the_loop_can_be_withdrawn(limit: int) -> None:
+    case = Case()
+    given_back: list[int] = []
+
+    def take_away() -> None:
+        case.source.take_away()
+        given_back.extend(case.source.given_back)
+
+    async def work(number: int) -> int:
+        case.begun.append(number)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        if number == 2:
+            loop.call_soon(take_away)
+            # The slice is over: before the next event the slot lets the loop go on.
+            loop.advance(1)
+        return number
+
+    _, numbers = worked(case, adaptive_flat_map(work, Fixed(limit)))
+    assert case.begun == [0, 1, 2]
+    assert 3 in given_back
+    assert (numbers["finished"], numbers["returned"]) == (3, 3)
 
 
 def test_what_came_of_a_lost_event_is_not_begun_either() -> None:
