@@ -42,6 +42,7 @@ from penstock.operators.rx.skip_until import skip_until
 from penstock.operators.rx.start_with import start_with
 from penstock.operators.rx.switch_latest import switch_latest
 from penstock.operators.rx.switch_map import switch_map
+from penstock.operators.rx.switch_map_indexed import switch_map_indexed
 from penstock.operators.rx.take_until import take_until
 from penstock.operators.rx.timeout import timeout
 from penstock.operators.rx.timeout_with_mapper import timeout_with_mapper
@@ -93,6 +94,7 @@ __all__ = [
     "start_with",
     "switch_latest",
     "switch_map",
+    "switch_map_indexed",
     "take_until",
     "timeout",
     "timeout_with_mapper",

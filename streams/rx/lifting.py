@@ -52,7 +52,7 @@ _WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
 # Operators that subscribe to each window as it begins.
 _READS_WINDOWS = (
     *("flat_map", "flat_map_indexed", "flat_map_latest", "merge", "merge_all", "concat_all"),
-    *("switch_latest", "exclusive"),
+    *("switch_latest", "exclusive", "concat_map", "switch_map", "switch_map_indexed"),
 )
 
 # Arguments of stock operators that are functions, whose results are not streams.

@@ -94,7 +94,9 @@ def recognise(operator: Operator) -> list[Part]:
     module, path = operator.__module__, operator.__qualname__
     held = _closure(operator)
     if module == "reactivex.pipe" and path == _COMPOSED:
-        return [part for inner in held["operators"] for part in recognise(inner)]
+        return _composed(
+            operator, [part for inner in held["operators"] for part in recognise(inner)]
+        )
     if module == "reactivex.internal.curry" and path == _CURRIED:
         return [_curried(operator, held)]
     if module == _STOCK and path in TABLE:
@@ -124,6 +126,20 @@ def with_arguments(part: Part, others: Mapping[str, Any]) -> Operator:
         closure,
     )
     return built
+
+
+def _composed(operator: Operator, parts: list[Part]) -> list[Part]:
+    """The parts of a composition; those that make an operator with a name of its own are one."""
+    match parts:
+        case [Part(name="map") as first, Part(name="switch_latest")]:
+            name, function = "switch_map", first.arguments["mapper"]
+        case [Part(name="map_indexed") as first, Part(name="switch_latest")]:
+            name, function = "switch_map_indexed", first.arguments["mapper_indexed"]
+        case [Part(name="map") as first, Part(name="merge", arguments={"max_concurrent": 1})]:
+            name, function = "concat_map", first.arguments["mapper"]
+        case _:
+            return parts
+    return [_part(name, operator, {"project": function})]
 
 
 def _curried(operator: Operator, held: Mapping[str, Any]) -> Part:

@@ -19,7 +19,7 @@ from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.inputs import as_stream, check_not_async
 from penstock.streams.rx.nested import Nested
 
-__all__ = ["Exclusive", "Switching", "switched"]
+__all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
 
 
 def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -> Flowable[Any]:
@@ -27,13 +27,30 @@ def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -
 
     Raises BuildError for an async function.
     """
+    return _switched(name, source, function, "value", lambda value, _: function(value))
+
+
+def switched_indexed(
+    name: str, source: Flowable[Any], function: Callable[[Any, int], Any]
+) -> Flowable[Any]:
+    """The same of `function(value, index)`."""
+    return _switched(name, source, function, "value, index", function)
+
+
+def _switched(
+    name: str,
+    source: Flowable[Any],
+    function: Callable[..., Any],
+    arguments: str,
+    called: Callable[[Any, int], Any],
+) -> Flowable[Any]:
     check_not_async(
         name,
         function,
-        f"{name}(lambda value: asyncio.ensure_future({called_name(function)}(value))), whose "
-        "future is cancelled when the next value comes",
+        f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
+        "whose future is cancelled when the next value comes",
     )
-    make = partial(_Mapped, function=function, calls=called_name(function))
+    make = partial(_Mapped, function=called, calls=called_name(function))
     return source.then(make, StageInfo(name, "", 2))
 
 
@@ -153,19 +170,24 @@ class _Mapped(Switching):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        function: Callable[[Any], Any],
+        function: Callable[[Any, int], Any],
         calls: str,
     ) -> None:
         super().__init__(downstream, run, info)
         self._function = function
+        self._index = 0
         self._traced: CallObserver | None = None
         if calls and run.tracing is not None:
             self._traced = run.tracing.calls(info, calls, None)
 
     def stream_of(self, event: Event[Any]) -> Any:
-        if self._traced is None:
-            return self._function(event.value)
-        return self._traced.call(self._function, event)
+        index = self._index
+        self._index += 1
+
+        def project(value: Any) -> Any:
+            return self._function(value, index)
+
+        return project(event.value) if self._traced is None else self._traced.call(project, event)
 
 
 class Exclusive(Switching):

@@ -118,6 +118,12 @@ RX = [
     _case("concat_map", ops.concat_map(lambda n: from_iterable([n, n])), _doubled, **_INSIDE),
     _case("flat_map of 2", ops.flat_map(lambda n: from_iterable([n, n]), 2), _doubled, **_INSIDE),
     _case("switch_map", ops.switch_map(_one), numbers_up_to, **_INSIDE),
+    _case(
+        "switch_map_indexed",
+        ops.switch_map_indexed(lambda number, _: _one(number)),
+        numbers_up_to,
+        **_INSIDE,
+    ),
     _case("flat_map_latest", ops.flat_map_latest(_one), numbers_up_to, **_INSIDE),
     _case("switch_latest", _both(ops.map(_one), ops.switch_latest()), numbers_up_to, **_INSIDE),
     _case("exclusive", _both(ops.map(_one), ops.exclusive()), numbers_up_to, **_INSIDE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -444,6 +444,26 @@ def test_an_async_function_is_refused_by_the_name_of_the_operator_with_what_to_u
         from_iterable([1]).pipe(getattr(ours, name)(fetched))
     assert str(caught.value).startswith(f"{name} is given an async function")
     assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["switch_map", "switch_map_indexed", "concat_map"])
+@pytest.mark.parametrize("fluent", [False, True])
+def test_a_composition_of_reactivex_has_the_name_that_was_written(name: str, fluent: bool) -> None:
+    def through(function: Callable[..., Any]) -> Any:
+        source = from_iterable([1])
+        if fluent:
+            return getattr(source, name)(function)
+        return source.pipe(getattr(ops, name)(function))
+
+    def nothing(value: int, index: int = 0) -> Any:
+        return from_iterable([])
+
+    pipeline = through(nothing).to(collect([]))
+    report = run_virtual(pipeline.run())
+    assert report.statistics["stages"][1]["name"] == name
+    assert report.statistics["dropped"] == {name: 1}
+    with pytest.raises(BuildError, match=f"{name} is given an async function"):
+        through(fetched)
 
 
 async def pages(value: int) -> AsyncIterator[int]:

@@ -23,15 +23,12 @@ from penstock.streams.rx.table import TABLE, Kind
 
 # Names that reactivex spells with other operators: they are recognised as those.
 SPELLED_WITH: dict[str, tuple[str, ...]] = {
-    "concat_map": ("map", "merge"),
     "do": ("do_action",),
     "pluck": ("map",),
     "pluck_attr": ("map",),
     "single_or_default_async": ("single",),
     "starmap": ("map",),
     "starmap_indexed": ("map",),
-    "switch_map": ("map", "switch_latest"),
-    "switch_map_indexed": ("map_indexed", "switch_latest"),
     "tap": ("do_action",),
     "throttle_with_timeout": ("debounce",),
     "to_list": ("to_iterable",),

@@ -1,0 +1,51 @@
+"""Make a stream of each value and its index, and read the newest of these streams.
+
+Items:   the events of each value's stream until the next value comes. Values are counted from 0,
+         for each reader of the stream.
+Time:    as soon as they come, or as they are requested. The next value is taken as soon as it
+         comes, as long as events are requested.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream, and the next one of the source while there is
+         demand that the open stream does not meet. A slow reader holds back both.
+Ends:    when the source and the last stream have ended. When the next value comes, the stream of
+         the one before is cancelled, and what it has sent and nobody has taken is returned. An
+         event of the source is finished when its stream has ended or was cancelled, and all that
+         came of it is finished; if nothing came of it, it is dropped as "switch_map_indexed".
+         Cancel returns both.
+Errors:  the first one passes on at once, of the source, the function or the open stream; the event
+         of the source fails with it.
+
+    source                 --a-----b------|
+    switch_map_indexed(f)  ----1-2----1-2---|
+    f(a, 0)                ----1-2-X
+    f(b, 1)                       ---1-2---|      X: cancelled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from reactivex import operators as stock
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.rx.lift import WithStock
+from penstock.streams.rx.switching import switched_indexed
+
+__all__ = ["switch_map_indexed"]
+
+T = TypeVar("T")
+
+
+def switch_map_indexed(
+    project: Callable[[T, int], Any],
+) -> Callable[[Flowable[T]], Flowable[Any]]:
+    """The events of the stream that `project` returns for the newest value and its index.
+
+    It may return a stream, an Observable or a future.
+    """
+    return WithStock(
+        lambda source: switched_indexed("switch_map_indexed", source, project),
+        stock.switch_map_indexed(project),
+    )
