@@ -38,10 +38,10 @@ __all__ = ["switch_map"]
 T = TypeVar("T")
 
 
-def switch_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+def switch_map(project: Callable[[T], Any] | None = None) -> Callable[[Flowable[T]], Flowable[Any]]:
     """The events of the stream that `project` returns for the newest value.
 
-    It may return a stream, an Observable or a future.
+    It may return a stream, an Observable or a future. Without `project` the values are streams.
     """
     return WithStock(
         lambda source: switched("switch_map", source, project), stock.switch_map(project)

@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 def switch_map_indexed(
-    project: Callable[[T, int], Any],
+    project: Callable[[T, int], Any] | None = None,
 ) -> Callable[[Flowable[T]], Flowable[Any]]:
     """The events of the stream that `project` returns for the newest value and its index.
 
-    It may return a stream, an Observable or a future.
+    It may return a stream, an Observable or a future. Without `project` the values are streams.
     """
     return WithStock(
         lambda source: switched_indexed("switch_map_indexed", source, project),

@@ -22,25 +22,36 @@ from penstock.streams.rx.nested import Nested
 __all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
 
 
-def switched(name: str, source: Flowable[Any], function: Callable[[Any], Any]) -> Flowable[Any]:
-    """`source` with the items of the stream `function(value)` of its newest value.
+def switched(
+    name: str, source: Flowable[Any], function: Callable[[Any], Any] | None
+) -> Flowable[Any]:
+    """`source` with the items of the stream `function(value)` of its newest value, or of the value
+    itself.
 
     Raises BuildError for an async function.
     """
-    return _switched(name, source, function, "value", lambda value, _: function(value))
+
+    def called(value: Any, _: int) -> Any:
+        return value if function is None else function(value)
+
+    return _switched(name, source, function, "value", called)
 
 
 def switched_indexed(
-    name: str, source: Flowable[Any], function: Callable[[Any, int], Any]
+    name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
 ) -> Flowable[Any]:
     """The same of `function(value, index)`."""
-    return _switched(name, source, function, "value, index", function)
+
+    def called(value: Any, index: int) -> Any:
+        return value if function is None else function(value, index)
+
+    return _switched(name, source, function, "value, index", called)
 
 
 def _switched(
     name: str,
     source: Flowable[Any],
-    function: Callable[..., Any],
+    function: Callable[..., Any] | None,
     arguments: str,
     called: Callable[[Any, int], Any],
 ) -> Flowable[Any]:

@@ -107,6 +107,11 @@ class SchedulerLoop(asyncio.AbstractEventLoop):
     def __init__(self, scheduler: SchedulerBase) -> None:
         self._scheduler = scheduler
 
+    @property
+    def scheduler(self) -> SchedulerBase:
+        """The scheduler that it runs on."""
+        return self._scheduler
+
     @classmethod
     def of(cls, scheduler: SchedulerBase) -> SchedulerLoop:
         """The loop that runs now, if it is one of this scheduler, or a new one."""

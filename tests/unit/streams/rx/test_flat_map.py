@@ -466,6 +466,17 @@ def test_a_composition_of_reactivex_has_the_name_that_was_written(name: str, flu
         through(fetched)
 
 
+@pytest.mark.parametrize("name", ["switch_map", "switch_map_indexed"])
+@pytest.mark.parametrize("operators", [ops, _ours])
+def test_without_a_function_the_values_are_the_streams(name: str, operators: Any) -> None:
+    async def story() -> list[int]:
+        source = from_iterable([from_iterable([1, 2])])
+        into: list[int] = await source.pipe(getattr(operators, name)()).to_list()
+        return into
+
+    assert run_virtual(story()) == [1, 2]
+
+
 async def pages(value: int) -> AsyncIterator[int]:
     yield value
     yield value + 1
