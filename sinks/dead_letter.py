@@ -4,14 +4,16 @@ Items:   one line for each letter, in order: `value`, `error` (its type), `messa
          `stage`, `attempts`, `created` and `failed` (ISO 8601, UTC), `token` (the source's own
          identifier, such as a line's number). Values are written as by `write_jsonl`, and others as
          their `repr`.
-Time:    as `write_jsonl`.
+Time:    a batch is written when it has 64 KiB or 512 letters, or at the end of the loop iteration,
+         without timers; see `write_jsonl` for what a slow output does.
 Memory:  at most 1,024 letters and their lines.
-Demand:  as `write_jsonl`.
+Demand:  1,024 at first, then one for each letter whose line is written.
 Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line. The
          file is opened for appending: the letters of an earlier run stay. A line that was cut off
          by a full disk or a kill is terminated first, unless the file is compressed.
-Errors:  as `write_jsonl`, except that every letter can be encoded. An output that breaks stops
-         the pipeline: a failed event must not vanish.
+Errors:  none of a letter, since every one can be encoded. A file that cannot be opened is
+         CannotOpen; an output that breaks, such as a full disk, stops the pipeline: a failed event
+         must not vanish.
 
     events that failed   --a-----b----|
     dead_letters         --A\n---B\n--|

@@ -1,11 +1,19 @@
 """Make a stream of each value, and read the newest of these streams: another name of `switch_map`.
 
 Items:   the events of each value's stream until the next value comes.
-Time:    as soon as they come, or as they are requested.
-Memory:  one event of the open stream, and one of the source.
-Demand:  as `switch_map` does.
-Ends:    as `switch_map` does.
-Errors:  as `switch_map` does.
+Time:    as soon as they come, or as they are requested. The next value is taken as soon as it
+         comes, as long as events are requested.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream, and the next one of the source while there is
+         demand that the open stream does not meet. A slow reader holds back both.
+Ends:    when the source and the last stream have ended. When the next value comes, the stream of
+         the one before is cancelled, and what it has sent and nobody has taken is returned. An
+         event of the source is finished when its stream has ended or was cancelled, and all that
+         came of it is finished; if nothing came of it, it is dropped as "flat_map_latest". Cancel
+         returns both.
+Errors:  the first one passes on at once, of the source, the function or the open stream; the event
+         of the source fails with it.
 
     source              --a-----b------|
     flat_map_latest(f)  ----1-2----1-2---|

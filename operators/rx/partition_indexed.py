@@ -1,11 +1,15 @@
 """Split a stream in two by a predicate of the value and its number.
 
 Items:   two streams: the events for which it holds, and those for which it does not; both in order.
-Time:    as `partition`.
+Time:    as soon as they come, or as they are requested. The source is read from the first reader
+         of either on, when all that are connected together with it are there.
 Memory:  up to `prefetch` events for each reader.
-Demand:  as `partition`: the slowest reader sets it.
-Ends:    as `partition`; in the stream to which it does not belong an event is dropped as
-         "filter_indexed".
+Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
+         for the slowest: it sets the demand, and one that leaves no longer counts. If one stream
+         waits for the other (`zip` of both), they may wait for ever.
+Ends:    both with the source, after what waits for them. An event is finished when all readers have
+         finished it; in the stream to which it does not belong it is dropped as "filter_indexed". A
+         drain stops the source.
 Errors:  the source's passes on to both. One of the predicate fails the event and ends its stream.
 
     source                             --a--b--c--d--|

@@ -34,6 +34,10 @@ T = TypeVar("T")
 
 
 @overload
+def publish(prefetch: int, /) -> Callable[[Flowable[T]], Connectable[T]]: ...
+
+
+@overload
 def publish(
     mapper: None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[T]], Connectable[T]]: ...
@@ -46,14 +50,18 @@ def publish(
 
 
 def publish(
-    mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
+    mapper: Callable[[Any], Any] | int | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Any]:
     """A connectable stream: `connect()` reads the source for all readers, see `Connectable`.
+
+    `publish(8)` is `publish(prefetch=8)`.
 
     With `mapper`, the stream that it returns for the shared one: each reader of that has a reading
     of its own, which all that reads the shared stream inside has together. Raises BuildError for a
     `prefetch` below 1, and between `spread` and a working stage.
     """
+    if isinstance(mapper, int):
+        return publish(prefetch=mapper)
     require_count("publish", prefetch=prefetch)
     info = StageInfo("publish", "", prefetch)
 

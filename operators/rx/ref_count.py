@@ -3,10 +3,15 @@
 Items:   each reader gets the events that come while it reads; of `replay` the kept values first.
 Time:    the source is read from the first reader on; when the last has left it is cancelled, and
          the next reader begins it anew.
-Memory:  that of the connectable stream.
-Demand:  that of the connectable stream: the slowest reader sets it.
-Ends:    as the connectable stream does.
-Errors:  as the connectable stream's.
+Memory:  what the connectable stream keeps: up to `prefetch` events for each reader, and the values
+         that `replay`, or a subject, has for later readers.
+Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
+         for the slowest: it sets the demand, and a reader that leaves no longer counts.
+Ends:    every reader ends with the source, after what waits for it. An event is finished when all
+         readers have finished it, and fails when one fails it. A value that is kept for later
+         readers is finished as if it were not kept, and owes nothing when one gets it. A reader
+         that is cancelled returns what waits for it.
+Errors:  the source's passes on to every reader, after what waits for it.
 
     source    --1--2--3--4--|
     a reader  --1--2--3--4--|

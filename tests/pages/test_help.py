@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import from_async_iterable, from_iterable, operators, sinks, sources
+from penstock.operators import rx
 
 LABELS = ["Items", "Time", "Memory", "Demand", "Ends", "Errors"]
 
@@ -31,6 +32,8 @@ SHOWN = {
     "penstock.streams.from_async_iterable": from_async_iterable,
 }
 
+WITH_RX = {**SHOWN, **public(rx)}
+
 
 def parts_of(thing: Any) -> list[str]:
     return (inspect.getdoc(thing) or "").split("\n\n")
@@ -48,19 +51,26 @@ def test_a_diagram_follows_the_first_sentence(name: str) -> None:
     assert last in rows[-1] or last in ("spread", "WorkPool")
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", WITH_RX)
 def test_each_of_the_six_lines_is_there_once(name: str) -> None:
-    labels = re.findall(r"^([A-Z]\w+):  +\S", "\n\n".join(parts_of(SHOWN[name])), re.MULTILINE)
+    labels = re.findall(r"^([A-Z]\w+):  +\S", "\n\n".join(parts_of(WITH_RX[name])), re.MULTILINE)
     assert [label for label in labels if label in LABELS] == LABELS
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", WITH_RX)
 def test_the_line_about_demand_and_the_one_about_the_end_say_something(name: str) -> None:
-    text = "\n\n".join(parts_of(SHOWN[name]))
+    text = "\n\n".join(parts_of(WITH_RX[name]))
     for label in ("Demand", "Ends"):
         (line,) = re.findall(rf"^{label}:(.*(?:\n .*)*)", text, re.MULTILINE)
         assert len(line.split()) >= 1
         assert line.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize("name", WITH_RX)
+def test_no_line_only_refers_to_another_page(name: str) -> None:
+    text = "\n\n".join(parts_of(WITH_RX[name]))
+    lines = re.findall(r"^(?:Items|Time|Memory|Demand|Ends|Errors):  +(.*)", text, re.MULTILINE)
+    assert [line for line in lines if re.match(r"(as|see|that of) `", line)] == []
 
 
 @pytest.mark.parametrize("name", public(operators, sources, sinks))

@@ -24,6 +24,7 @@ from penstock import (
     route,
 )
 from penstock import ops as _ops
+from penstock.streams.errors import BuildError
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.testing import MemorySource, run_virtual
 
@@ -285,6 +286,15 @@ def test_traces_go_through_a_shared_stream() -> None:
     assert all("traceparent" in value for value in into)
     names = sorted(span.name for span in spans.get_finished_spans())
     assert names == ["adaptive_flat_map slowly"] * 5 + ["event of from_iterable"] * 5
+
+
+def test_publish_takes_the_number_of_events_that_may_wait_in_either_way() -> None:
+    stages = [
+        from_iterable([1]).pipe(way).info for way in (ops.publish(8), ops.publish(prefetch=8))
+    ]
+    assert [stage.bound for stage in stages] == [8, 8]
+    with pytest.raises(BuildError, match="prefetch"):
+        ops.publish(0)
 
 
 @pytest.mark.parametrize("when", ["before", "at once", "later"])
