@@ -143,6 +143,8 @@ class Membership:
         self._say_at = run.now() if run.overrides.engine is not None else inf
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
+        # When a commit may be made again for the session, which brokers may refuse at once.
+        self._renew_at = -inf
         # When the client last returned, and when partitions came, as of the return before.
         self._polled_at = self._joined_at = run.now()
 
@@ -292,7 +294,10 @@ class Membership:
         if self._run.now() >= self._say_at:
             self._say_at = self._run.now() + _SAY_EVERY
             await self._say(consumer)
-        renew = self._unconfirmed_for > self._settings.session * _RENEW
+        now = self._run.now()
+        renew = self._unconfirmed_for > self._settings.session * _RENEW and now >= self._renew_at
+        if renew:
+            self._renew_at = now + _POLL
         is_due = self.commits.due_in() <= 0
         if is_due or renew:
             await self.commits.commit(consumer, self.partitions.values(), renew=renew)

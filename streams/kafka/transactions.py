@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,30 +183,43 @@ class Transactions:
         self._again([token for token in unit.tokens if token.partition.is_ours])
 
     def due_in(self) -> float:
-        return self._due_at - self._run.now()
+        if self._running is None or (self._running.done() and self._running.exception() is None):
+            return self._due_at - self._run.now()
+        # The error of one that has failed is raised by `commit`.
+        return 0 if self._running.done() else inf
 
-    # What the reader calls. A transaction in progress is not interrupted.
+    # What the reader calls. A transaction in progress is not interrupted. The group's metadata are
+    # asked for before it, since a client does one thing at a time; of a member that has lost its
+    # partitions since then, the brokers refuse it.
 
     async def commit(
         self, consumer: Committing, partitions: Iterable[Partition], /, *, renew: bool = False
     ) -> None:
+        if self._running is not None:
+            if not self._running.done():
+                return
+            self._running.result()
+        metadata = await consumer.consumer_group_metadata()
         if renew and not (self._inside or self._finished()):
-            await self.confirm(consumer, partitions)
+            work = self._commit_marks(metadata, partitions)
         else:
-            await self._undisturbed(self._commit(consumer))
+            work = self._commit(metadata)
+        self._running = asyncio.ensure_future(work)
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
         leaving = set(partitions)
         until = self._run.now() + _HANDOVER
         while self._has_units_of(leaving) and self._run.now() < until:
             before = self.committed
-            await self._undisturbed(self._commit(consumer))
+            metadata = await consumer.consumer_group_metadata()
+            await self._undisturbed(partial(self._commit, metadata))
             if self.committed == before:
                 await asyncio.sleep(_PAUSE)
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
+        metadata = await consumer.consumer_group_metadata()
         before = self.committed
-        await self._undisturbed(self._commit_marks(consumer, partitions))
+        await self._undisturbed(partial(self._commit_marks, metadata, partitions))
         return self.committed > before
 
     async def say(self, consumer: Committing, partition: Partition, /) -> None:
@@ -221,7 +235,7 @@ class Transactions:
                 await self._running
         if self.failure is None:
             with suppress(PenstockError, KafkaException):
-                await self._commit(consumer)
+                await self._commit(await consumer.consumer_group_metadata())
         left = sum(len(unit.tokens) for unit in [*self._inside, *self._finished()])
         if left:
             self._run.errors.warn(
@@ -246,13 +260,16 @@ class Transactions:
         units = [*self._inside, *self._finished()]
         return any(token.partition in leaving for unit in units for token in unit.tokens)
 
-    async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> None:
-        self._running = asyncio.ensure_future(work)
+    async def _undisturbed(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Make a transaction after the one in progress, and wait for it."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+        self._running = asyncio.ensure_future(work())
         await asyncio.shield(self._running)
 
     # One transaction.
 
-    async def _commit(self, consumer: Committing) -> None:
+    async def _commit(self, metadata: Any) -> None:
         """Make a transaction of what is finished, or do so later."""
         try:
             await self._settle()
@@ -263,13 +280,13 @@ class Transactions:
                     mark = partition.mark_after(offsets)
                     assert mark is not None, "only what fits was taken"
                     marks[partition] = mark, offsets
-                await self._transact(consumer, units, marks)
+                await self._transact(metadata, units, marks)
         except _Later:
             self._due_at = self._run.now() + _PAUSE
         self._wake()
         self._notify()
 
-    async def _commit_marks(self, consumer: Committing, partitions: Iterable[Partition]) -> None:
+    async def _commit_marks(self, metadata: Any, partitions: Iterable[Partition]) -> None:
         """Commit once more what is committed."""
         none = set[int]()
         with suppress(_Later):
@@ -280,7 +297,8 @@ class Transactions:
                 for one in partitions
                 if (mark := one.mark_after(none)) is not None
             }
-            await self._transact(consumer, [], marks)
+            await self._transact(metadata, [], marks)
+        self._wake()
 
     def _take(self) -> list[Unit]:
         """The units of the next transaction."""
@@ -302,7 +320,7 @@ class Transactions:
 
     async def _transact(
         self,
-        consumer: Committing,
+        metadata: Any,
         units: list[Unit],
         marks: dict[Partition, tuple[Mark, set[int]]],
     ) -> None:
@@ -315,7 +333,6 @@ class Transactions:
             for unit in units:
                 for result in unit.results:
                     await self._produce(producer, result)
-            metadata = await consumer.consumer_group_metadata()
             # Without, the brokers would accept offsets of partitions that are not ours any more.
             if is_member(metadata):
                 places = [partition.place(*mark) for partition, (mark, _) in marks.items()]

@@ -185,6 +185,7 @@ class Member:
         self.thawed.set()
         self.taken = self.pauses = 0
         self.generation = broker.generation
+        self._polling: asyncio.Task[Any] | None = None
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
         self._undecided: list[list[TopicPartition]] = []
@@ -204,6 +205,13 @@ class Member:
         self.broker.generation += 1
 
     async def poll(self, timeout: float) -> Record | None:
+        self._polling = asyncio.current_task()
+        try:
+            return await self._poll(timeout)
+        finally:
+            self._polling = None
+
+    async def _poll(self, timeout: float) -> Record | None:
         await self.thawed.wait()
         await self._answer_commits()
         if not self.is_joining:
@@ -370,6 +378,9 @@ class Member:
             broker.generation += 1
 
     async def consumer_group_metadata(self) -> bytes:
+        # The client does one thing at a time: another task would wait for `poll`, and so for ever
+        # for a callback in it that waits for that task.
+        assert self._polling in (None, asyncio.current_task())
         # A client that knows that it was given up has neither a generation nor a member id.
         knows = not self.is_joining and (self.is_lost or self not in self.broker.members)
         generation, member = (-1, b"") if knows else (self.generation, b"m%d" % id(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import defaultdict
 from typing import Any
@@ -281,6 +282,40 @@ def test_partitions_are_lost_in_time_while_the_brokers_do_not_answer_a_commit(
         broker.answering.set()
         await settled()
         assert broker.committed["t", 0] == (10, "")
+        await running.drain(5)
+
+    run(story())
+
+
+def test_records_are_read_and_partitions_lost_while_a_transaction_waits_for_the_brokers(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        begun: list[int] = []
+
+        def work(value: dict[str, int]) -> dict[str, int]:
+            begun.append(value["n"])
+            return value
+
+        write: Any = write_kafka
+        flow = source().pipe(group_by("n"), spread(), adaptive_flat_map(work))
+        running = flow.to(write("out", transactional=True)).start()
+        await asyncio.sleep(0.05)
+        (producer,), (member,) = broker.producers, broker.members
+        producer.thawed.clear()
+        await settled()
+        broker.write(*numbers(10, 20))
+        await settled()
+        assert begun == list(range(20))
+        assert broker.results == []
+        broker.expire(member)
+        await settled()
+        assert running.statistics()["stages"][0]["lost"] == 1
+        producer.thawed.set()
+        await settled(10)
+        assert sorted(json.loads(value or b"")["n"] for _, value in broker.results) == [*range(20)]
         await running.drain(5)
 
     run(story())
