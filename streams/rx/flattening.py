@@ -41,6 +41,7 @@ def flattened(
         ahead=ahead,
         calls=called_name(function),
     )
-    most = max_concurrent + ahead
+    # Those that are open, and an event of each of their streams, and those that wait.
+    most = 2 * max_concurrent + ahead
     info = StageInfo(name, f"{max_concurrent:,} at once", most, opens=function is None)
     return source.then(make, info)

@@ -321,9 +321,10 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     # A holding one requests one more than it may hold, which may be answered.
     gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
-    # A function of flat_map may return streams, of which several are open at once.
+    # A function of flat_map may return streams, of which several are open at once, each of which
+    # has an event here.
     opens = any(part.name in ("flat_map", "flat_map_indexed") for part in parts)
-    bound = hold + 1 if holds else MOST_OPEN if opens else int(one_by_one)
+    bound = hold + 1 if holds else 2 * MOST_OPEN if opens else int(one_by_one)
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
 from itertools import count
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+from reactivex import operators as stock
 
+from penstock import Flowable, for_each, from_async_iterable, from_iterable
+from penstock import ops as _ops
 from penstock.command.pipelines.draw import as_text
+from penstock.streams.rx.nested import Nested
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_pipeline import FEATURES, RandomPipeline
+
+# What reactivex says of its types does not fit a lambda.
+ops: Any = _ops
 
 # One in so many of the --walks is how often each of the features is made.
 SHARE = 15
@@ -43,3 +54,59 @@ def test_what_draw_prints_is_an_upper_bound_of_unfinished_events(
         assert made.peak <= made.most, f"pipeline {number}: {made.peak:,} unfinished\n{text}"
         near += made.peak * 2 > made.most
     print(f"of {number} pipelines:", dict(made_of), f"more than half full: {near}")
+
+
+def _one(value: Any) -> Flowable[Any]:
+    async def items() -> AsyncIterator[Any]:
+        # All that are open have a value before the first one is taken.
+        await asyncio.sleep(1)
+        yield value
+
+    return from_async_iterable(items)
+
+
+OPENING: dict[str, list[Any]] = {
+    "flat_map": [ops.flat_map(_one)],
+    "flat_map_indexed": [ops.flat_map_indexed(lambda value, _: _one(value))],
+    "flat_map of 2": [ops.flat_map(_one, 2)],
+    "concat_map": [ops.concat_map(_one)],
+    "merge_all": [ops.map(_one), ops.merge_all()],
+    "merge of 2": [ops.map(_one), stock.merge(max_concurrent=2)],
+    "concat_all": [ops.map(_one), ops.concat_all()],
+    "switch_map": [ops.switch_map(_one)],
+    "switch_latest": [ops.map(_one), ops.switch_latest()],
+    "exclusive": [ops.map(_one), ops.exclusive()],
+}
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_what_a_stage_holds_counts_the_events_of_the_streams_inside(name: str) -> None:
+    inside = list[Nested]()
+    init = Nested.__init__
+
+    def made(nested: Nested, *arguments: Any) -> None:
+        inside.append(nested)
+        init(nested, *arguments)
+
+    async def story() -> tuple[int, int]:
+        peak = 0
+
+        async def slow(_: Any) -> None:
+            nonlocal peak
+            await asyncio.sleep(5)
+            stage = running.statistics()["stages"][last.number - 1]
+            waiting = sum(nested._event is not None for nested in inside)
+            peak = max(peak, stage["waiting"] + waiting)
+
+        stream: Any = from_iterable(range(200)).pipe(*OPENING[name])
+        pipeline = stream.to(for_each(slow))
+        last = pipeline.describe()[-2]
+        async with pipeline.start() as running:
+            pass
+        assert last.holds is not None
+        return peak, last.holds
+
+    with patch.object(Nested, "__init__", made):
+        peak, most = run_virtual(story())
+    # One of the events inside is with the sink.
+    assert most - 2 <= peak <= most

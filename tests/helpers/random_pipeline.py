@@ -23,6 +23,7 @@ from penstock import (
     count_over_time,
     distinct_within,
     for_each,
+    from_async_iterable,
     from_iterable,
     group_by,
     latency_histogram,
@@ -35,8 +36,10 @@ from penstock import (
     violations,
     write_jetstream,
 )
+from penstock import ops as ours
 from penstock.streams.errors import HoldExceeded
 from penstock.streams.protocol.stage import MOST_LETTERS
+from penstock.streams.runtime.sources import Counts
 from penstock.streams.testing import MemorySink, MemorySource
 from tests.helpers.accepting_later import AcceptingLater
 from tests.unit.streams.nats.client.test_outbox import STORED, Server, refused
@@ -50,6 +53,7 @@ FEATURES = (
     "several sinks",
     "a slow sink",
     "ordered",
+    "streams inside",
     "nested groups",
     "letters of handlers",
     "letters of monitor",
@@ -120,10 +124,11 @@ class RandomPipeline:
 
     def look(self, value: Any = None) -> Any:
         if self._running is not None:
-            (source,) = self._running._run.sources
-            numbers = source.statistics()
-            ended = sum(numbers[name] for name in ("finished", "failed", "returned"))
-            self.peak = max(self.peak, numbers["in"] - ended - sum(numbers["dropped"].values()))
+            run = self._running._run
+            counts = Counts(run.past)
+            for source in run.sources:
+                counts.add(source.statistics())
+            self.peak = max(self.peak, counts.unfinished)
         return value
 
     def key(self, value: Any) -> int:
@@ -184,6 +189,7 @@ class RandomPipeline:
                 lambda: (self._batch(),),
                 self._gathered,
                 self._taken_apart,
+                self._opened,
                 lambda: (distinct_within(5, by=self.key), self._work()),
                 lambda: (rate_limit(200, burst=3),),
                 lambda: (self._watched(),),
@@ -350,6 +356,37 @@ class RandomPipeline:
                 (ops.map(several), spread(self.rng.choice([None, 1, 4]))),
             ]
         )
+
+    def _opened(self) -> tuple[Any, ...]:
+        self.features.add("streams inside")
+        inside: Any = self.rng.choice([self._listed, self._waited_for])
+        return self.rng.choice(
+            [
+                (ops.flat_map(inside),),
+                (ops.flat_map_indexed(lambda value, _: inside(value)),),
+                (ours.flat_map(inside, self.rng.choice([1, 2, 20])),),
+                (ops.concat_map(inside),),
+                (ops.map(inside), ops.merge_all()),
+                (ops.map(inside), ops.merge(max_concurrent=2)),
+                (ops.map(inside), ops.concat_all()),
+                (ops.switch_map(inside),),
+                (ops.map(inside), ops.switch_latest()),
+                (ops.map(inside), ours.exclusive()),
+            ]
+        )
+
+    def _listed(self, value: Any) -> Any:
+        self.look()
+        return from_iterable([value] * 3)
+
+    def _waited_for(self, value: Any) -> Any:
+        async def items() -> Any:
+            for _ in range(3):
+                self.look()
+                await asyncio.sleep(0.01)
+                yield value
+
+        return from_async_iterable(items)
 
     def _policy(self) -> Any:
         last: Any = "skip" if self.rng.random() < 0.5 else self._route("letters of handlers")
