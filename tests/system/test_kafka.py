@@ -9,11 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from penstock import (
     Fixed,
     KafkaRecord,
     Pipeline,
+    Running,
     adaptive_flat_map,
     collect,
     dead_letters,
@@ -269,3 +272,53 @@ async def test_a_pipeline_from_topic_to_topic_keeps_the_order_of_keys(kafka: Bro
         found.setdefault(value["k"], []).append(value["n"])
     assert {k: sorted(v) for k, v in found.items()} == found
     assert sum(map(len, found.values())) == 300
+
+
+async def test_a_group_changes_its_protocol_while_no_reader_of_it_runs(kafka: Brokers) -> None:
+    topic = kafka.topic()
+    seen: list[Any] = []
+    for number, protocol in enumerate(["classic", "consumer", "classic"]):
+        kafka.write(topic, numbers(3, 3 * number))
+        config = {**(GROUP if protocol == "classic" else {}), "group.protocol": protocol}
+        source = read_kafka(topic, f"of {topic}", kafka.servers, follow=False, config=config)
+        await asyncio.wait_for(source.to(collect(seen)).run(), 60)
+    assert [value["n"] for value in seen] == list(range(9))
+
+
+async def test_a_reader_begins_where_an_administrator_has_put_its_group(kafka: Brokers) -> None:
+    topic = kafka.topic()
+    seen: list[Any] = []
+    kafka.write(topic, numbers(5))
+    await read(kafka, topic, seen).run()
+    admin: Any = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 0})
+    place = ConsumerGroupTopicPartitions(f"of {topic}", [TopicPartition(topic, 0, 2)])
+    for answer in admin.alter_consumer_group_offsets([place]).values():
+        await asyncio.wrap_future(answer)
+    await read(kafka, topic, seen).run()
+    assert [value["n"] for value in seen] == [0, 1, 2, 3, 4, 2, 3, 4]
+
+
+async def test_a_static_member_keeps_its_partitions_while_it_restarts(kafka: Brokers) -> None:
+    topic = kafka.topic(2)
+
+    def start(name: str) -> tuple[Running, list[Any]]:
+        seen: list[Any] = []
+        config = {"group.instance.id": name, "session.timeout.ms": 20_000}
+        source = read_kafka(topic, f"of {topic}", kafka.servers, config=config)
+        return source.to(collect(seen)).start(), seen
+
+    def partitions(running: Running) -> int:
+        return sum(stage["partitions"] for stage in running.statistics()["stages"][:1])
+
+    (one, _), (two, _) = start("one"), start("two")
+    await until(lambda: partitions(one) == partitions(two) == 1)
+    await one.drain(10)
+    await asyncio.sleep(3)
+    assert partitions(two) == 1
+    one, seen = start("one")
+    await until(lambda: partitions(one) == 1)
+    for partition in (0, 1):
+        kafka.write(topic, numbers(3), partition=partition)
+    await until(lambda: len(seen) == 3)
+    for running in (one, two):
+        await running.drain(10)
