@@ -147,6 +147,9 @@ class Membership:
         self._renew_at = -inf
         # When the client last returned, and when partitions came, as of the return before.
         self._polled_at = self._joined_at = run.now()
+        # Until when it is certain that the brokers have not given this member up; kept, because it
+        # is compared for each event.
+        self._sure_until = run.now() + settings.session * _SURE
 
     def start(self) -> None:
         """Join the group, and read until the running ends; nothing if that was done."""
@@ -182,7 +185,7 @@ class Membership:
     def is_sure(self) -> bool:
         """Whether it is certain that the brokers have not given this member up. If not, nothing may
         begin, and what has ended is returned, until they accept a commit."""
-        if self._unconfirmed_for > self._settings.session * _SURE:
+        if self._run.now() > self._sure_until:
             self.in_doubt = True
         return not self.in_doubt
 
@@ -367,10 +370,12 @@ class Membership:
     def _look_at_doubt(self) -> None:
         """Go on when the brokers have confirmed that the partitions are still ours. They refuse a
         commit to a member that they have given up."""
+        now = self._run.now()
+        self._sure_until = now - self._unconfirmed_for + self._settings.session * _SURE
         if not self.in_doubt:
             if any(partition.has_floor for partition in self.partitions.values()):
                 self.is_sure()
-        elif self._unconfirmed_for <= self._settings.session * _SURE:
+        elif now <= self._sure_until:
             # What was returned goes out first, before others of its keys that wait in the pipeline.
             self._reader.let_go()
             self.in_doubt = False
@@ -502,6 +507,7 @@ class Membership:
                 await asyncio.wait_for(self._left.wait(), min(left, renewal))
             if self._unconfirmed_for > renewal:
                 await self.commits.confirm(consumer, leaving)
+                self._look_at_doubt()
 
     def _forget(self, leaving: Iterable[Partition]) -> None:
         for partition in leaving:
