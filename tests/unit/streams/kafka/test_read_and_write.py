@@ -65,6 +65,33 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
             wrong()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auto.commit.enable",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "max.poll.interval.ms",
+        "metadata.broker.list",
+        "partition.assignment.strategy",
+        "transactional.id",
+    ],
+)
+def test_settings_on_which_the_promises_depend_are_refused(name: str) -> None:
+    for end in (
+        lambda: read_kafka("t", "g", config={name: "1"}),
+        lambda: write_kafka("t", config={name: "1"}),
+        lambda: write_kafka("t", config={name: "1"}, transactional=True),
+    ):
+        with pytest.raises(BuildError, match="penstock sets this itself"):
+            end()
+
+
 async def test_a_compression_to_write_that_the_client_does_not_know_is_named() -> None:
     sink = write_kafka("t", config={"compression.type": "brotli"})
     with pytest.raises(BuildError, match="brotli"):
