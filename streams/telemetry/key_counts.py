@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import nlargest
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["MOST_KEYS", "KeyCount", "KeyCounts"]
+from penstock.streams.protocol.event import Event
+
+__all__ = ["MOST_KEYS", "KeyCount", "KeyCounts", "Keyed"]
 
 MOST_KEYS = 2_000
 """Keys that are counted; when there are more, the half with fewer events is forgotten."""
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A stage that reads the keys of the events that come to it."""
+
+    def keys_of(self, events: list[Event[Any]], /) -> list[Any]: ...
 
 
 class KeyCount:

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from itertools import accumulate
 from math import ceil, inf
 from operator import add
@@ -30,7 +31,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.telemetry.arrows import Arrow, Arrows
-from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts
+from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts, Keyed
 
 __all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample", "kept_text"]
 
@@ -143,7 +144,8 @@ class Recorder:
         self.bad_lines: list[Example] = []
         """The first lines of the input that are not events."""
         self.keys = KeyCounts()
-        """The keys of the events that left a spread, of about a thousand a second."""
+        """The keys of the events that left a spread, or went to workers: of about a thousand a
+        second."""
         self.changes: deque[Change] = deque(maxlen=_CHANGES)
         """The last changes of limits."""
         self.reasons: dict[tuple[int, str], int] = {}
@@ -196,6 +198,8 @@ class Recorder:
             arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
             arrow = _Measured(below, self, self._count_keys)
+        elif isinstance(below, Keyed):
+            arrow = _Measured(below, self, partial(self._count_dealt, below))
         else:
             arrow = Arrow(below)
         to = None if is_own and info is self._last else reader
@@ -234,6 +238,10 @@ class Recorder:
             turn = event.turn
             if isinstance(turn, KeyQueue):
                 self.keys.count(turn.key, self.stride)
+
+    def _count_dealt(self, below: Keyed, events: list[Event[Any]]) -> None:
+        for key in below.keys_of(events):
+            self.keys.count(key, self.stride)
 
     def _count(self) -> None:
         """Count the times noted so far."""

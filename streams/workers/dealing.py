@@ -191,6 +191,10 @@ class Dealing(DemandStage):
         self._owners.deal(events)
         self._ship_soon()
 
+    def keys_of(self, events: list[Event[Any]], /) -> list[Any]:
+        """The keys by which the events are dealt."""
+        return self._owners.keys_of(events)
+
     def _may_begin(self, event: Event[Any]) -> bool:
         turn = event.turn
         return turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event)

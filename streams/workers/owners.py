@@ -131,6 +131,16 @@ class Owners:
             owner.put((event, owner))
         self.load += len(events)
 
+    def keys_of(self, events: list[Event[Any]]) -> list[Any]:
+        """The keys of events; of none, if one cannot be read."""
+        if self._key is None:
+            return []
+        try:
+            return [self._key.get(event.value) for event in events]
+        except Exception:
+            # `deal` finds out which.
+            return []
+
     def _begin(self, key: Any, others: Iterator[Peer]) -> Owner:
         peer = next(others)
         peer.keys += 1

@@ -210,10 +210,13 @@ def test_the_report_as_json_has_the_numbers_of_each_worker(command: Command) -> 
 
 
 def test_a_page_about_the_run_has_the_numbers_of_all_workers(command: Command) -> None:
-    command.start("--workers", "2", "--report-page", "run.html")
+    command.start("--workers", "2", "--report-page", "run.html", "--show-values")
     status, said = command.ended()
     assert status == 0, said
     page = (command.folder / "run.html").read_text(encoding="utf-8")
+    keys = page[page.index("Hottest keys") : page.index("Machine and versions")]
+    assert "of all events" in keys
+    assert float(keys.partition(" %")[0].rpartition(">")[2]) > 0
     assert f"<b>{EVENTS + EVENTS // 2:,}</b>in" in page
     assert f"<b>{EVENTS:,}</b>finished" in page
     assert f"<b>{EVENTS // 2:,}</b>dropped (duplicate)" in page
