@@ -90,6 +90,9 @@ class Broker:
         self.answering = asyncio.Event()
         """Clear it, and commits have no answer until it is set."""
         self.answering.set()
+        self.telling = asyncio.Event()
+        """Clear it, and members do not hear of partitions that they have got until it is set."""
+        self.telling.set()
         self.generation = 0
         # Transactions.
         self.results: list[tuple[str, bytes | None]] = []
@@ -270,6 +273,7 @@ class Member:
         if mine:
             for key in mine:
                 broker.owner[key] = self
+            await broker.telling.wait()
             await self._callbacks["on_assign"](self, _places(mine))
         for member in broker.members:
             if gone and member is not self:

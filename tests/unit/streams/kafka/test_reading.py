@@ -914,6 +914,36 @@ def test_an_answer_that_was_read_late_says_nothing_of_now(broker: Broker, run: R
     run(story())
 
 
+def test_a_partition_of_which_a_reader_hears_late_may_be_gone(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 9))
+
+    async def story() -> None:
+        begun: list[int] = []
+        flow = source(config={"session.timeout.ms": 3000}).pipe(group_by("n"), spread())
+        running = (
+            flow.pipe(adaptive_flat_map(lambda value: begun.append(value["n"])))
+            .to(collect([]))
+            .start()
+        )
+        broker.telling.clear()
+        await asyncio.sleep(10)
+        (member,) = broker.members
+        member.is_joining = True
+        broker.expire(member)
+        other = broker.owner["t", 0] = Member(broker, member.settings)
+        broker.members.append(other)
+        broker.telling.set()
+        await settled()
+        assert begun == []
+        member.is_joining = False
+        other.kill()
+        await settled()
+        assert begun == list(range(9))
+        await running.drain(5)
+
+    run(story())
+
+
 def test_a_reader_that_has_nothing_to_commit_stays_sure_of_its_partitions(
     broker: Broker, run: Run
 ) -> None:
