@@ -35,8 +35,8 @@ import aiohttp
 
 from penstock import (
     Backoff,
-    Flowable,
     RateLimit,
+    Shared,
     adaptive_flat_map,
     dead_letters,
     ops,
@@ -44,10 +44,9 @@ from penstock import (
     read_jsonl,
     retry,
     route,
+    using,
     write_jsonl,
 )
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
 
 Answer = dict[str, Any]
 
@@ -102,23 +101,32 @@ def overload(error: Exception) -> bool | float:
 class Provider:
     """One model of a provider: what it allows, and how it is asked."""
 
-    session: aiohttp.ClientSession
-
     def __init__(self, said: argparse.Namespace) -> None:
         self._url = f"{said.url.rstrip('/')}/chat/completions"
         self._model = said.model
         self._max_tokens = said.max_tokens
         self.requests = RateLimit(said.requests, per=said.per, burst=max(1, said.requests // 10))
         self.tokens = RateLimit(said.tokens, per=said.per, burst=said.tokens)
+        # One for all stages that ask this model, here one.
+        self.at_once = Shared()
 
     def estimate(self, prompt: Prompt) -> int:
         """The most tokens that a request may use: what it counts as until it is answered."""
         return len(prompt.text) // 4 + self._max_tokens
 
-    async def ask(self, prompt: Prompt) -> Answer:
+    def session(self) -> aiohttp.ClientSession:
+        # Not an argument, which others on the machine can see.
+        key = os.environ.get("PROVIDER_KEY")
+        return aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {key}"} if key else None,
+            connector=aiohttp.TCPConnector(limit=0),  # the pipeline limits the calls
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+
+    async def ask(self, session: aiohttp.ClientSession, prompt: Prompt) -> Answer:
         message = {"role": "user", "content": prompt.text}
         body = {"model": self._model, "messages": [message], "max_tokens": self._max_tokens}
-        async with self.session.post(self._url, json=body) as response:
+        async with session.post(self._url, json=body) as response:
             if response.status != 200:
                 return self._refused(prompt, response, await response.text())
             said = await response.json()
@@ -136,22 +144,6 @@ class Provider:
         # Refused requests count, too, and only the first attempt has passed the limit.
         self.requests.charge(1)
         raise Refused(response.status, text, response.headers.get("Retry-After"))
-
-    def session_of_run(self, source: Flowable[Prompt]) -> Flowable[Prompt]:
-        """Open a session when a run starts, and close it at its end."""
-
-        def make(downstream: Subscriber[Prompt], run: Run, _: StageInfo) -> Stage[Prompt, Prompt]:
-            # Not an argument, which others on the machine can see.
-            key = os.environ.get("PROVIDER_KEY")
-            self.session = aiohttp.ClientSession(
-                headers={"Authorization": f"Bearer {key}"} if key else None,
-                connector=aiohttp.TCPConnector(limit=0),  # the pipeline limits the calls
-                timeout=aiohttp.ClientTimeout(total=None),
-            )
-            run.on_close(self.session.close)
-            return Stage(downstream)
-
-        return source.then(make, StageInfo("session"))
 
 
 def unanswered(path: str) -> Callable[[Prompt], bool]:
@@ -196,9 +188,9 @@ pipeline = (
         ops.filter(unanswered(said.answers)),
         rate_limit(provider.requests),
         rate_limit(provider.tokens, cost=provider.estimate, on_error=failed),
-        provider.session_of_run,
         adaptive_flat_map(
-            provider.ask,  # finds by itself how many at once
+            using(provider.session)(provider.ask),
+            provider.at_once,  # finds by itself how many
             timeout=300,
             overload=overload,
             on_error=retry(10, Backoff(1.0, cap=60.0)),
