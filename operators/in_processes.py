@@ -130,7 +130,7 @@ class _Opened(Opened[T, R]):
 
 def _ends(processes: list[BaseProcess]) -> str:
     """The exit statuses of processes, one of which died; the executor ends the others."""
-    from penstock.streams.runtime.lifeline import ending_of
+    from penstock.streams.runtime.process.lifeline import ending_of
 
     until = clock.monotonic() + _GRACE
     for process in processes:
@@ -185,8 +185,8 @@ def _pool(size: int) -> ProcessPoolExecutor:
 
 def _begin() -> None:
     """What a process of the pool does first."""
-    from penstock.streams.runtime.lifeline import end_with_parent
-    from penstock.streams.runtime.os_signals import FROM_TERMINAL, left_to_parent
+    from penstock.streams.runtime.process.lifeline import end_with_parent
+    from penstock.streams.runtime.process.os_signals import FROM_TERMINAL, left_to_parent
 
     end_with_parent()
     # Ctrl-C and a closed terminal drain the pipeline, for which calls in progress go on here. The

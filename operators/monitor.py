@@ -99,7 +99,7 @@ def monitor(
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.timed_watching import watch_of
+    from penstock.streams.temporal.monitors.timed.watching import watch_of
     from penstock.streams.temporal.monitors.watching import Rule
 
     check_policy(on_error, "monitor")
@@ -164,7 +164,7 @@ class _Monitor(Stage[Any, Any]):
         on_violation: OnViolation[Any],
     ) -> None:
         # Imported here: it imports what pipelines without a monitor do not need.
-        from penstock.streams.temporal.monitors.alarm import alarm_of
+        from penstock.streams.temporal.monitors.timed.alarm import alarm_of
 
         super().__init__(downstream)
         self._run = run

@@ -46,7 +46,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flat_map import Answer, Expanding
+from penstock.streams.rx.combining.flat_map import Answer, Expanding
 from penstock.streams.validation import given, require_count
 
 __all__ = ["spread"]

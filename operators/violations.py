@@ -116,7 +116,7 @@ def violations_of(
 ) -> Callable[[Flowable[Any]], Flowable[Violation[Any]]]:
     """Emit the violations of a rule; what `violations` returns."""
     # Slow to import, and few pipelines have one.
-    from penstock.streams.temporal.monitors.timed_watching import watch_of
+    from penstock.streams.temporal.monitors.timed.watching import watch_of
 
     check_policy(on_error, "violations")
     info = rule.info(on_error, bound=_MOST_WAITING if rule.monitor.deadlines else 0)
@@ -138,7 +138,7 @@ class _Violations(DemandStage):
         faults: ErrorPolicy,
     ) -> None:
         # Imported here: it imports what untimed pipelines do not need.
-        from penstock.streams.temporal.monitors.alarm import alarm_of
+        from penstock.streams.temporal.monitors.timed.alarm import alarm_of
 
         super().__init__(downstream, run, info)
         self._watch = watch

@@ -21,9 +21,9 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.description import description
-from penstock.streams.runtime.loading import check_not_loading
-from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Overrides
+from penstock.streams.runtime.process.loading import check_not_loading
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.validation import is_count
 
@@ -300,7 +300,7 @@ def in_processes_of(
         return
     number = _number(workers)
     from penstock.streams.workers.placement import section_of
-    from penstock.streams.workers.processes import Processes, unforkable
+    from penstock.streams.workers.processes.forked import Processes, unforkable
 
     section = section_of(pipeline.flowable.chain(), pipeline.sinks)
     where = unforkable()
@@ -314,7 +314,7 @@ def in_processes_of(
 def _spawned(pipeline: Pipeline, workers: int | Literal["auto"], where: str) -> Crew:
     """Workers of a pipeline in a process that cannot be forked, in words `where` that is."""
     number = _number(workers)
-    from penstock.streams.workers.spawned import Spawned
+    from penstock.streams.workers.processes.spawned import Spawned
 
     return Spawned(pipeline, number, new_event_loop, where)
 

@@ -26,9 +26,9 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.combining.inputs import Input, as_stream
+from penstock.streams.rx.combining.several import Several, Waiting, several
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import Several, Waiting, several
 
 __all__ = ["amb"]
 

@@ -27,9 +27,9 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.combining.inputs import as_stream
+from penstock.streams.rx.combining.succession import Succession, succession
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.succession import Succession, succession
 
 __all__ = ["concat"]
 

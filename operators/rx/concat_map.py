@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.combining.flattening import flattened
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["concat_map"]

@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 from reactivex.operators import flat_map as _flat_map
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.flat_map import MOST_OPEN
-from penstock.streams.rx.flattening import flattened
+from penstock.streams.rx.combining.flat_map import MOST_OPEN
+from penstock.streams.rx.combining.flattening import flattened
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["flat_map"]

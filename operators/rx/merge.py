@@ -30,10 +30,10 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flattening import flattened
-from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.combining.flattening import flattened
+from penstock.streams.rx.combining.inputs import as_stream
+from penstock.streams.rx.combining.several import PREFETCH, Several, Waiting, several
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import PREFETCH, Several, Waiting, several
 
 __all__ = ["merge"]
 

@@ -30,9 +30,9 @@ from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.combining.several import PREFETCH
+from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
 from penstock.streams.rx.lift import HOLD
-from penstock.streams.rx.several import PREFETCH
-from penstock.streams.rx.sharing import Connectable, Memory, mapped
 from penstock.streams.validation import require_count
 
 __all__ = ["multicast"]

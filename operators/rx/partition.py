@@ -24,9 +24,9 @@ from typing import TypeVar
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.combining.several import PREFETCH
+from penstock.streams.rx.combining.sharing import Connectable, shared
 from penstock.streams.rx.lift import Last
-from penstock.streams.rx.several import PREFETCH
-from penstock.streams.rx.sharing import Connectable, shared
 from penstock.streams.validation import require_count
 
 __all__ = ["partition"]

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.rx.several import PREFETCH
-from penstock.streams.rx.sharing import Connectable, Memory, mapped
+from penstock.streams.rx.combining.several import PREFETCH
+from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
 from penstock.streams.validation import require_count
 
 __all__ = ["publish_value"]

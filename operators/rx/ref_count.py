@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.sharing import Connectable, shared
+from penstock.streams.rx.combining.sharing import Connectable, shared
 
 __all__ = ["ref_count"]
 

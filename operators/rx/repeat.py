@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.succession import Succession, again
+from penstock.streams.rx.combining.succession import Succession, again
 
 __all__ = ["repeat"]
 

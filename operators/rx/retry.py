@@ -29,7 +29,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.rx.succession import Succession, again
+from penstock.streams.rx.combining.succession import Succession, again
 
 __all__ = ["retry"]
 

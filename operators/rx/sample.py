@@ -33,9 +33,9 @@ from reactivex.abc import SchedulerBase
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo
-from penstock.streams.rx.inputs import Input
-from penstock.streams.rx.several import PREFETCH
-from penstock.streams.rx.signalled import Signalled, signalled
+from penstock.streams.rx.combining.inputs import Input
+from penstock.streams.rx.combining.several import PREFETCH
+from penstock.streams.rx.combining.signalled import Signalled, signalled
 
 __all__ = ["sample"]
 

@@ -34,7 +34,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.rx.inputs import Input, as_stream, columns, part_for
+from penstock.streams.rx.combining.inputs import Input, as_stream, columns, part_for
 
 __all__ = ["sequence_equal"]
 

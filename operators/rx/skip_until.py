@@ -27,8 +27,8 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.rx.inputs import Input
-from penstock.streams.rx.signalled import Signalled, signalled
+from penstock.streams.rx.combining.inputs import Input
+from penstock.streams.rx.combining.signalled import Signalled, signalled
 
 __all__ = ["skip_until"]
 

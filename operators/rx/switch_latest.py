@@ -30,8 +30,8 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.combining.switching import Switching
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.switching import Switching
 
 __all__ = ["switch_latest"]
 

@@ -30,8 +30,8 @@ from typing import Any, TypeVar
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.combining.switching import switched
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.switching import switched
 
 __all__ = ["switch_map"]
 

@@ -27,7 +27,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.rx.signalled import Signalled, signalled
+from penstock.streams.rx.combining.signalled import Signalled, signalled
 
 __all__ = ["take_until"]
 

@@ -34,9 +34,9 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.combining.inputs import Input, as_stream
+from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.scheduler import LoopScheduler
-from penstock.streams.rx.succession import Timed, succession
 
 __all__ = ["timeout_with_mapper"]
 

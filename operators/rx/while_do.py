@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.succession import looping
+from penstock.streams.rx.combining.succession import looping
 
 __all__ = ["while_do"]
 

@@ -29,9 +29,9 @@ from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.combining.inputs import as_stream
+from penstock.streams.rx.combining.several import Latest, Several, Waiting, several
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import Latest, Several, Waiting, several
 
 __all__ = ["with_latest_from"]
 

@@ -26,9 +26,9 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.combining.inputs import as_stream
+from penstock.streams.rx.combining.several import PREFETCH, Several, several
 from penstock.streams.rx.lift import WithStock
-from penstock.streams.rx.several import PREFETCH, Several, several
 
 __all__ = ["zip"]
 

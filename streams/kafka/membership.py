@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
-from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits, passes
-from penstock.streams.kafka.doubt import without_note
-from penstock.streams.kafka.partition import Partition, Token
-from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
+from penstock.streams.kafka.offsets.doubt import without_note
+from penstock.streams.kafka.offsets.partition import Partition, Token
+from penstock.streams.kafka.offsets.progress import finished_in
+from penstock.streams.kafka.offsets.state import state_of, without_state
+from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.reason import reason
-from penstock.streams.kafka.state import state_of, without_state
-from penstock.streams.kafka.suspects import Suspects
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:

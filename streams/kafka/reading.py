@@ -11,9 +11,9 @@ from penstock.streams import clock
 from penstock.streams.errors import BadLine, WorkerLost
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
-from penstock.streams.kafka.commits import Commits
 from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
-from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.kafka.offsets.commits import Commits
+from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
 from penstock.streams.kafka.transactions import Transactions
 from penstock.streams.keyed.taken import taken

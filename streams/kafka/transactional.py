@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.policy import ErrorPolicy
-from penstock.streams.kafka.partition import Token
+from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.reading import Reading
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.transactions import Transactions

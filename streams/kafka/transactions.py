@@ -17,8 +17,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams.errors import PenstockError, ProducerFenced, PublishFailed
-from penstock.streams.kafka.commits import Committing, passes
-from penstock.streams.kafka.partition import Mark, Partition, Token
+from penstock.streams.kafka.offsets.commits import Committing, passes
+from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import TransactionalProducer, is_member
 from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitting
 from penstock.streams.runtime.context import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.protocol.event import Event
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from penstock.streams.protocol.event import Event, drop_all, finish_all, give_ba
 from penstock.streams.protocol.source_stage import needs_end
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.beside import Beside
+from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
 

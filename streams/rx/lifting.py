@@ -21,9 +21,9 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.beside import Read
-from penstock.streams.rx.flat_map import MOST_OPEN, FlatMap
-from penstock.streams.rx.inputs import as_stream, columns
+from penstock.streams.rx.combining.beside import Read
+from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap
+from penstock.streams.rx.combining.inputs import as_stream, columns
 from penstock.streams.rx.lift import (
     HOLD,
     Operator,

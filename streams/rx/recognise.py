@@ -27,7 +27,7 @@ from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GEN
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
-    from penstock.streams.rx.beside import Read
+    from penstock.streams.rx.combining.beside import Read
 
 __all__ = ["Operator", "Part", "recognise", "with_arguments"]
 

@@ -60,7 +60,7 @@ STAGES = {
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
     "streams/temporal/monitors/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
-    "streams/temporal/monitors/timed_watching.py:statistics": (
+    "streams/temporal/monitors/timed/watching.py:statistics": (
         "Operators",
         "`monitor`, `violations`",
     ),
@@ -68,16 +68,16 @@ STAGES = {
     "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
-    "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/combining/flat_map.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/combine_latest.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/sample.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/sequence_equal.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/with_latest_from.py:statistics": ("Operators", "operators of reactivex"),
-    "streams/rx/several.py:statistics": ("Operators", "operators of reactivex"),
-    "streams/rx/switching.py:statistics": ("Operators", "operators of reactivex"),
-    "streams/rx/sharing.py:shared_statistics": ("Operators", "a shared stream"),
-    "streams/rx/sharing.py:statistics": ("Sources", "a reader of a shared stream"),
-    "streams/rx/succession.py:statistics": (
+    "streams/rx/combining/several.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/combining/switching.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/combining/sharing.py:shared_statistics": ("Operators", "a shared stream"),
+    "streams/rx/combining/sharing.py:statistics": ("Sources", "a reader of a shared stream"),
+    "streams/rx/combining/succession.py:statistics": (
         "Operators",
         "`concat`, `catch`, `retry` and their like",
     ),

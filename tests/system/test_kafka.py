@@ -32,7 +32,7 @@ from penstock.streams.errors import (
     CannotConnect,
     StreamMissing,
 )
-from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.offsets.progress import finished_in
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.mock import until
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import Part, groups_of, look
-from penstock.streams.kafka.progress import metadata_of
+from penstock.streams.kafka.offsets.progress import metadata_of
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.readers import POISON, Readers
 from tests.helpers.servers.command import (

@@ -26,7 +26,7 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import StreamMissing
-from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.offsets.progress import finished_in
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.mock import until
 from tests.helpers.kafka.readers import SLOW, Readers

@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import asyncio, json, os, signal
 from penstock import Fixed, adaptive_flat_map, inbox, write_jsonl
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 
 async def store(event):
     if event["n"] == 20:

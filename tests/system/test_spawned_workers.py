@@ -146,7 +146,8 @@ def test_spawned_workers_end_with_their_parent_even_if_a_handler_never_returns(
 ) -> None:
     if not kernel_helps:
         (tmp_path / "sitecustomize.py").write_text(
-            "from penstock.streams.runtime import lifeline; lifeline._ask_the_kernel = lambda: None"
+            "from penstock.streams.runtime.process import lifeline\n"
+            "lifeline._ask_the_kernel = lambda: None\n"
         )
         monkeypatch.setenv(
             "PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -192,7 +193,7 @@ def test_a_worker_that_ends_while_it_imports_the_pipeline_stops_it(tmp_path: Pat
 def test_a_worker_that_hangs_at_the_end_is_killed(tmp_path: Path) -> None:
     hangs = """
 import threading, time
-from penstock.streams.workers import spawned
+from penstock.streams.workers.processes import spawned
 spawned._PATIENCE = 0.2
 if __name__ == "__mp_main__": threading.Thread(target=time.sleep, args=[60]).start()
 """
@@ -240,7 +241,7 @@ def test_a_script_with_a_thread_and_a_pipeline_without_a_name_is_told_what_to_do
 def test_signals_to_all_processes_while_workers_start_are_for_the_parent(tmp_path: Path) -> None:
     signalled = """
 import os
-from penstock.streams.workers import spawned
+from penstock.streams.workers.processes import spawned
 original = spawned._started
 
 def started(end):

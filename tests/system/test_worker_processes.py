@@ -142,7 +142,7 @@ def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
 @pytest.mark.parametrize("kernel_helps", [True, False])
 def test_workers_end_with_their_parent(tmp_path: Path, kernel_helps: bool) -> None:
     alone = """
-from penstock.streams.runtime import lifeline
+from penstock.streams.runtime.process import lifeline
 lifeline._ask_the_kernel = lambda: None
 """
     started = Started(tmp_path, text=SCRIPT if kernel_helps else alone + SCRIPT)
@@ -220,7 +220,7 @@ os.fork = fork_once
 def test_a_worker_that_hangs_is_killed_when_the_deadline_of_a_drain_has_passed(
     tmp_path: Path,
 ) -> None:
-    quick = "from penstock.streams.workers import processes; processes._PATIENCE = 0.2"
+    quick = "from penstock.streams.workers.processes import forked; forked._PATIENCE = 0.2"
     text = SCRIPT.replace("import os", f"{quick}\nimport os")
     text = text.replace("workers=2", "workers=2, drain_deadline=0.5")
     started = Started(tmp_path, text=text)

@@ -24,7 +24,7 @@ from penstock.streams.kafka.cluster.layout import key_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report
 
 __all__ = ["call"]

@@ -32,8 +32,8 @@ from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import KafkaLetters
 from penstock.streams.kafka.cluster.view import Member, look
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Engine
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 
 __all__ = ["ATTEMPTS", "engine_of", "work_on_topic"]

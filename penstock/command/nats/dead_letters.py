@@ -22,7 +22,7 @@ from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.letters import Letter, letters_of, send_again
 from penstock.streams.nats.cluster.view import layouts_there
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.work_pulling.view import pools_there
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from penstock.command.pipelines.run import (
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from penstock.streams.nats.client.server import Servers, server_binary
 from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import lag_of, look
 from penstock.streams.pipeline import Pipeline, cores, new_event_loop
-from penstock.streams.runtime.lifeline import Lifeline, bound, ending_of
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.lifeline import Lifeline, bound, ending_of
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.telemetry.report.writing import check_path, write_page
 

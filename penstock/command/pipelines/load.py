@@ -21,7 +21,7 @@ from penstock.command.explain import explain, users_line
 from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.flowable import Flowable
 from penstock.streams.pipeline import Pipeline
-from penstock.streams.runtime.loading import loading
+from penstock.streams.runtime.process.loading import loading
 
 __all__ = ["load", "load_module", "path_and_name"]
 

@@ -27,7 +27,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import input_path
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report
 
 __all__ = ["call"]

@@ -11,9 +11,9 @@ from penstock.streams.io.body import text_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import letters_of
 from penstock.streams.kafka.cluster.records import ANSWER, committed, marks, place_of, records
-from penstock.streams.kafka.doubt import without_note
-from penstock.streams.kafka.progress import Range, finished_in
-from penstock.streams.kafka.state import State, state_in, without_state
+from penstock.streams.kafka.offsets.doubt import without_note
+from penstock.streams.kafka.offsets.progress import Range, finished_in
+from penstock.streams.kafka.offsets.state import State, state_in, without_state
 
 __all__ = ["Member", "Part", "View", "groups_of", "look"]
 

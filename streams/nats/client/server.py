@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from penstock.streams import clock
 from penstock.streams.errors import CannotConnect, FolderInUse
 from penstock.streams.extras import missing_extra
-from penstock.streams.runtime.lifeline import bound
+from penstock.streams.runtime.process.lifeline import bound
 
 if sys.platform != "win32":
     import fcntl

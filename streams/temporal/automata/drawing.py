@@ -25,9 +25,9 @@ from penstock.streams.temporal.automata.lbtt import first_lines
 from penstock.streams.temporal.formula.cubes import Guards
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.printer import in_quotes, quoted
-from penstock.streams.temporal.monitors.deadlines import Deadlines
 from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.monitor import Monitor
+from penstock.streams.temporal.monitors.timed.deadlines import Deadlines
 from penstock.streams.temporal.monitors.verdict import Verdict
 
 __all__ = ["Live", "live_svg", "to_dot", "to_svg"]

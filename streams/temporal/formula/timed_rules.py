@@ -1,8 +1,8 @@
 """Takes a formula with bounds in time apart: into rules that a few deadlines decide, and the rest.
 
 One deadline is enough for an operator that stands alone, or is required at each end of a match (see
-`penstock.streams.temporal.monitors.deadlines`). Anywhere else, such as under `X` or a negation, a
-monitor would have to remember any number of them, or clocks.
+`penstock.streams.temporal.monitors.timed.deadlines`). Anywhere else, such as under `X` or a
+negation, a monitor would have to remember any number of them, or clocks.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ from penstock.streams.temporal.formula.lexer import told_of_split_words
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.timed_rules import in_any_time, split
 from penstock.streams.temporal.monitors.continuations import Continuations, leading_on
-from penstock.streams.temporal.monitors.deadlines import Deadlines, Held, in_microseconds
 from penstock.streams.temporal.monitors.machine import Machine, differ, followed, minimal
 from penstock.streams.temporal.monitors.progress import Progress
 from penstock.streams.temporal.monitors.safety import safety
-from penstock.streams.temporal.monitors.timed_machine import timed_machine
+from penstock.streams.temporal.monitors.timed.deadlines import Deadlines, Held, in_microseconds
+from penstock.streams.temporal.monitors.timed.machine import timed_machine
 from penstock.streams.temporal.monitors.verdict import Said, Verdict
 
 __all__ = ["Monitor", "State", "TimedState"]

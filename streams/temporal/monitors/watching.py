@@ -21,9 +21,9 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.temporal.automata.automaton import Automaton, text_of
 from penstock.streams.temporal.formula.formula import Formula
-from penstock.streams.temporal.monitors.deadlines import Held
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.propositions import Letters, Test, letters
+from penstock.streams.temporal.monitors.timed.deadlines import Held
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.monitors.violation import Violation
 from penstock.streams.validation import is_count, is_duration, is_positive

@@ -11,7 +11,7 @@ from penstock.streams.keyed.key import By
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flat_map import Expanding
+from penstock.streams.rx.combining.flat_map import Expanding
 from penstock.streams.temporal.periods.intervals import (
     IntervalError,
     LateInterval,

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from penstock.streams.nats.client.server import free_ports
-from penstock.streams.runtime.lifeline import bound
+from penstock.streams.runtime.process.lifeline import bound
 from tests.helpers.kafka.mock import Cluster
 
 __all__ = ["HAS_KAFKA", "Brokers", "kafka_brokers", "three_kafka_brokers"]

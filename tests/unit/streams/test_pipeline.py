@@ -29,7 +29,7 @@ from penstock import (
 )
 from penstock import run as run_script
 from penstock.streams.errors import BuildError
-from penstock.streams.runtime.os_signals import DRAINING, drain_on_signals
+from penstock.streams.runtime.process.os_signals import DRAINING, drain_on_signals
 from penstock.streams.testing import CountedSource, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

@@ -26,7 +26,7 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
-from penstock.streams.kafka.progress import finished_in
+from penstock.streams.kafka.offsets.progress import finished_in
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run

@@ -38,9 +38,9 @@ from penstock.streams.errors import (
     PublishFailed,
     RightsMissing,
 )
-from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.kafka.offsets.partition import Partition, Token
+from penstock.streams.kafka.offsets.progress import finished_in
 from penstock.streams.kafka.producer import is_member
-from penstock.streams.kafka.progress import finished_in
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.units import Result
 from penstock.streams.runtime import context

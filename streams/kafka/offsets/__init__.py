@@ -1,0 +1,1 @@
+"""Which records of a topic are finished, committed, or in doubt."""

@@ -1,0 +1,150 @@
+"""A partition that this reader holds: its events in the pipeline, and the next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from math import inf
+from typing import TYPE_CHECKING
+
+from penstock.streams.kafka.offsets.doubt import Doubt
+from penstock.streams.kafka.offsets.progress import (
+    METADATA,
+    Progress,
+    Range,
+    metadata_of,
+    whole_metadata_of,
+)
+from penstock.streams.kafka.record import Place, headers_of, texts_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message, TopicPartition
+
+__all__ = ["Mark", "Partition", "Token"]
+
+Mark = tuple[int, str]
+"""A committed offset and the text beside it."""
+
+
+class Partition:
+    """One assignment of a partition. When it comes back later, that is another one.
+
+    `held` is False as soon as another reader may get it, so that no more of its events begin.
+    """
+
+    def __init__(
+        self, topic: str, number: int, floor: int | None, known: Sequence[Range] = ()
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.progress = Progress(known)
+        self.held = True
+        self.is_ours = True
+        """Whether it was not given up or lost, so that its offsets may be committed here."""
+        self.at_end = False
+        """Whether the last answer of the brokers was that there is nothing more."""
+        self.end: int | None = None
+        """The offset that the next record will have, as far as the client knows."""
+        self.committed: Mark | None = None
+        self.note: Doubt | None = None
+        """What the next holder is told in the metadata; None for nothing."""
+        self.is_noted = True
+        """Whether that is committed."""
+        self.said = ""
+        """What the holder says of its work, beside this partition."""
+        self.reach = inf
+        """No record from this offset on may begin."""
+        self._first = floor
+        self._most = METADATA
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Its topic and number."""
+        return self.topic, self.number
+
+    def due(self) -> Mark | None:
+        """What to commit; None if that has not changed."""
+        is_known = self.progress.floor is not None
+        mark = self.mark() if is_known or self.said else None
+        return None if mark == self.committed else mark
+
+    def mark(self) -> Mark | None:
+        """The offset up to which all is finished, to be committed again; None if unknown."""
+        floor = self.progress.floor
+        if floor is None:
+            floor = self._first
+        if floor is None:
+            return None
+        return floor, self._noted(metadata_of(floor, self.progress.finished(), self._room))
+
+    def mark_after(self, done: Set[int]) -> Mark | None:
+        """What to commit when these records are finished as well; None if that does not fit, or is
+        unknown."""
+        floor = self.progress.floor_after(done)
+        if floor is None:
+            floor = self._first
+        if floor is None:
+            return None
+        text = whole_metadata_of(floor, self.progress.finished(done), self._room)
+        return None if text is None else (floor, self._noted(text))
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether it is known up to which offset all is finished."""
+        return self._first is not None or self.progress.floor is not None
+
+    @property
+    def has_note(self) -> bool:
+        """Whether the metadata has more than what is finished."""
+        return self.note is not None or bool(self.said)
+
+    def _noted(self, text: str) -> str:
+        return f"{text}{'' if self.note is None else self.note}{self.said}"
+
+    @property
+    def _room(self) -> int:
+        """Bytes for what is finished."""
+        return self._most - len(self._noted(""))
+
+    def remember_less(self) -> None:
+        """The brokers accept less metadata than by default."""
+        self._most //= 2
+
+    def place(self, offset: int | None = None, metadata: str = "") -> TopicPartition:
+        """This partition, or an offset in it, as the client names it."""
+        from confluent_kafka import TopicPartition
+
+        if offset is None:
+            return TopicPartition(self.topic, self.number)
+        return TopicPartition(self.topic, self.number, offset, metadata)
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are not finished, as far as is known; 0 before the first answer."""
+        floor = self.progress.floor
+        if floor is None:
+            floor = self._first
+        return 0 if self.end is None or floor is None else max(0, self.end - floor)
+
+
+class Token:
+    """A record as the token of its event; kept, because it may have to be emitted again."""
+
+    __slots__ = ("message", "offset", "partition")
+
+    def __init__(self, partition: Partition, message: Message, offset: int) -> None:
+        self.partition = partition
+        self.message = message
+        self.offset = offset
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """By which records that are emitted again are in order."""
+        return self.partition.topic, self.partition.number, self.offset
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that are text, of which one may be the context of a trace."""
+        return texts_of(headers_of(self.message))
+
+    def __str__(self) -> str:
+        return str(Place(*self.place))

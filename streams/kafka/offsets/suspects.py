@@ -1,0 +1,192 @@
+"""Finds the record that ends its process: what may have done so begins in small parts, alone.
+
+The holder of a partition whose note says that the last one was lost (`doubt.py`) begins a few
+records, and writes down which before it does. While they are worked on, nothing else is in the
+pipeline. If this process is lost too, one of these was the cause, and the next holder begins fewer
+of them. A record that was alone, and has ended as many processes as it has attempts, is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.streams.kafka.offsets.commits import Commits, Committing
+from penstock.streams.kafka.offsets.doubt import HELD, MOST, doubt_in
+from penstock.streams.kafka.offsets.partition import Partition, Token
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+__all__ = ["Suspects"]
+
+# Seconds without a record after which there is none below the end of the partition: what is there
+# may be the marks of transactions.
+_QUIET = 3.0
+
+
+class Client(Committing, Protocol):
+    """What is used of a consumer."""
+
+    async def pause(self, partitions: list[TopicPartition]) -> None: ...
+    async def resume(self, partitions: list[TopicPartition]) -> None: ...
+
+
+class Reader(Protocol):
+    """The stage that emits the records."""
+
+    def let_go(self) -> None:
+        """Take what has not begun out of the pipeline, to be emitted again when it may be."""
+        ...
+
+    def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
+        """Let the record of this offset end without beginning: it has ended so many processes.
+        Returns False if the record is not at hand now."""
+        ...
+
+    def wake_soon(self) -> None:
+        """Records may be emitted."""
+        ...
+
+
+class Suspects:
+    """The notes of one member about its partitions, and what of them may begin.
+
+    `patience` is the seconds after which more may begin beside records that take longer.
+    """
+
+    def __init__(self, run: Run, reader: Reader, attempts: int, patience: float) -> None:
+        self.trial: Partition | None = None
+        """The only partition of which anything may begin, if there is one."""
+        self.withholds = False
+        """Whether there are records that may not begin."""
+        self._now = run.now
+        self._reader = reader
+        self._attempts = attempts
+        self._patience = patience
+        # Partitions of which nothing is fetched during the trial.
+        self._silent: set[Partition] = set()
+        self._given_up: tuple[Partition, int] | None = None
+        # How many records may begin next, since when some have, and when there was none to begin.
+        self._width = 0
+        self._began = self._quiet_since = inf
+
+    def take(self, partition: Partition, metadata: str | None, end: int | None) -> None:
+        """A partition has come. Nothing of it begins before it is noted that it is held."""
+        partition.reach, partition.is_noted, self.withholds = 0, False, True
+        note = doubt_in(metadata)
+        if note is None:
+            partition.note = HELD
+        else:
+            doubt = note.after()
+            last = doubt.until or end or 0
+            partition.note = doubt._replace(until=min(last, end or last))
+
+    def may_begin(self, token: Token) -> bool:
+        """Whether the record may be emitted."""
+        partition = token.partition
+        return token.offset < partition.reach and self.trial in (None, partition)
+
+    def may_be_fetched(self, partition: Partition) -> bool:
+        """Whether records of this partition are wanted from the client."""
+        return self.trial in (None, partition)
+
+    def take_out(self, partitions: Iterable[Partition]) -> None:
+        """These partitions are given up: only what is in doubt is left for the next holder."""
+        for partition in partitions:
+            note = partition.note
+            if note is not None and not partition.progress.inside:
+                partition.note = note._replace(reach=-1, begun=0) if note.lost else None
+
+    async def step(
+        self,
+        client: Client,
+        commits: Commits,
+        partitions: Collection[Partition],
+        *,
+        is_paused: bool,
+    ) -> None:
+        """Note what may begin next, if anything is waiting for it. `is_paused`: nothing is fetched
+        of any partition."""
+        held = [one for one in partitions if one.held]
+        # What the first offset is of a group that is new is known when there is a record.
+        new = [one for one in held if not one.is_noted and one.mark() is not None]
+        if new and await commits.confirm(client, new):
+            for partition in new:
+                partition.is_noted = True
+                if partition.note == HELD:
+                    partition.reach = inf
+                    self._reader.wake_soon()
+        doubted = [one for one in held if one.is_noted and one.note is not None and one.note.lost]
+        if self.trial is not None and self.trial not in doubted:
+            # Its partition has gone to another member: the others may go on.
+            self.trial = None
+            self._reader.wake_soon()
+        if self.trial is None and doubted:
+            # First one of which most is known.
+            self._begin(min(doubted, key=lambda one: one.note.suspects or inf if one.note else inf))
+        await self._silence(client, held, is_paused=is_paused)
+        if self.trial is not None:
+            await self._go_on(client, commits, self.trial, held)
+        self.withholds = any(one.reach < inf for one in partitions)
+
+    def _begin(self, partition: Partition) -> None:
+        assert partition.note is not None
+        self.trial, self._width = partition, partition.note.width
+        self._began = self._quiet_since = inf
+        self._reader.let_go()
+
+    async def _silence(self, client: Client, held: list[Partition], *, is_paused: bool) -> None:
+        """Fetch nothing of the others during a trial."""
+        others = {one for one in held if self.trial not in (None, one)}
+        if more := [one.place() for one in others - self._silent]:
+            await client.pause(more)
+        less = [one.place() for one in self._silent - others if one in held]
+        if less and not is_paused:
+            await client.resume(less)
+        self._silent = others
+
+    async def _go_on(
+        self, client: Client, commits: Commits, partition: Partition, held: list[Partition]
+    ) -> None:
+        note, progress, now = partition.note, partition.progress, self._now()
+        assert note is not None
+        is_done = progress.floor is None or progress.floor >= partition.reach
+        if not is_done and now < self._began + self._patience:
+            return
+        if partition.reach == 0 and any(one.progress.inside for one in held):
+            # What began before the trial would not be alone.
+            return
+        offsets = [] if self._width > MOST else progress.first(self._width)
+        offsets = [offset for offset in offsets if offset < note.until]
+        if not offsets:
+            await self._end_if_over(client, commits, partition)
+            return
+        self._quiet_since = inf
+        if note.is_certain(self._attempts):
+            it = partition, offsets[0]
+            if self._given_up != it and self._reader.give_up(*it, note.lost):
+                self._given_up = it
+            return
+        reach = offsets[-1] + 1
+        partition.note = note._replace(reach=reach, begun=len(offsets))
+        if await commits.confirm(client, [partition]) and partition.held:
+            partition.reach, self._began = reach, now
+            if not note.suspects or not is_done:
+                self._width *= 2
+            self._reader.wake_soon()
+
+    async def _end_if_over(self, client: Client, commits: Commits, partition: Partition) -> None:
+        """End the trial when all that may have been the cause is finished."""
+        note, progress, now = partition.note, partition.progress, self._now()
+        assert note is not None
+        if (progress.position or 0) < note.until and self._width <= MOST:
+            self._quiet_since = min(self._quiet_since, now)
+            if now < self._quiet_since + _QUIET:
+                return
+        partition.note = HELD
+        if await commits.confirm(client, [partition]):
+            partition.reach, self.trial = inf, None
+            self._reader.wake_soon()

@@ -1,0 +1,1 @@
+"""The process that a pipeline runs in: its signals, its end, its loading by another."""

@@ -1,0 +1,1 @@
+"""Operators that read several streams, or streams of streams, and give one."""

@@ -1,0 +1,175 @@
+"""The streams that a lifted operator reads besides the one above it, with demand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+from reactivex.disposable import Disposable
+
+from penstock.streams.errors import CALL_ERRORS, NoLoop, own_error
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.stage import CLOSED, StageInfo, State
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.combining.inputs import Input, part_for
+
+__all__ = ["Beside", "Read"]
+
+Read = Callable[[Flowable[Any], int, str], Observable[Any]]
+"""Makes an Observable of a stream: one of the stage's `inputs`, by its place from 1 on, or one that
+was not known before, at 0; for the operator of this name."""
+
+
+class _Stage(Protocol):
+    """The stage of the operator."""
+
+    run: Run
+    info: StageInfo
+    state: State
+    source_completed: bool
+
+    def within(self, call: Callable[..., object], *args: Any) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
+class Beside:
+    """Reads streams for the operator of one stage, each as a part of the running of the stage.
+
+    The first event is requested at once, and each following one by `fill`, after the last has come.
+    An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
+    none. The operator learns of that only when its own source has ended: otherwise it could end
+    before what its source has emitted has come.
+    """
+
+    def __init__(self, stage: _Stage) -> None:
+        self._stage = stage
+        # Streams of which an event has come, and no other is requested.
+        self._ready: list[_Other] = []
+        # Streams that a drain has ended.
+        self._drained: list[_Other] = []
+        # Parts whose streams have ended and whose events perhaps have not.
+        self._parts: deque[Run] = deque()
+
+    def read(self, stream: Flowable[Any], at: int, operator: str) -> Observable[Any]:
+        """What the operator reads in place of `stream`; see `Read`."""
+
+        def subscribe(
+            observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
+        ) -> DisposableBase:
+            other = _Other(stream, self._part_for(stream, at), self, observer, operator)
+            if self._stage.run.drains:
+                other.is_over = True
+                self.over(other, None)
+            else:
+                self._begin(other)
+            return Disposable(lambda: self._cancel(other))
+
+        return Observable(subscribe)
+
+    def _begin(self, other: _Other) -> None:
+        try:
+            other.attach()
+        except Exception as error:
+            other.is_over = True
+            self._leave(other)
+            other.observer.on_error(error)
+        else:
+            # A plain Observable is subscribed to at the first request.
+            other.request(1)
+
+    def fill(self) -> bool:
+        """Request the next event of each stream of which one has come; whether there were any."""
+        ready, self._ready = self._ready, []
+        for other in ready:
+            if not other.is_over:
+                other.request(1)
+        return bool(ready)
+
+    def source_ended(self) -> None:
+        """The stream above the stage has ended."""
+        drained, self._drained = self._drained, []
+        for other in drained:
+            self._stage.within(self._end, other, None)
+
+    def _part_for(self, stream: Flowable[Any], at: int) -> Run:
+        stage = self._stage
+        if at:
+            return part_for(stage.run, stage.info, at, stream)
+        part = stage.run.part(listed=False)
+        part.reads((), ())
+        part.read_by = stage.info.number
+        return part
+
+    # From the streams.
+
+    def came(self, source: Input, events: list[Event[Any]], /) -> None:
+        assert isinstance(source, _Other)
+        self._stage.within(self._signal, source, events)
+
+    def _signal(self, source: _Other, events: list[Event[Any]]) -> None:
+        if self._stage.state >= CLOSED:
+            give_back_all(events)
+            return
+        self._ready.append(source)
+        drop_all(events, source.operator)
+        try:
+            for event in events:
+                source.observer.on_next(event.value)
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
+            error.add_note(f"in {self._stage.info}")
+            self._stage.fail(error)
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        assert isinstance(source, _Other)
+        stage = self._stage
+        if error is None and stage.run.drains and not stage.source_completed:
+            self._drained.append(source)
+        else:
+            stage.within(self._end, source, error)
+
+    def _end(self, source: _Other, error: BaseException | None) -> None:
+        self._leave(source)
+        if error is None:
+            source.observer.on_completed()
+        elif isinstance(error, Exception) and not isinstance(error, NoLoop):
+            source.observer.on_error(error)
+        else:
+            # Without a loop this may be another thread, on which the operator must not be called.
+            self._stage.fail(error)
+
+    def late(self, error: BaseException, /) -> None:
+        run = self._stage.run
+        (run.failed if self._stage.state >= CLOSED else run.late_error)(error)
+
+    def _cancel(self, other: _Other) -> None:
+        """The operator reads it no more."""
+        if not other.is_over:
+            other.cancel()
+            self._leave(other)
+
+    def _leave(self, other: _Other) -> None:
+        self._parts.append(other.part)
+        # In the order of their ends, which is mostly that in which their events end.
+        while self._parts and not self._parts[0].is_unfinished:
+            self._stage.run.leave(self._parts.popleft())
+
+
+class _Other(Input):
+    """One of the streams, and the operator's observer of it."""
+
+    def __init__(
+        self,
+        stream: Flowable[Any],
+        part: Run,
+        reader: Beside,
+        observer: ObserverBase[Any],
+        operator: str,
+    ) -> None:
+        super().__init__(stream, part, reader)
+        self.observer = observer
+        self.operator = operator

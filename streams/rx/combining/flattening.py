@@ -1,0 +1,47 @@
+"""Makes the streams of operators that read the streams which are, or come of, their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.streams.execution.handler import called_name
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.combining.flat_map import FlatMap
+from penstock.streams.rx.combining.inputs import check_not_async
+from penstock.streams.validation import require_count
+
+__all__ = ["AHEAD", "flattened"]
+
+
+AHEAD = 2
+"""How many events wait, at most, until one of the streams that are open has ended."""
+
+
+def flattened(
+    name: str,
+    source: Flowable[Any],
+    function: Callable[[Any], Any] | None,
+    max_concurrent: int,
+    ahead: int = AHEAD,
+) -> Flowable[Any]:
+    """`source` with the items of `function(value)`, or of each value, in place of its own."""
+    require_count(name, max_concurrent=max_concurrent)
+    check_not_async(name, function)
+
+    def items(value: Any, _: int) -> Any:
+        return value if function is None else function(value)
+
+    make = partial(
+        FlatMap,
+        function=items,
+        max_concurrent=max_concurrent,
+        ahead=ahead,
+        calls=called_name(function),
+    )
+    # Those that are open, and an event of each of their streams, and those that wait.
+    most = 2 * max_concurrent + ahead
+    info = StageInfo(name, f"{max_concurrent:,} at once", most, opens=function is None)
+    return source.then(make, info)

@@ -1,0 +1,212 @@
+"""The stages of operators that read one of the streams which are their values, and drop others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.execution.handler import called_name
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.rx.combining.inputs import as_stream, check_not_async
+from penstock.streams.rx.combining.nested import Nested
+
+__all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
+
+
+def switched(
+    name: str, source: Flowable[Any], function: Callable[[Any], Any] | None
+) -> Flowable[Any]:
+    """`source` with the items of the stream `function(value)` of its newest value, or of the value
+    itself.
+
+    Raises BuildError for an async function.
+    """
+
+    def called(value: Any, _: int) -> Any:
+        return value if function is None else function(value)
+
+    return _switched(name, source, function, "value", called)
+
+
+def switched_indexed(
+    name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
+) -> Flowable[Any]:
+    """The same of `function(value, index)`."""
+
+    def called(value: Any, index: int) -> Any:
+        return value if function is None else function(value, index)
+
+    return _switched(name, source, function, "value, index", called)
+
+
+def _switched(
+    name: str,
+    source: Flowable[Any],
+    function: Callable[..., Any] | None,
+    arguments: str,
+    called: Callable[[Any, int], Any],
+) -> Flowable[Any]:
+    check_not_async(
+        name,
+        function,
+        f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
+        "whose future is cancelled when the next value comes",
+    )
+    make = partial(_Mapped, function=called, calls=called_name(function))
+    return source.then(make, StageInfo(name, "", 2))
+
+
+class Switching(DemandStage):
+    """Sends the events of the stream that came last; the one before is cancelled.
+
+    The next stream is requested while there is demand that the present one does not meet at once.
+    """
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
+        super().__init__(downstream, run, info)
+        self._event: Event[Any] | None = None
+        self._family: Family | None = None
+        self._items: Nested | None = None
+        # Whether the next of the items may be there.
+        self._may_be_there = False
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        (event,) = events
+        self._leave()
+        self.open(event)
+
+    def open(self, event: Event[Any]) -> None:
+        """Read the stream of `event`."""
+        try:
+            stream = as_stream(self.info.name, self.stream_of(event))
+            items = Nested(stream, event, self.run, self._came)
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
+            blame(error, self.info, event)
+            event.fail(error)
+            self.fail(error)
+        else:
+            self._event, self._items = event, items
+            self._family = Family(event, self.info.name)
+            self._may_be_there = True
+            if self.state >= CLOSED:
+                # The function has cancelled its own stream.
+                self.release()
+
+    def stream_of(self, event: Event[Any]) -> Any:
+        """The stream to read for `event`: by default, its value."""
+        return event.value
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a stream is open."""
+        return self._items is not None
+
+    def _came(self, items: Nested) -> None:
+        if items is self._items:
+            self._may_be_there = True
+            self._drain()
+
+    def step(self) -> bool:
+        if self._may_be_there and self.demand:
+            return self._next()
+        if self.demand and not (self.state or self.asked):
+            self.ask(1)
+            return True
+        if self.state and self._items is None:
+            self.complete()
+        return False
+
+    def _next(self) -> bool:
+        event, family, items = self._event, self._family, self._items
+        assert event is not None
+        assert family is not None
+        assert items is not None
+        try:
+            item = next(items)
+        except StopIteration:
+            self._forget()
+            family.close()
+            return True
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
+            self._forget()
+            blame(error, self.info, event)
+            event.fail(error)
+            self.fail(error)
+            family.close()
+            return False
+        if item is NOT_YET:
+            self._may_be_there = False
+        elif self.state >= CLOSED or items is not self._items:
+            item.give_back()
+        else:
+            self.send(items.joined(family.child(item)))
+        return True
+
+    def _forget(self) -> None:
+        self._event = self._family = self._items = None
+        self._may_be_there = False
+
+    def _leave(self) -> None:
+        """Cancel the present stream. Its event ends as what came of it, or is dropped."""
+        family, items = self._family, self._items
+        self._forget()
+        if family is not None and items is not None:
+            items.close()
+            family.close()
+
+    def release(self) -> None:
+        if self._event is not None:
+            self._event.give_back()
+        self._leave()
+
+    def statistics(self) -> dict[str, Any]:
+        """Whether the event of a stream waits for the stream's end."""
+        return {"waiting": int(self.is_reading)}
+
+
+class _Mapped(Switching):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        function: Callable[[Any, int], Any],
+        calls: str,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._function = function
+        self._index = 0
+        self._traced: CallObserver | None = None
+        if calls and run.tracing is not None:
+            self._traced = run.tracing.calls(info, calls, None)
+
+    def stream_of(self, event: Event[Any]) -> Any:
+        index = self._index
+        self._index += 1
+
+        def project(value: Any) -> Any:
+            return self._function(value, index)
+
+        return project(event.value) if self._traced is None else self._traced.call(project, event)
+
+
+class Exclusive(Switching):
+    """Sends the events of one stream to its end; streams that come meanwhile are dropped."""
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        (event,) = events
+        if self.is_reading:
+            event.drop(self.info.name)
+        else:
+            self.open(event)

@@ -1,0 +1,1 @@
+"""Monitors of formulas with bounds in time."""

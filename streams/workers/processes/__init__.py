@@ -1,0 +1,1 @@
+"""Worker processes: forked or spawned, and the sockets to them."""

@@ -1,0 +1,62 @@
+"""What every worker process does, however it was started."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from penstock.streams.runtime.process.os_signals import DRAINING, left_to_parent
+from penstock.streams.workers.child import Child
+from penstock.streams.workers.messages import Warn
+from penstock.streams.workers.placement import Section
+from penstock.streams.workers.processes.wire import Wire
+
+__all__ = ["leave_the_terminal", "without_signals", "work"]
+
+
+@contextmanager
+def without_signals() -> Generator[None]:
+    """A process that is started inside gets those that drain when it has said what they do."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, DRAINING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_the_terminal() -> None:
+    """Signals to the whole group of processes, and the terminal's input, are for the parent.
+
+    What is printed appears line by line.
+    """
+    left_to_parent(DRAINING)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, DRAINING)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What several processes print into one pipe must come in whole lines.
+            stream.reconfigure(line_buffering=True, write_through=False)
+
+
+async def work(section: Section, end: socket.socket, window: int) -> None:
+    """Work on what comes over a socket, until the last message is sent or the parent has gone."""
+    over = asyncio.Event()
+
+    def failed(error: str) -> None:
+        wire.send(Warn(f"a worker process cannot read what it was sent: {error}"))
+
+    wire = Wire(lambda message: child.received(message), over.set, failed)
+    child = Child(section, wire, window, over.set)
+    wire.connect(end)
+    await over.wait()
+    wire.close()
+    await asyncio.sleep(0)

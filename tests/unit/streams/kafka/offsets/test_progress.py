@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.streams.kafka.offsets.progress import (
+    METADATA,
+    Progress,
+    Range,
+    finished_in,
+    metadata_of,
+)
+
+offsets = st.integers(0, 1 << 40)
+
+
+def ranges_of(finished: set[int]) -> list[Range]:
+    """Ranges of these offsets, in order."""
+    ranges: list[Range] = []
+    for offset in sorted(finished):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = ranges[-1][0], offset + 1
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges
+
+
+def members(ranges: list[Range]) -> set[int]:
+    return {offset for begin, end in ranges for offset in range(begin, end)}
+
+
+def test_the_floor_is_the_first_record_that_is_not_finished() -> None:
+    progress = Progress()
+    for offset in (3, 4, 7, 9):
+        progress.read(offset)
+    progress.finish(4)
+    progress.finish(9)
+    assert progress.floor == 3
+    progress.finish(3)
+    assert progress.floor == 7
+    progress.finish(7)
+    assert progress.floor == 10
+
+
+def test_nothing_is_to_be_committed_before_a_record_was_read() -> None:
+    assert Progress().floor is None
+
+
+def test_what_is_finished_above_the_floor_includes_offsets_without_a_record() -> None:
+    progress = Progress()
+    for offset in (3, 4, 7, 9):
+        progress.read(offset)
+    progress.finish(4)
+    # 8 is between two that are not finished: nothing would be repeated without it.
+    assert list(progress.finished()) == [(4, 7)]
+
+
+def test_a_record_that_was_finished_before_is_not_read_again() -> None:
+    progress = Progress(known=[(5, 7), (9, 10)])
+    assert [offset for offset in range(4, 12) if progress.read(offset)] == [4, 7, 8, 10, 11]
+
+
+def test_what_is_known_and_not_read_again_yet_stays_known() -> None:
+    progress = Progress(known=[(5, 7), (9, 12)])
+    assert list(progress.finished()) == [(5, 7), (9, 12)]
+    for offset in (4, 5, 6, 7):
+        progress.read(offset)
+    assert (progress.floor, list(progress.finished())) == (4, [(5, 7), (9, 12)])
+    for offset in (8, 9, 10):
+        progress.read(offset)
+    assert list(progress.finished()) == [(5, 7), (9, 11), (11, 12)]
+
+
+@given(st.integers(0, 1 << 40), st.sets(st.integers(1, 300)))
+def test_what_fits_is_read_as_it_was_written(floor: int, finished: set[int]) -> None:
+    ranges = ranges_of({floor + one for one in finished})
+    assert finished_in(floor, metadata_of(floor, ranges)) == ranges
+
+
+@given(st.sets(st.integers(1, 3000)), st.integers(0, 200))
+def test_of_what_does_not_fit_less_is_remembered_and_nothing_wrong(
+    finished: set[int], most: int
+) -> None:
+    text = metadata_of(7, ranges_of({7 + one for one in finished}), most)
+    assert len(text) <= most
+    assert members(finished_in(7, text)) <= {7 + one for one in finished}
+
+
+def test_a_long_run_takes_a_few_bytes() -> None:
+    text = metadata_of(5, [(6, 100_006)])
+    assert len(text) < 20
+    assert finished_in(5, text) == [(6, 100_006)]
+
+
+def test_twenty_thousand_records_finished_at_random_fit() -> None:
+    drawn = random.Random(0)
+    finished = ranges_of({one for one in range(1, 20_000) if drawn.random() < 0.5})
+    text = metadata_of(0, finished)
+    assert len(text) <= METADATA
+    assert finished_in(0, text) == finished
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "another program's",
+        "penstock1r:",
+        "penstock1r:*",
+        "penstock1r:gA==",
+        "penstock1r:AQ==",
+        "penstock2r:AQE=",
+        "penstock1b:é",
+    ],
+)
+def test_a_text_that_is_not_ours_holds_nothing(text: str | None) -> None:
+    assert finished_in(3, text) == []
+
+
+@given(st.data())
+def test_a_restart_repeats_only_what_was_not_finished(data: st.DataObject) -> None:
+    """Read, finish some, commit, and begin again, several times."""
+    floor, known = 0, list[Range]()
+    done: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 4))):
+        progress = Progress(known)
+        end = floor + data.draw(st.integers(0, 40))
+        open_ = [offset for offset in range(floor, end) if progress.read(offset)]
+        assert not done & set(open_)
+        finished = data.draw(st.sets(st.sampled_from(open_))) if open_ else set[int]()
+        for offset in finished:
+            progress.finish(offset)
+        done |= finished
+        if progress.floor is None:
+            continue
+        assert set(range(floor, progress.floor)) <= done
+        text = metadata_of(progress.floor, progress.finished())
+        known, floor = finished_in(progress.floor, text), progress.floor
+        assert members(known) == {offset for offset in done if offset > floor}
