@@ -49,12 +49,13 @@ BUILT_ON_IT = {
 NEW = {
     *("streams/workers", "streams/telemetry", "streams/picture.py", "operators/rx"),
     *(
-        f"streams/rx/{base}.py"
+        f"streams/rx/combining/{base}.py"
         for base in (
-            *("inputs", "several", "sharing", "succession", "switching"),
-            *("chained", "nested", "signalled", "windows"),
+            *("__init__", "inputs", "several", "sharing", "succession", "switching"),
+            *("nested", "signalled"),
         )
     ),
+    *("streams/rx/chained.py", "streams/rx/windows.py"),
     *("streams/protocol/numbering.py", "streams/boundary/async_items.py"),
     *("streams/keyed/neighbours.py", "streams/diagnostics/distances.py"),
 }

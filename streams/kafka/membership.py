@@ -392,9 +392,11 @@ class Membership:
                 raise self._error(place.error, place.topic)
             floor = place.offset if place.offset >= 0 else None
             metadata = without_state(place.metadata)
-            known = [] if floor is None else finished_in(floor, without_note(metadata))
+            text = without_note(metadata)
+            known = [] if floor is None else finished_in(floor, text)
             key = place.topic, place.partition
-            partition = self.partitions[key] = Partition(*key, floor, known)
+            partition = Partition(*key, floor, known, accepted=len(text))
+            self.partitions[key] = partition
             end = None if floor is None else await self._look_for_expired(consumer, place)
             if self.suspects is not None:
                 self.suspects.take(partition, metadata, end)

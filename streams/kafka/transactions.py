@@ -200,11 +200,7 @@ class Transactions:
                 return
             self._running.result()
         metadata = await consumer.consumer_group_metadata()
-        if renew and not (self._inside or self._finished()):
-            work = self._commit_marks(metadata, partitions)
-        else:
-            work = self._commit(metadata)
-        self._running = asyncio.ensure_future(work)
+        self._running = asyncio.ensure_future(self._commit(metadata, partitions if renew else ()))
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
         leaving = set(partitions)
@@ -269,17 +265,20 @@ class Transactions:
 
     # One transaction.
 
-    async def _commit(self, metadata: Any) -> None:
-        """Make a transaction of what is finished, or do so later."""
+    async def _commit(self, metadata: Any, renewed: Iterable[Partition] = ()) -> None:
+        """Make a transaction of what is finished, or do so later. Where nothing can be committed,
+        commit once more what is committed of `renewed`."""
         try:
             await self._settle()
             units = self._take()
-            if units:
-                marks: dict[Partition, tuple[Mark, set[int]]] = {}
-                for partition, offsets in by_partition(units).items():
-                    mark = partition.mark_after(offsets)
-                    assert mark is not None, "only what fits was taken"
-                    marks[partition] = mark, offsets
+            marks: dict[Partition, tuple[Mark, set[int]]] = {}
+            for partition, offsets in by_partition(units).items():
+                mark = partition.mark_after(offsets)
+                assert mark is not None, "only what fits was taken"
+                marks[partition] = mark, offsets
+            if not units:
+                marks = _unchanged(renewed)
+            if marks:
                 await self._transact(metadata, units, marks)
         except _Later:
             self._due_at = self._run.now() + _PAUSE
@@ -288,16 +287,10 @@ class Transactions:
 
     async def _commit_marks(self, metadata: Any, partitions: Iterable[Partition]) -> None:
         """Commit once more what is committed."""
-        none = set[int]()
         with suppress(_Later):
             # First the transaction in progress: what it commits must not be undone.
             await self._settle()
-            marks = {
-                one: (mark, none)
-                for one in partitions
-                if (mark := one.mark_after(none)) is not None
-            }
-            await self._transact(metadata, [], marks)
+            await self._transact(metadata, [], _unchanged(partitions))
         self._wake()
 
     def _take(self) -> list[Unit]:
@@ -436,7 +429,8 @@ class Transactions:
             self._most = max(1, len(units) // 2)
         elif fault is not None and fault.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             for partition in self._marks:
-                partition.remember_less()
+                # What is committed must not be forgotten.
+                partition.remember_less(partition.accepted)
         self._returned = [*units, *self._returned]
 
     def _failed(self, fault: KafkaError) -> None:
@@ -481,6 +475,13 @@ class Transactions:
             f"a transaction was open for longer than transaction.timeout.ms ({fault.str()}). Give "
             "each process a transactional_id= of its own, and start this one again."
         )
+
+
+def _unchanged(partitions: Iterable[Partition]) -> dict[Partition, tuple[Mark, set[int]]]:
+    """What is committed of these partitions."""
+    none = set[int]()
+    marks = ((one, one.mark_after(none)) for one in partitions)
+    return {one: (mark, none) for one, mark in marks if mark is not None}
 
 
 def _rebalancing() -> tuple[int, ...]:

@@ -32,7 +32,12 @@ class Partition:
     """
 
     def __init__(
-        self, topic: str, number: int, floor: int | None, known: Sequence[Range] = ()
+        self,
+        topic: str,
+        number: int,
+        floor: int | None,
+        known: Sequence[Range] = (),
+        accepted: int = 0,
     ) -> None:
         self.topic = topic
         self.number = number
@@ -55,6 +60,8 @@ class Partition:
         """No record from this offset on may begin."""
         self._first = floor
         self._most = METADATA
+        # Bytes of metadata that were committed with the floor.
+        self._accepted = accepted
 
     @property
     def key(self) -> tuple[str, int]:
@@ -85,7 +92,11 @@ class Partition:
         if floor is None:
             return None
         text = whole_metadata_of(floor, self.progress.finished(done), self._room)
-        return None if text is None else (floor, self._noted(text))
+        if text is not None:
+            return floor, self._noted(text)
+        # A note is left out before anything that is finished.
+        text = whole_metadata_of(floor, self.progress.finished(done), self._most)
+        return None if text is None else (floor, text)
 
     @property
     def has_floor(self) -> bool:
@@ -105,9 +116,14 @@ class Partition:
         """Bytes for what is finished."""
         return self._most - len(self._noted(""))
 
-    def remember_less(self) -> None:
-        """The brokers accept less metadata than by default."""
-        self._most //= 2
+    def remember_less(self, least: int = 0) -> None:
+        """The brokers accept less metadata than by default, but at least so many bytes."""
+        self._most = max(least, self._most // 2)
+
+    @property
+    def accepted(self) -> int:
+        """The bytes of metadata that the brokers have accepted."""
+        return self._accepted if self.committed is None else len(self.committed[1])
 
     def place(self, offset: int | None = None, metadata: str = "") -> TopicPartition:
         """This partition, or an offset in it, as the client names it."""

@@ -394,6 +394,36 @@ def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_ot
     run(story())
 
 
+@pytest.mark.parametrize("most", [24, 30, 40, 100, 4096])
+def test_a_key_that_is_stuck_for_longer_than_the_session_stops_others_only_until_it_is_done(
+    broker: Broker, run: Run, most: int
+) -> None:
+    broker.most_metadata = most
+    count = 2000
+    broker.write(*(b'{"k": %d, "n": %d}' % (n % 10, n) for n in range(count)))
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+
+        async def work(value: dict[str, int]) -> dict[str, int]:
+            if value["k"] == 0:
+                await stuck.wait()
+            return value
+
+        flow = source().pipe(group_by("k"), spread(), adaptive_flat_map(work, limit=Fixed(64)))
+        running = flow.to(sink()).start()
+        await asyncio.sleep(300)
+        assert len(results(broker)) < count
+        assert running.is_ready
+        stuck.set()
+        await asyncio.sleep(300)
+        assert broker.committed["t", 0] == (count, "")
+        assert Counter(results(broker)) == Counter(range(count))
+        await running.drain(5)
+
+    run(story())
+
+
 def test_a_stuck_key_does_not_stop_others_whose_end_can_be_remembered(
     broker: Broker, run: Run
 ) -> None:
@@ -610,6 +640,6 @@ def test_every_result_is_there_exactly_once_whoever_comes_and_goes(
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", [13, 11064, 13066, 21093, 22014, 51018, 116696043])
+@pytest.mark.parametrize("seed", [13, 11064, 13066, 21093, 22014, 51018, 701020, 116696043])
 def test_walks_that_have_found_a_fault_find_it_no_more(seed: int, run: Run) -> None:
     run(_Walk(seed).run())
