@@ -227,8 +227,8 @@ class Membership:
             self._fails(error)
 
     def _fails(self, error: PenstockError) -> None:
-        self.commits.stop(error)
         self._reader.fail(error)
+        self.commits.stop(error)
 
     async def _find(self, consumer: Consumer, topic: str) -> None:
         from confluent_kafka import KafkaException

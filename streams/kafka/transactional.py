@@ -194,8 +194,13 @@ class TransactionalWriting(SinkStage[Any]):
         return self._transactions.is_idle
 
     def end_if_idle(self) -> None:
+        failure = self._transactions.failure
+        if failure is not None and not self.state:
+            # There is no room for what comes before the end of the stream.
+            self.break_off(failure)
+            return
         if self.state:
-            self.error = self.error or self._transactions.failure
+            self.error = self.error or failure
         super().end_if_idle()
 
     def statistics(self) -> dict[str, Any]:

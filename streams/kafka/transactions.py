@@ -87,6 +87,8 @@ class Transactions:
         self._waiting: list[Unit] = []
         # What was in a transaction that was aborted.
         self._returned: list[Unit] = []
+        # Whether only records on the floor begin until one is committed.
+        self._is_restarted = False
         self._due_at = inf
         self._wake: Callable[[], None] = lambda: None
         self._again: Callable[[list[Token]], None] = lambda tokens: None
@@ -136,7 +138,7 @@ class Transactions:
 
     @property
     def is_full(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting) or self._is_restarted
 
     # What is finished.
 
@@ -304,12 +306,25 @@ class Transactions:
             self._drop(unit)
         units, rest = units[: self._most], units[self._most :]
         units, self._waiting = fitting(units)
+        if not units and self._is_stuck:
+            self._is_restarted = True
+            stuck, self._waiting = self._waiting, []
+            for unit in stuck:
+                self._drop(unit)
         for unit in self._waiting:
             # Those on which they wait must not wait for room.
             unit.release()
         self._ready.extend(rest)
         self._size, self._due_at = 0, self._run.now() if rest else inf
         return units
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether no record that will be finished makes room for what waits. A record on the floor
+        may be in one result with others that do not fit; the next time it is alone."""
+        tokens = [token for unit in self._waiting for token in unit.tokens]
+        on_floor = any(token.offset == token.partition.progress.floor for token in tokens)
+        return on_floor and not any(token.partition.progress.inside for token in tokens)
 
     async def _transact(
         self,
@@ -405,6 +420,8 @@ class Transactions:
             for offset in offsets:
                 partition.progress.finish(offset)
         units, self._inside, self._marks = self._inside, [], {}
+        if units:
+            self._is_restarted = False
         for unit in units:
             self._units.forget(unit)
             for result in unit.results:

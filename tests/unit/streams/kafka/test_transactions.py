@@ -542,7 +542,7 @@ class _Walk:
             case "joined":
                 flow = flow.pipe(
                     batch(many, max_size=drawn.choice([2, 7]), parallel=3),
-                    ops.buffer_with_time_or_count(0.2, drawn.choice([2, 5])),
+                    ops.buffer_with_time_or_count(0.2, 2),
                     ops.filter(bool),
                     ops.map(lambda values: {"all": values}),
                 )
@@ -584,7 +584,9 @@ class _Walk:
                 producer.end(fenced=True)
                 producer.thawed.set()
                 member.thawed.set()
-                await running.wait()
+                # A process that is killed says nothing of its end.
+                with suppress(ProducerFenced):
+                    await running.wait()
             else:
                 if drawn.random() < 0.7:
                     self.broker.expire(member)
@@ -640,6 +642,8 @@ def test_every_result_is_there_exactly_once_whoever_comes_and_goes(
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("seed", [13, 11064, 13066, 21093, 22014, 51018, 701020, 116696043])
+@pytest.mark.parametrize(
+    "seed", [13, 11064, 13066, 21093, 22014, 51018, 701020, 749007, 881005, 116696043]
+)
 def test_walks_that_have_found_a_fault_find_it_no_more(seed: int, run: Run) -> None:
     run(_Walk(seed).run())
