@@ -5,7 +5,6 @@ Screenshots are kept in build/screenshots.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -13,27 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import async_playwright
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-from penstock import (
-    Fixed,
-    adaptive_flat_map,
-    distinct_within,
-    for_each,
-    from_async_iterable,
-    group_by,
-    latency_histogram,
-    ops,
-    spread,
-)
-from penstock.streams.runtime.running import Running
 
 CHROMIUM = shutil.which("chromium")
 
@@ -466,139 +450,6 @@ def test_one_worker_shows_all_workers_and_partitions(
     keep(page, "fleet-light-1280")
 
 
-def test_every_number_is_one_of_the_statistics_while_it_runs() -> None:
-    """Two sinks, operators inside groups, and a stage that fails. The handler is stopped now and
-    then, so that the page can be compared while nothing changes."""
-    # In a thread, for the other tests have a loop running in this one.
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, _compared()).result()
-
-
-async def _compared() -> None:
-    allowed = asyncio.Semaphore(0)
-
-    async def events() -> AsyncIterator[int]:
-        for number in range(100_000):
-            yield number
-
-    async def work(pair: tuple[int, int]) -> int:
-        await allowed.acquire()
-        return 1 // (pair[0] % 5)
-
-    pairs = group_by(lambda n: n % 7, each=lambda group: group.pipe(ops.pairwise()), idle=3_000)
-    pipeline = (
-        from_async_iterable(events)
-        .pipe(
-            distinct_within(3_000, by=lambda n: n // 2 if n < 20 else n),
-            pairs,
-            spread(),
-            adaptive_flat_map(work, Fixed(3), on_error="skip"),
-        )
-        .to(for_each(bool), latency_histogram(every=None, report=None))
-    )
-    async with (
-        asyncio.timeout(120),
-        pipeline.start() as running,
-        running.serve(0) as serving,
-        async_playwright() as playwright,
-    ):
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page()
-        await page.goto(serving.url)
-        for more in (0, 137, 1_003):
-            for _ in range(more):
-                allowed.release()
-            await page.wait_for_selector(".stage")
-            # The last two of three more lines show nothing that changes.
-            seen = await page.evaluate("samples.length")
-            await page.wait_for_function("seen => samples.length >= seen + 3", arg=seen)
-            assert allowed.locked()
-            shown = await page.evaluate(_READ)
-            assert shown == _expected(running), f"after {more} more"
-        await browser.close()
-        running.cancel()
-        await running.wait()
-
-
-# What stands on the page, by table, stage and arrow.
-_READ = """() => {
-  const texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
-  const rows = (table) => [...document.querySelectorAll(`#${table} tbody tr`)]
-    .map((row) => [...row.cells].map((cell) => cell.textContent));
-  const totals = texts("#totals dd");
-  return {
-    state: texts("#state")[0],
-    totals: [totals[1], totals[2], totals[3]],
-    account: rows("account").map((row) => row.slice(0, 2)),
-    errors: rows("errors").map((row) => row.slice(0, 2)),
-    latency: rows("latency"),
-    keys: rows("keys").map((row) => row.slice(1, 3)),
-    stages: [...document.querySelectorAll(".stage .numbers")]
-      .map((line) => [...line.children].map((one) => one.textContent)),
-    why: texts(".stage .why").filter(Boolean),
-    kept: samples.reduce((sums, one) => [sums[0] + one.arrived, sums[1] + one.finished], [0, 0]),
-  };
-}"""
-
-
-def _expected(running: Running) -> dict[str, Any]:
-    numbers = running.statistics()
-    source, distinct, group, _, flat, each, _ = numbers["stages"]
-    assert numbers["in"] == numbers["unfinished"] + numbers["finished"] + numbers["failed"] + sum(
-        numbers["dropped"].values()
-    )
-    account = [["in", numbers["in"]], ["finished", numbers["finished"]]]
-    account += [[f"dropped: {cause}", n] for cause, n in numbers["dropped"].items()]
-    account += [["failed", numbers["failed"]]] if numbers["failed"] else []
-    account += [["waiting", numbers["waiting"]], ["in flight", numbers["in_flight"]]]
-    parts = numbers["latency"]
-    skipped = [f"{one['skipped']:,} skipped" if one["skipped"] else "" for one in (distinct, flat)]
-    return {
-        "state": numbers["state"],
-        "totals": [
-            f"{numbers['finished']:,}",
-            f"{numbers['waiting']:,}",
-            f"{numbers['in_flight']:,} / {numbers['limit']:,}",
-        ],
-        "account": [[name, f"{n:,}"] for name, n in account],
-        "errors": [[kind, f"{n:,}"] for kind, n in numbers["errors"].items()],
-        "latency": [
-            [part, *(_duration(parts[part], of) for of in ("median", "p99", "p999", "max"))]
-            for part in ("waiting", "service", "total")
-        ],
-        "keys": [
-            [f"{key['waiting']:,}", f"{_whole(100 * key['waiting'] / group['waiting'])} %"]
-            for key in group["hottest_keys"]
-        ],
-        "stages": [
-            ["", f"{source['in']:,} read" + (" · 1 buffered" if source["buffered"] else "")],
-            [f"{distinct['waiting']:,} of 1,024 wait", skipped[0]],
-            [f"{group['waiting']:,} of {group['bound']:,} wait", f"{group['groups']} keys"],
-            ["", ""],
-            [f"{flat['in_flight']} of {flat['limit']} calls", skipped[1]],
-            [f"{each['waiting']:,} of 256 wait", ""],
-            ["", ""],
-        ],
-        "why": [f"limit {flat['limit']}: {flat['limit_reason']}"],
-        "kept": [numbers["in"], numbers["finished"]],
-    }
-
-
-def _whole(number: float) -> int:
-    return int(number + 0.5)
-
-
-def _duration(summary: dict[str, Any], of: str) -> str:
-    """As the page writes it: three digits, in the unit that fits."""
-    seconds = summary[of]
-    if not summary["count"]:
-        return "\N{EN DASH}"
-    for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
-        if seconds < 1_000 * size or unit == "s":
-            return f"{float(f'{seconds / size:.3g}'):g} {unit}"
-    raise AssertionError
-
-
 def test_the_first_paint_is_soon(serve: Serve, look: Look) -> None:
     page = look(serve(0.01).url)
     expect(page.locator(".stage")).to_have_count(6)
@@ -611,3 +462,12 @@ def test_the_first_paint_is_soon(serve: Serve, look: Look) -> None:
     figures = {"first paint, ms": painted, "bytes": sizes}
     (SCREENSHOTS / "figures.json").write_text(json.dumps(figures), encoding="utf-8")
     assert sizes < 200_000
+
+
+def test_a_number_that_rounds_up_to_the_next_unit_is_written_in_digits(
+    serve: Serve, look: Look
+) -> None:
+    page = look(serve(0.01).url)
+    assert page.evaluate("[99.4, 99.7, 9.97, 0].map(rate)") == ["99", "100", "10", "0"]
+    assert page.evaluate("[999, 999_400, 999_700].map(bytes)") == ["999 B", "999 kB", "1.00 MB"]
+    assert page.evaluate("[0.00015, 0.9999].map(duration)") == ["150 µs", "1000 ms"]

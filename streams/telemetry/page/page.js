@@ -54,13 +54,13 @@ function rows(table, cells) {
 const count = (n) => (n ?? 0).toLocaleString("en");
 
 function rate(n) {
-  return n >= 100 || n === 0 ? Math.round(n).toLocaleString("en") : n.toPrecision(2);
+  return n >= 99.5 || n === 0 ? Math.round(n).toLocaleString("en") : n.toPrecision(2);
 }
 
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds === 0) return "0";
-  if (seconds < 1e-3) return `${(seconds * 1e6).toPrecision(3).replace(/\.0+$/, "")} µs`;
+  if (seconds < 1e-3) return `${Number((seconds * 1e6).toPrecision(3))} µs`;
   if (seconds < 1) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
   if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
@@ -277,7 +277,7 @@ function factsOf(stage, numbers) {
 function bytes(n) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;
-  while (n >= 1000 && at < units.length - 1) {
+  while (n >= 999.5 && at < units.length - 1) {
     n /= 1000;
     at += 1;
   }
