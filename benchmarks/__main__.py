@@ -183,7 +183,7 @@ def temporal() -> None:
 
 
 def live_pages() -> None:
-    """10. ten open live pages at 5,000 events/s: less than 1 % of a core"""
+    """10. ten open live pages at 5,000 events/s: less than 1 % of a core; size and first paint"""
     from benchmarks.page import report
 
     print(live_pages.__doc__)

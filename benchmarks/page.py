@@ -1,8 +1,9 @@
-"""What open live pages cost a pipeline of 5,000 events per second: CPU of its process.
+"""What open live pages cost a pipeline of 5,000 events per second, and how large and fast one is.
 
 ``python -m benchmarks.page``: one run, in which ten pages are closed and open by turns, so that
 each pair has the same process and nearly the same time. The pages are read by another process, as
-browsers would.
+browsers would. Then headless Chromium opens a page of the same pipeline several times, each time
+with an empty cache, and reports its size and when it was first painted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import json
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from benchmarks.measure import ROOT
 from penstock import Fixed, Flowable, adaptive_flat_map, for_each, group_by, spread
 from penstock.streams.runtime.running import Running
 
-__all__ = ["PAGES", "measure", "report"]
+__all__ = ["PAGES", "measure", "painted", "report"]
 
 # Pairs of a time without pages and one with them, in seconds each.
 PAGES, RATE, SECONDS, ROUNDS = 10, 5_000, 4.0, 15
@@ -35,6 +37,8 @@ _TICK = 0.01
 # After pages were opened or closed, until that is over.
 _SETTLING = 0.5
 _CLIENTS = 100
+# Times that Chromium opens the page.
+_OPENED = 9
 
 
 async def work(event: dict[str, int]) -> dict[str, int]:
@@ -55,12 +59,26 @@ async def load() -> AsyncIterator[dict[str, int]]:
         await asyncio.sleep(_TICK)
 
 
-async def run(rounds: int, seconds: float) -> dict[str, Any]:
-    """The shares of a core without pages and with ten, by pairs, and bytes of each page."""
+def start() -> Running:
+    """The pipeline whose pages are opened."""
     stream = Flowable.from_async_iterable(load).pipe(
         group_by("client"), spread(), adaptive_flat_map(work, Fixed(64))
     )
-    running = stream.to(for_each(lambda _: None)).start()
+    return stream.to(for_each(lambda _: None)).start()
+
+
+async def serve() -> None:
+    """Serve the page until standard input ends; prints its address."""
+    running = start()
+    async with running, running.serve(0) as serving:
+        print(serving.url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        running.cancel()
+
+
+async def run(rounds: int, seconds: float) -> dict[str, Any]:
+    """The shares of a core without pages and with ten, by pairs, and bytes of each page."""
+    running = start()
     async with running, running.serve(0) as serving:
         readers = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "benchmarks.page", "--read", serving.url),
@@ -147,8 +165,48 @@ def measure(rounds: int = ROUNDS, seconds: float = SECONDS) -> dict[str, Any]:
     return result
 
 
+_FIRST_PAINT = "first-contentful-paint"
+# All that is loaded: the document, and what it names, but not the stream, which goes on.
+_LOADED = """
+[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+  .filter((one) => !one.name.endsWith("/stream"))
+  .reduce((sum, one) => sum + one.encodedBodySize, 0)
+"""
+
+
+def painted(times: int = _OPENED) -> tuple[int, list[float]] | None:
+    """Bytes of the page, and seconds until its first paint, each time; None without Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return None
+    from playwright.sync_api import sync_playwright
+
+    words = [sys.executable, "-m", "benchmarks.page", "--serve"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as served, sync_playwright() as playwright:
+        assert served.stdin is not None
+        assert served.stdout is not None
+        url = served.stdout.readline().strip()
+        # Its own sandbox needs rights that containers do not have.
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        size, seconds = 0, list[float]()
+        for _ in range(times):
+            # Of a context of its own, which has an empty cache.
+            page = browser.new_page()
+            page.goto(url)
+            page.wait_for_selector(".stage")
+            page.wait_for_function(f"performance.getEntriesByName('{_FIRST_PAINT}').length")
+            entry = f"performance.getEntriesByName('{_FIRST_PAINT}')[0].startTime"
+            seconds.append(page.evaluate(entry) / 1000)
+            size = page.evaluate(_LOADED)
+            page.close()
+        browser.close()
+        served.stdin.close()
+    return size, seconds
+
+
 def report(rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
-    """Print what they cost."""
+    """Print what they cost, and how large and fast a page is."""
     found = measure(rounds, seconds)
     costs = [ten - none for none, ten in found["pairs"]]
     low, _, high = quantiles(costs, n=4)
@@ -160,17 +218,30 @@ def report(rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
         f"from {low:.2%} to {high:.2%}; asked: < 1 %)"
     )
     print(f"  {found['rate']:,.0f} events/s; {found['bytes'] / 1000:,.1f} kB read by each page")
+    opened = painted()
+    if opened is None:
+        print("  the page itself was not opened, because there is no chromium")
+        return
+    size, seconds = opened
+    print(f"  {'size of the page':<24}{size / 1000:>9,.1f} kB   (asked: at most 200 kB)")
+    print(
+        f"  {'first paint, loopback':<24}{median(seconds):>10.3f} s   (median of {len(seconds)}, "
+        f"from {min(seconds):.3f} to {max(seconds):.3f}; asked: < 0.3 s)"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--read", metavar="URL")
+    parser.add_argument("--serve", action="store_true")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     chosen = parser.parse_args(arguments)
     if chosen.read is not None:
         read(chosen.read)
+    elif chosen.serve:
+        uvloop.run(serve())
     elif chosen.run:
         print(json.dumps(uvloop.run(run(chosen.rounds, chosen.seconds))))
     else:
