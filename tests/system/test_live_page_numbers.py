@@ -11,7 +11,7 @@ import shutil
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
-from math import log1p
+from math import floor, log1p, log10
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +80,8 @@ async def _compared(folder: Path) -> None:
             distinct_within(3_000, by=own),
             pairs,
             spread(),
-            adaptive_flat_map(work, Fixed(3), on_error=letters),
+            # More than there are keys.
+            adaptive_flat_map(work, Fixed(9), on_error=letters),
         )
         .to(for_each(bool), latency_histogram(every=None, report=None))
     )
@@ -370,7 +371,8 @@ def _whole(number: float) -> int:
 def _rate(number: float) -> str:
     if number == 0 or number >= 99.5:
         return f"{_whole(number):,}"
-    return f"{number:.1f}" if number < 9.95 else f"{_whole(number)}"
+    decimals = max(0, 1 - floor(log10(float(f"{number:.1e}"))))
+    return f"{number:.{decimals}f}"
 
 
 def _part(n: int, whole: int) -> str:
