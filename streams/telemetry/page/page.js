@@ -290,10 +290,10 @@ function timeLeft() {
   return progress && progress < 1 ? duration((seconds * (1 - progress)) / progress) : null;
 }
 
-// Seconds between the last two samples, which a busy loop may stretch.
+// In the seconds from the sample before, or from the start; a busy loop may stretch them.
 function perSecond(events) {
-  const [before, last] = samples.slice(-2);
-  const seconds = last ? last.at - before.at : 1;
+  const [last, before] = samples.slice(-2).reverse();
+  const seconds = (last?.at ?? 1) - (before?.at ?? 0);
   return seconds > 0 ? events / seconds : 0;
 }
 
