@@ -133,8 +133,8 @@ class Transactions:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that is finished will still be committed before the end."""
-        return not self._is_driven or not (self._inside or self._finished())
+        """Whether nothing that is finished will still be committed, if nothing else finishes."""
+        return not self._is_driven or not (self._inside or self._returned or self._ready)
 
     @property
     def is_full(self) -> bool:
