@@ -23,13 +23,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside
+from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside, not_awaited
 from penstock.streams.execution.handler import (
     check_result,
     handler_name,
     is_async,
     is_being_cancelled,
-    not_awaited,
 )
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by

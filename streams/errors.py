@@ -6,6 +6,7 @@ The user's own exceptions keep their type; the stage and the event are added as 
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Callable
 
 __all__ = [
     "CALL_ERRORS",
@@ -56,6 +57,7 @@ __all__ = [
     "cancelled_outside",
     "describe",
     "message_of",
+    "not_awaited",
     "own_error",
     "printable",
 ]
@@ -305,3 +307,10 @@ def message_of(error: BaseException, limit: int | None = None) -> str:
 def printable(text: str) -> str:
     """`text` without lone surrogates, which UTF-8 cannot hold."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def not_awaited(call: object) -> None:
+    """Let go of what a handler returned: a coroutine would warn that nobody awaited it."""
+    close: Callable[[], None] | None = getattr(call, "close", None)
+    if close is not None:
+        close()

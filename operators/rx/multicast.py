@@ -28,14 +28,18 @@ from reactivex.abc import SchedulerBase, SubjectBase
 from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 
 from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import called_name, check_plain
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.validation import require_count
 
 __all__ = ["multicast"]
+
+_INSTEAD = "a plain function that returns a subject"
 
 # What makes a stream with such a subject is mostly an operator of its own.
 _NAMES: dict[type, str] = {ReplaySubject: "replay", BehaviorSubject: "publish_value"}
@@ -58,6 +62,7 @@ def multicast(
     require_count("multicast", prefetch=prefetch)
     if subject is None and (subject_factory is None or mapper is None):
         raise BuildError("multicast needs a subject, or subject_factory= and mapper=")
+    check_not_async("multicast", subject_factory, _INSTEAD)
     if subject is not None:
         _memory_of(subject)
 
@@ -66,6 +71,7 @@ def multicast(
             chosen = subject
             if subject_factory is not None:
                 chosen = subject_factory(None)
+                check_plain(chosen, called_name(subject_factory), "multicast", f"use {_INSTEAD}")
             return Connectable(source, info, prefetch, _memory_of(chosen), chosen)
 
         info = StageInfo(_NAMES.get(type(subject), "multicast"), "", prefetch)

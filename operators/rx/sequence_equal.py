@@ -25,7 +25,7 @@ from reactivex import Observable
 
 from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.execution.handler import called_name
+from penstock.streams.execution.handler import called_name, check_plain
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY
@@ -34,7 +34,13 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.rx.combining.inputs import Input, as_stream, columns, part_for
+from penstock.streams.rx.combining.inputs import (
+    Input,
+    as_stream,
+    check_not_async,
+    columns,
+    part_for,
+)
 
 __all__ = ["sequence_equal"]
 
@@ -48,6 +54,7 @@ def sequence_equal(
 
     `comparer(value, other)` says whether two values are equal; by default `==` does.
     """
+    check_not_async("sequence_equal", comparer)
     if isinstance(second, Observable):
         other = as_stream("sequence_equal", second)
     else:
@@ -168,9 +175,12 @@ class _Comparing(DemandStage):
     def _are_equal(self, left: Event[Any], right: Event[Any]) -> bool:
         traced, equal = self._traced, self._equal
         if traced is None:
-            return equal(left.value, right.value)
-        # A call with two events: it has a span below that of each.
-        return bool(traced.call(partial(traced.call, equal, left), right))
+            result = equal(left.value, right.value)
+        else:
+            # A call with two events: it has a span below that of each.
+            result = traced.call(partial(traced.call, equal, left), right)
+        check_plain(result, called_name(equal) or "comparer", str(self.info))
+        return bool(result)
 
     def _cancel_both(self) -> None:
         if not self.state:

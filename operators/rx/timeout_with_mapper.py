@@ -34,7 +34,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.rx.combining.inputs import Input, as_stream
+from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.scheduler import LoopScheduler
 
@@ -54,6 +54,7 @@ def timeout_with_mapper(
     the one after `value`; None is never. Each is unsubscribed from when the event has come. One
     that emits on another thread is passed to the loop.
     """
+    check_not_async("timeout_with_mapper", timeout_duration_mapper)
     following = None if other is None else as_stream("timeout_with_mapper", other)
 
     def operator(source: Flowable[T]) -> Flowable[T]:
@@ -114,6 +115,8 @@ class _Timing(Timed):
             return
         try:
             timer = mapper(value)
+            if not isinstance(timer, Observable):
+                timer = as_stream(self.info.name, timer)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             error.add_note(f"in {self.info}")

@@ -16,6 +16,7 @@ from penstock.streams.errors import (
     UnfinishedResult,
     as_raised,
     describe,
+    not_awaited,
 )
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.validation import is_count, is_positive
@@ -40,7 +41,6 @@ __all__ = [
     "is_own",
     "is_plain",
     "is_users",
-    "not_awaited",
     "opened",
     "pool_size",
     "tells_of_its_type",
@@ -124,13 +124,6 @@ def is_being_cancelled(run: Run) -> bool:
     """Whether somebody ends the task that runs now, who cannot be told from its own call."""
     task = asyncio.current_task() if run.has_loop else None
     return task is not None and bool(task.cancelling())
-
-
-def not_awaited(call: object) -> None:
-    """Let go of what a handler returned: a coroutine would warn that nobody awaited it."""
-    close: Callable[[], None] | None = getattr(call, "close", None)
-    if close is not None:
-        close()
 
 
 def unfinished(result: object, name: str) -> UnfinishedResult | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable
 
-from penstock.streams.errors import BadOverload, cancelled_inside, describe
+from penstock.streams.errors import BadOverload, cancelled_inside, describe, not_awaited
+from penstock.streams.execution.handler import check_plain
 from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of
@@ -120,7 +121,8 @@ class LimitControl:
             self._watch(old, self.limit, self.reason)
         if self._on_limit_change is not None and old != self.limit:
             try:
-                self._on_limit_change(old, self.limit, self.reason)
+                result = self._on_limit_change(old, self.limit, self.reason)
+                check_plain(result, "on_limit_change", "the stage", "start a task in it")
             except _RAISED as error:
                 self._function_broke(error, "function given as on_limit_change=")
 
@@ -136,6 +138,7 @@ class LimitControl:
 def _hold_back(answer: float) -> float:
     """The seconds that a function given as `overload=` returned; BadOverload if not valid."""
     if not is_at_least(answer, 0):
+        not_awaited(answer)
         raise BadOverload(
             f"overload= returned {describe(answer)}: return True or False, or the seconds (0 or "
             "more) for which to begin no call"

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import (
     check_result,
     is_async,
     is_coroutine_function,
-    not_awaited,
     opened,
 )
 from penstock.streams.execution.iterators import Iterators, is_iterator

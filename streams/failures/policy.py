@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from penstock.streams.errors import BadArgument, BadWait, BuildError, describe
+from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
@@ -89,6 +89,7 @@ class Retry(NamedTuple):
         if answer is None:
             return 0.0
         if not is_at_least(answer, 0):
+            not_awaited(answer)
             raise BadWait(
                 f"retry(wait=) returned {describe(answer)}: return the seconds (0 or more) to "
                 "wait for the next attempt, or None"

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.streams.errors import BuildError, describe
-from penstock.streams.execution.handler import not_awaited
+from penstock.streams.errors import BuildError, describe, not_awaited
 from penstock.streams.flowable import Flowable
 from penstock.streams.validation import require_count
 

@@ -59,7 +59,7 @@ _READS_WINDOWS = (
 _ASKED = frozenset(
     (
         *("accumulator", "comparer", "element_mapper", "key_mapper", "mapper", "mapper_indexed"),
-        *("on_next", "predicate", "predicate_indexed"),
+        *("action", "on_next", "predicate", "predicate_indexed"),
     )
 )
 

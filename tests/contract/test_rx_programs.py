@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import re
@@ -179,6 +180,49 @@ def test_each_program_of_the_page_is_here() -> None:
     titles = re.findall(r"^## (.*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert list(PROGRAMS) == titles[:12]
     assert titles[12:] == ["Schedulers, threads and loops"]
+
+
+def operators_in(code: ast.AST) -> set[str]:
+    """The names of those that code takes from `ops`."""
+    return {
+        node.attr
+        for node in ast.walk(code)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if node.value.id == "ops"
+    }
+
+
+def on_the_page() -> dict[str, set[str]]:
+    """The operators of the first program below each title."""
+    parts = re.split(r"^## (.*)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:25]
+    blocks = [re.search(r"```python\n(.*?)```", text, re.DOTALL) for text in parts[1::2]]
+    return {
+        title: operators_in(ast.parse(block[1])) - {"map"}
+        for title, block in zip(parts[::2], blocks, strict=True)
+        if block
+    }
+
+
+def here() -> dict[str, set[str]]:
+    """The operators of each of PROGRAMS."""
+    module = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    (programs,) = (
+        node.value
+        for node in module.body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "PROGRAMS"
+    )
+    assert isinstance(programs, ast.Dict)
+    found: dict[str, set[str]] = {}
+    for key, program in zip(programs.keys, programs.values, strict=True):
+        assert isinstance(key, ast.Constant)
+        code = functions[program.id] if isinstance(program, ast.Name) else program
+        found[str(key.value)] = operators_in(code) - {"map"}
+    return found
+
+
+def test_each_program_has_the_operators_of_that_on_the_page() -> None:
+    assert here() == on_the_page()
 
 
 @pytest.mark.parametrize("name", list(PROGRAMS))

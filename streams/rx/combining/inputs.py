@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import buffer, from_observable
-from penstock.streams.errors import BuildError, PenstockError, WrongType, describe
-from penstock.streams.execution.handler import called_name, is_async, not_awaited
+from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
+from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (

@@ -14,8 +14,8 @@ from operator import itemgetter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import is_async, not_awaited
+from penstock.streams.errors import BuildError, not_awaited
+from penstock.streams.execution.handler import is_async
 from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
 from penstock.streams.temporal.formula.formula import Formula
