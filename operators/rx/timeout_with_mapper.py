@@ -114,8 +114,9 @@ class _Timing(Timed):
         if mapper is None:
             return
         try:
-            timer = mapper(value)
+            timer: Any = mapper(value)
             if not isinstance(timer, Observable):
+                # Such as a future; a coroutine is refused there.
                 timer = as_stream(self.info.name, timer)
         except CALL_ERRORS as raised:
             error = own_error(raised)
