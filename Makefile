@@ -104,7 +104,7 @@ limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
 	$(BIN)/python -m benchmarks.limits.plots "P5 shifting" build/limits
 	cp build/limits/p5-shifting.svg docs/images/limits.svg
 
-live-page-pictures: .venv/.ready  ## the pictures of docs/live-page.md, taken again; needs chromium
+live-page-pictures: .venv/.ready  ## the live page and a report page in three widths and two themes, in build/pictures; two are in docs/live-page.md; needs chromium
 	$(BIN)/python -m tests.helpers.live_page_pictures
 
 rooms-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again

@@ -26,6 +26,12 @@ function element(tag, name, text) {
   return made;
 }
 
+// A name may be broken after each underscore.
+function broken(node, name) {
+  for (const word of name.split(/(?<=_)(?=[^_])/)) node.append(word, document.createElement("wbr"));
+  return node;
+}
+
 function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -100,7 +106,7 @@ function build() {
     const fill = box.appendChild(element("i", "fill"));
     const head = element("div", "head");
     const level = element("span", "level");
-    head.append(element("span", "number", stage.stage), element("span", "name", stage.name), level);
+    head.append(element("span", "number", stage.stage), broken(element("span", "name"), stage.name), level);
     box.append(head);
     if (stage.detail) box.append(element("div", "detail", stage.detail));
     const parts = { stage, box, level, fill };
@@ -425,7 +431,7 @@ function showKeys() {
     const cell = element("span");
     const bar = element("span", "share");
     bar.appendChild(element("i")).style.width = `${(100 * Math.min(1, share)).toFixed(0)}%`;
-    cell.append(bar, `${(100 * share).toFixed(0)} %`);
+    cell.append(bar, element("span", "percent", `${(100 * share).toFixed(0)} %`));
     const name = element("span", "key-name", key.key ?? `key ${at + 1}`);
     name.title = name.textContent;
     return [name, count(key.waiting), cell, duration(key.age)];

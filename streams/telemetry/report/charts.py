@@ -221,9 +221,9 @@ def _span(seconds: float) -> str:
 
 def number(value: float) -> str:
     """A number on an axis, in few characters."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / (size if unit != 'k' else 1e3):.4g}{unit}"
+            return f"{value / size:.4g}{unit}"
     return f"{value:.4g}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from penstock.command.kata.observe import Measured
-from penstock.command.kata.report.table import columns_of
+from penstock.command.kata.report.table import LATENCIES, columns_of
 from penstock.streams.telemetry.report.charts import (
     Curve,
     Line,
@@ -62,22 +62,22 @@ def broken(run: Measured) -> list[tuple[int, str]]:
 
 def page(runs: Sequence[Measured], heading: str) -> str:
     """All that was measured, as a document in HTML. `heading` says of what load."""
-    first, _, rest = heading.partition("\n")
+    first = heading.partition("\n")[0]
     body = [
         Html(f"<header><h1>The stream kata</h1><p>{text(first)}</p></header>"),
-        section("Step by step", _steps(runs, rest)),
-        section("All numbers", [_numbers(runs)], long=True),
+        section("Step by step", _steps(runs)),
+        section("All numbers", _numbers(runs), long=True),
         section("Machine and versions", [table(("", ""), machine().items(), texts=(1,))]),
     ]
     return document("The stream kata", body)
 
 
-def _steps(runs: Sequence[Measured], note: str) -> Iterator[str]:
+def _steps(runs: Sequence[Measured]) -> Iterator[str]:
     charts = _Charts(runs)
     longest = max((run.seconds for run in runs), default=1.0)
     yield (
-        f'<p class="soft">{text(note)} Above by percentile, each step upwards ten times as '
-        "long; below, the events that waited at each second.</p>"
+        '<p class="soft">Latency is from creation to start of processing. Above by percentile, '
+        "each step upwards ten times as long; below, the events that waited at each second.</p>"
     )
     yield '<div class="steps">'
     for run in runs:
@@ -120,17 +120,17 @@ class _Charts:
         )
 
 
-def _numbers(runs: Sequence[Measured]) -> Html:
-    columns = columns_of(runs)
-    rows = [
-        [
-            Cell(shown, "wrong" if name in _WRONG and shown != "0" else "")
-            for name, shown in ((name, of(run)) for name, of in columns)
-        ]
-        for run in runs
-    ]
-    heads = [name for name, _ in columns]
-    return table(heads, rows, caption="Latency is in milliseconds")
+def _numbers(runs: Sequence[Measured]) -> Iterator[str]:
+    """Two tables: one of all columns would not fit next to each other."""
+    name, *columns = columns_of(runs)
+    for caption, of_latency in (("Events", False), ("Latency, in milliseconds", True)):
+        shown = [name, *(one for one in columns if (one[0] in LATENCIES) is of_latency)]
+        rows = [[_cell(head, of(run)) for head, of in shown] for run in runs]
+        yield table([head for head, _ in shown], rows, caption=caption)
+
+
+def _cell(head: str, shown: str) -> Cell:
+    return Cell(shown, "wrong" if head in _WRONG and shown != "0" else "")
 
 
 def picture(runs: Sequence[Measured]) -> str:

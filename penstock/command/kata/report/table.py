@@ -8,7 +8,7 @@ from penstock.command.kata.observe import Measured
 from penstock.command.output import aligned
 from penstock.streams.diagnostics.histogram import Summary
 
-__all__ = ["columns_of", "table"]
+__all__ = ["LATENCIES", "columns_of", "table"]
 
 
 def _ms(seconds: float) -> str:
@@ -47,6 +47,13 @@ _COLUMNS: tuple[Column, ...] = (
 )
 # Only if a client was slow.
 _OTHERS: Column = ("others-p99", lambda run: _of(run.others, lambda latency: latency.p99))
+
+_WAITS = ("lock-mean", "lock-p99", "others-p99")
+
+LATENCIES = frozenset(
+    ("count", "min", "max", "mean", "median", "p75", "p95", "p98", "p99", "p999", *_WAITS)
+)
+"""The headings of the columns that are about latency."""
 
 
 def columns_of(runs: Sequence[Measured]) -> tuple[Column, ...]:

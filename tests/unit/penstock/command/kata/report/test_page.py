@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.report.page import broken, page, picture
+from penstock.command.kata.report.table import columns_of
 
 EVENT = {"client_id": 1000, "created": 0.0}
 
@@ -45,6 +46,16 @@ def test_the_numbers_on_the_page_are_those_of_the_table() -> None:
     shown = page([SLOW], "of some load")
     assert f"<td>{SLOW.latency.max * 1000:.0f}</td>" in shown
     assert '<td class="wrong">2</td>' in shown
+
+
+def test_the_numbers_are_two_tables_that_have_every_column_of_the_text_between_them() -> None:
+    shown = page([SLOW], "of some load")
+    tables = re.findall(r"<table><caption>(.*?)</table>", shown, re.S)
+    assert [one.partition("<")[0] for one in tables] == ["Events", "Latency, in milliseconds"]
+    heads = [re.findall(r'<th scope="col">([^<]*)</th>', one) for one in tables]
+    names = [name for name, _ in columns_of([SLOW])]
+    assert sorted(heads[0] + heads[1][1:]) == sorted(names)
+    assert max(map(len, heads)) <= 13
 
 
 def test_the_charts_of_all_runs_have_the_same_axes() -> None:
