@@ -17,7 +17,7 @@ Errors:  those of the stream that was first, and at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -32,8 +32,11 @@ from penstock.streams.rx.lift import WithStock
 
 __all__ = ["amb"]
 
+T = TypeVar("T")
+S = TypeVar("S")
 
-def amb(right_source: Observable[Any]) -> Callable[[Flowable[Any]], Flowable[Any]]:
+
+def amb(right_source: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """The events of the stream, or of `right_source`: of that which has something first."""
     other = as_stream("amb", right_source)
     info = StageInfo("amb", "", 0)

@@ -20,7 +20,7 @@ Errors:  the source's and that of the other stream pass on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -30,9 +30,11 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer"]
 
+T = TypeVar("T")
+
 
 def buffer(
     boundaries: Observable[Any],
-) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of what comes between the events of `boundaries`, a stream or an Observable."""
     return as_ours(stock.buffer(boundaries))

@@ -23,7 +23,7 @@ Errors:  the source's and that of the other stream pass on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -33,10 +33,12 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_toggle"]
 
+T = TypeVar("T")
+
 
 def buffer_toggle(
     openings: Observable[Any],
     closing_mapper: Callable[[Any], Observable[Any]],
-) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists from when `openings` emits until `closing_mapper(value)` emits or ends."""
     return as_ours(stock.buffer_toggle(openings, closing_mapper))

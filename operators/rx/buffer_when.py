@@ -19,7 +19,7 @@ Errors:  the source's and that of the other stream pass on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -29,9 +29,11 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_when"]
 
+T = TypeVar("T")
+
 
 def buffer_when(
     closing_mapper: Callable[[], Observable[Any]],
-) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists that leave when the stream that `closing_mapper()` returns for each emits or ends."""
     return as_ours(stock.buffer_when(closing_mapper))

@@ -16,7 +16,7 @@ Errors:  the source's passes on; this stage raises none of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from reactivex import operators as stock
 
@@ -25,10 +25,12 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_with_count"]
 
+T = TypeVar("T")
+
 
 def buffer_with_count(
     count: int, skip: int | None = None
-) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of `count` events, of which one begins every `skip` events (None: every `count`).
 
     See also `chunk`, which does not let a list wait for its last event longer than it may.

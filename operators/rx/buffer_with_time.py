@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
@@ -28,12 +28,14 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["buffer_with_time"]
 
+T = TypeVar("T")
+
 
 def buffer_with_time(
     timespan: float | timedelta,
     timeshift: float | timedelta | None = None,
     scheduler: SchedulerBase | None = None,
-) -> Callable[[Flowable[Any]], Flowable[list[Any]]]:
+) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of the events of `timespan` seconds, one every `timeshift` seconds (None: `timespan`).
 
     The time is the loop's, unless there is a `scheduler`, which must run on the stream's thread.

@@ -18,6 +18,7 @@ Errors:  the source's is caught; one of the other stream, or of the function, pa
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -34,10 +35,11 @@ from penstock.streams.rx.combining.succession import Succession, succession
 __all__ = ["catch"]
 
 T = TypeVar("T")
-_Handler = Observable[T] | Callable[[Exception, Flowable[T]], Any]
+S = TypeVar("S")
+_Handler = Observable[S] | Callable[[Exception, Flowable[T]], Observable[S] | Future[S]]
 
 
-def catch(handler: _Handler[T]) -> Callable[[Flowable[T]], Flowable[T]]:
+def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """Go on with `handler` when the source fails: a stream, or a function that returns one.
 
     The function gets the error and the source: `lambda error, source: source` reads it once more.

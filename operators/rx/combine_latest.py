@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -39,6 +39,35 @@ from penstock.streams.rx.combining.several import PREFETCH, Latest, Several, Wai
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["combine_latest"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+@overload
+def combine_latest(
+    a: Observable[A], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A]]]: ...
+
+
+@overload
+def combine_latest(
+    a: Observable[A], b: Observable[B], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B]]]: ...
+
+
+@overload
+def combine_latest(
+    a: Observable[A], b: Observable[B], c: Observable[C], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B, C]]]: ...
+
+
+@overload
+def combine_latest(
+    *others: Observable[Any], prefetch: int = ...
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
 def combine_latest(

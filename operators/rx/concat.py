@@ -34,9 +34,10 @@ from penstock.streams.rx.lift import WithStock
 __all__ = ["concat"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-def concat(*sources: Observable[T]) -> Callable[[Flowable[T]], Flowable[T]]:
+def concat(*sources: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """Read `sources`, streams or plain Observables, after the stream, one after another."""
     others = [as_stream("concat", source) for source in sources]
 

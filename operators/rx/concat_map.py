@@ -21,21 +21,36 @@ Errors:  the first one passes on at once, of the source, the function or a strea
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, overload
 
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.rx.combining.flattening import flattened
+from penstock.streams.rx.combining.flattening import Inner, flattened
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["concat_map"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-def concat_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+@overload
+def concat_map(
+    project: Callable[[T], Inner[S]],
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
+
+
+@overload
+def concat_map(
+    project: Callable[[T], Iterable[S]],
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
+
+
+def concat_map(
+    project: Callable[[Any], Any],
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The events of the streams that `project` returns for each value, one after another.
 
     It may return a stream, an Observable, a future or an iterable.

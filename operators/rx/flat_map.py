@@ -21,34 +21,47 @@ Errors:  the first one passes on at once, of the source, the function or a strea
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, overload
 
 from reactivex.operators import flat_map as _flat_map
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.combining.flat_map import MOST_OPEN
-from penstock.streams.rx.combining.flattening import flattened
+from penstock.streams.rx.combining.flattening import Inner, flattened
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["flat_map"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 # Its types know no lists, nor streams with demand.
 _stock: Any = _flat_map
 
 
+@overload
 def flat_map(
-    mapper: Callable[[T], Any], max_concurrent: int = MOST_OPEN
-) -> Callable[[Flowable[T]], Flowable[Any]]:
+    mapper: Callable[[T], Inner[S]], max_concurrent: int = ...
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
+
+
+@overload
+def flat_map(
+    mapper: Callable[[T], Iterable[S]], max_concurrent: int = ...
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
+
+
+def flat_map(
+    mapper: Callable[[Any], Any], max_concurrent: int = MOST_OPEN
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The events of the streams that `mapper` returns for each value, `max_concurrent` at once.
 
     It may return a stream, an Observable, a future or an iterable. For work on each value see
     `adaptive_flat_map`. Raises BuildError for a `max_concurrent` below 1.
     """
     if max_concurrent == MOST_OPEN:
-        operator: Callable[[Flowable[T]], Flowable[Any]] = _stock(mapper)
+        operator: Callable[[Flowable[Any]], Flowable[Any]] = _stock(mapper)
         return operator
     return WithStock(
         lambda source: flattened("flat_map", source, mapper, max_concurrent, ahead=0),

@@ -24,20 +24,22 @@ Errors:  the first one passes on at once, of the source, the function or the ope
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import switched
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["flat_map_latest"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-def flat_map_latest(mapper: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+def flat_map_latest(mapper: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flowable[S]]:
     """The events of the stream that `mapper` returns for the newest value."""
     return WithStock(
         lambda source: switched("flat_map_latest", source, mapper), stock.flat_map_latest(mapper)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -38,6 +38,17 @@ from penstock.streams.rx.lift import WithStock
 __all__ = ["merge"]
 
 T = TypeVar("T")
+S = TypeVar("S")
+
+
+@overload
+def merge(
+    *sources: Observable[S], prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[T | S]]: ...
+
+
+@overload
+def merge(*, max_concurrent: int | None) -> Callable[[Flowable[Any]], Flowable[Any]]: ...
 
 
 def merge(

@@ -17,6 +17,7 @@ Errors:  those of both streams end them and are passed over; a drain passes the 
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -32,10 +33,11 @@ from penstock.streams.rx.combining.succession import Succession, succession
 __all__ = ["on_error_resume_next"]
 
 T = TypeVar("T")
-_Second = Observable[T] | Callable[[BaseException | None], Any]
+S = TypeVar("S")
+_Second = Observable[S] | Callable[[BaseException | None], Observable[S] | Future[S]]
 
 
-def on_error_resume_next(second: _Second[T]) -> Callable[[Flowable[T]], Flowable[T]]:
+def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """Read `second` after the source, even if the source fails.
 
     `second` is a stream, or a function of the source's error (None without) that returns one.

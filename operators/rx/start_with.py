@@ -15,7 +15,7 @@ Errors:  the source's passes on, after the values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from reactivex import operators as stock
 
@@ -24,7 +24,10 @@ from penstock.streams.rx.lift import as_ours
 
 __all__ = ["start_with"]
 
+T = TypeVar("T")
+S = TypeVar("S")
 
-def start_with(*args: Any) -> Callable[[Flowable[Any]], Flowable[Any]]:
+
+def start_with(*args: S) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """The values `args`, and then the events of the stream."""
     return as_ours(stock.start_with(*args))

@@ -25,24 +25,29 @@ Errors:  the first one passes on at once, of the source, the function or the ope
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import switched
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["switch_map"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-def switch_map(project: Callable[[T], Any] | None = None) -> Callable[[Flowable[T]], Flowable[Any]]:
+def switch_map(
+    project: Callable[[T], Inner[S]] | None = None,
+) -> Callable[[Flowable[T]], Flowable[S]]:
     """The events of the stream that `project` returns for the newest value.
 
     It may return a stream, an Observable or a future. Without `project` the values are streams.
     """
     return WithStock(
-        lambda source: switched("switch_map", source, project), stock.switch_map(project)
+        lambda source: switched("switch_map", source, project),
+        stock.switch_map(cast("Any", project)),
     )

@@ -25,27 +25,29 @@ Errors:  the first one passes on at once, of the source, the function or the ope
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import switched_indexed
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["switch_map_indexed"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 def switch_map_indexed(
-    project: Callable[[T, int], Any] | None = None,
-) -> Callable[[Flowable[T]], Flowable[Any]]:
+    project: Callable[[T, int], Inner[S]] | None = None,
+) -> Callable[[Flowable[T]], Flowable[S]]:
     """The events of the stream that `project` returns for the newest value and its index.
 
     It may return a stream, an Observable or a future. Without `project` the values are streams.
     """
     return WithStock(
         lambda source: switched_indexed("switch_map_indexed", source, project),
-        stock.switch_map_indexed(project),
+        stock.switch_map_indexed(cast("Any", project)),
     )

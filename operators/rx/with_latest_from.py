@@ -19,7 +19,7 @@ Errors:  the first error of a stream passes on at once, and the others are cance
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -35,8 +35,35 @@ from penstock.streams.rx.lift import WithStock
 
 __all__ = ["with_latest_from"]
 
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
 # Of the other streams: each event replaces the one before as it comes.
 _AHEAD = 1
+
+
+@overload
+def with_latest_from(a: Observable[A], /) -> Callable[[Flowable[T]], Flowable[tuple[T, A]]]: ...
+
+
+@overload
+def with_latest_from(
+    a: Observable[A], b: Observable[B], /
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B]]]: ...
+
+
+@overload
+def with_latest_from(
+    a: Observable[A], b: Observable[B], c: Observable[C], /
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B, C]]]: ...
+
+
+@overload
+def with_latest_from(
+    *sources: Observable[Any],
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
 def with_latest_from(

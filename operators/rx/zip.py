@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 from reactivex import operators as stock
@@ -31,6 +31,35 @@ from penstock.streams.rx.combining.several import PREFETCH, Several, several
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["zip"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+@overload
+def zip(
+    a: Observable[A], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A]]]: ...
+
+
+@overload
+def zip(
+    a: Observable[A], b: Observable[B], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B]]]: ...
+
+
+@overload
+def zip(
+    a: Observable[A], b: Observable[B], c: Observable[C], /, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[tuple[T, A, B, C]]]: ...
+
+
+@overload
+def zip(
+    *args: Observable[Any], prefetch: int = ...
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
 def zip(

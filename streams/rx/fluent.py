@@ -169,7 +169,7 @@ class Fluent(Chained[T_co]):
         """See `reactivex.operators.do_action`."""
         return _through(self, "do_action", on_next, on_error, on_completed)
 
-    def start_with(self, *args: Any) -> Flowable[Any]:
+    def start_with(self, *args: A) -> Flowable[T_co | A]:
         """See `reactivex.operators.start_with`."""
         return _through(self, "start_with", *args)
 
@@ -224,19 +224,79 @@ class Fluent(Chained[T_co]):
 
     # Those that have options of this library.
 
+    @overload
+    def merge(self, *sources: Observable[A], prefetch: int = ...) -> Flowable[T_co | A]: ...
+
+    @overload
+    def merge(
+        self, *sources: Observable[Any], max_concurrent: int | None = ...
+    ) -> Flowable[Any]: ...
+
     def merge(self, *sources: Observable[Any], **options: Any) -> Flowable[Any]:
         """See `penstock.ops.merge`."""
         return _by_ours(self, "merge", *sources, **options)
 
-    def zip(self, *args: Observable[Any], **options: Any) -> Flowable[tuple[Any, ...]]:
+    @overload
+    def zip(self, a: Observable[A], /, *, prefetch: int = ...) -> Flowable[tuple[T_co, A]]: ...
+
+    @overload
+    def zip(
+        self, a: Observable[A], b: Observable[B], /, *, prefetch: int = ...
+    ) -> Flowable[tuple[T_co, A, B]]: ...
+
+    @overload
+    def zip(
+        self, a: Observable[A], b: Observable[B], c: Observable[C], /, *, prefetch: int = ...
+    ) -> Flowable[tuple[T_co, A, B, C]]: ...
+
+    @overload
+    def zip(self, *args: Observable[Any], prefetch: int = ...) -> Flowable[tuple[Any, ...]]: ...
+
+    def zip(self, *args: Observable[Any], **options: Any) -> Flowable[Any]:
         """See `penstock.ops.zip`."""
         return _by_ours(self, "zip", *args, **options)
 
-    def combine_latest(self, *others: Observable[Any], **options: Any) -> Flowable[tuple[Any, ...]]:
+    @overload
+    def combine_latest(
+        self, a: Observable[A], /, *, prefetch: int = ...
+    ) -> Flowable[tuple[T_co, A]]: ...
+
+    @overload
+    def combine_latest(
+        self, a: Observable[A], b: Observable[B], /, *, prefetch: int = ...
+    ) -> Flowable[tuple[T_co, A, B]]: ...
+
+    @overload
+    def combine_latest(
+        self, a: Observable[A], b: Observable[B], c: Observable[C], /, *, prefetch: int = ...
+    ) -> Flowable[tuple[T_co, A, B, C]]: ...
+
+    @overload
+    def combine_latest(
+        self, *others: Observable[Any], prefetch: int = ...
+    ) -> Flowable[tuple[Any, ...]]: ...
+
+    def combine_latest(self, *others: Observable[Any], **options: Any) -> Flowable[Any]:
         """See `penstock.ops.combine_latest`."""
         return _by_ours(self, "combine_latest", *others, **options)
 
-    def with_latest_from(self, *sources: Observable[Any]) -> Flowable[tuple[Any, ...]]:
+    @overload
+    def with_latest_from(self, a: Observable[A], /) -> Flowable[tuple[T_co, A]]: ...
+
+    @overload
+    def with_latest_from(
+        self, a: Observable[A], b: Observable[B], /
+    ) -> Flowable[tuple[T_co, A, B]]: ...
+
+    @overload
+    def with_latest_from(
+        self, a: Observable[A], b: Observable[B], c: Observable[C], /
+    ) -> Flowable[tuple[T_co, A, B, C]]: ...
+
+    @overload
+    def with_latest_from(self, *sources: Observable[Any]) -> Flowable[tuple[Any, ...]]: ...
+
+    def with_latest_from(self, *sources: Observable[Any]) -> Flowable[Any]:
         """See `penstock.ops.with_latest_from`."""
         return _by_ours(self, "with_latest_from", *sources)
 
@@ -253,7 +313,7 @@ class Fluent(Chained[T_co]):
             return _through(self, "slice", key.start, key.stop, key.step)
         return _through(self, "slice", key, key + 1, 1)
 
-    def __add__(self, other: Observable[Any]) -> Flowable[Any]:
+    def __add__(self, other: Observable[A]) -> Flowable[T_co | A]:
         return _through(self, "concat", other)
 
     __iadd__ = __add__

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+from reactivex import Observable
 
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
@@ -13,7 +16,12 @@ from penstock.streams.rx.combining.flat_map import FlatMap
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.validation import require_count
 
-__all__ = ["AHEAD", "flattened"]
+__all__ = ["AHEAD", "Inner", "flattened"]
+
+B = TypeVar("B")
+
+Inner = Observable[B] | Future[B]
+"""What a function may return for a value, whose events then take its place."""
 
 
 AHEAD = 2

@@ -221,6 +221,40 @@ assert_type(orders.pipe(penstock_ops.retry(3, Backoff(0.1))), Flowable[Order])
 assert_type(orders.pipe(penstock_ops.share(prefetch=8)), Flowable[Order])
 assert_type(orders.pipe(penstock_ops.group_by("client"), penstock_ops.spread()), Flowable[Order])
 
+# Those that read several streams know what each of them has.
+names = from_iterable(["Ada"])
+assert_type(orders.pipe(penstock_ops.merge(names)), Flowable[Order | str])
+assert_type(orders.pipe(penstock_ops.merge(names, names, prefetch=8)), Flowable[Order | str])
+assert_type(orders.pipe(penstock_ops.concat(names)), Flowable[Order | str])
+assert_type(orders.pipe(penstock_ops.catch(names)), Flowable[Order | str])
+assert_type(orders.pipe(penstock_ops.start_with("first")), Flowable[Order | str])
+assert_type(orders.pipe(penstock_ops.zip(names)), Flowable[tuple[Order, str]])
+assert_type(orders.pipe(penstock_ops.zip(names, orders)), Flowable[tuple[Order, str, Order]])
+assert_type(orders.pipe(penstock_ops.combine_latest(names)), Flowable[tuple[Order, str]])
+assert_type(orders.pipe(penstock_ops.with_latest_from(names)), Flowable[tuple[Order, str]])
+assert_type(orders.merge(names), Flowable[Order | str])
+assert_type(orders.concat(names), Flowable[Order | str])
+assert_type(orders.zip(names, prefetch=8), Flowable[tuple[Order, str]])
+assert_type(orders.combine_latest(names, names), Flowable[tuple[Order, str, str]])
+assert_type(orders.with_latest_from(names), Flowable[tuple[Order, str]])
+
+
+def streams(order: Order) -> Flowable[str]:
+    return from_iterable([order.client])
+
+
+def words(order: Order) -> list[str]:
+    return order.client.split()
+
+
+assert_type(orders.pipe(penstock_ops.flat_map(streams)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.flat_map(words)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.concat_map(words)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.switch_map(streams)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.switch_map(lambda order: names)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.buffer_with_count(3)), Flowable[list[Order]])
+assert_type(orders.pipe(penstock_ops.buffer_with_time(1)), Flowable[list[Order]])
+
 
 async def numbers() -> AsyncIterator[int]:
     yield 1
