@@ -253,7 +253,7 @@ def _signature(name: str, function: Callable[..., Any], defaults: dict[str, Any]
         ):
             shown.append("*")
         if parameter.default is ...:
-            parameter = parameter.replace(default=defaults[parameter.name])
+            parameter = parameter.replace(default=defaults.get(parameter.name, ...))
         shown.append(_parameter(parameter, vars(sys.modules[function.__module__])))
         previous = parameter.kind
     if previous == inspect.Parameter.POSITIONAL_ONLY:
@@ -275,7 +275,8 @@ def _parameter(parameter: inspect.Parameter, module: dict[str, Any]) -> str:
     if typed:
         text += f": {_spelt_out(_plain(kind), module)}"
     if parameter.default is not parameter.empty:
-        default = "..." if " object at 0x" in repr(parameter.default) else repr(parameter.default)
+        unsaid = parameter.default is ... or " object at 0x" in repr(parameter.default)
+        default = "..." if unsaid else repr(parameter.default)
         text += f" = {default}" if typed else f"={default}"
     return text
 
