@@ -26,6 +26,7 @@ from penstock.streams.runtime.arrivals import Arrivals
 from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
+from penstock.streams.runtime.places import LateNumbers, Places
 from penstock.streams.runtime.sources import Counts, Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
@@ -162,11 +163,13 @@ class Run:
             self.letters = DeadLetterChannels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
             self.attachments, self.arrivals = Attachments(), Arrivals()
+            self.late_numbers = LateNumbers()
         else:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
             self.attachments, self.arrivals = outer.attachments, outer.arrivals
+            self.late_numbers = outer.late_numbers
         # Whether it is the running of a pipeline, which waits for all of its events.
         self.is_pipeline = False
         # Its own. Observers are there from before the stages are attached, or not at all;
@@ -182,6 +185,8 @@ class Run:
         self.numbers: Callable[[], dict[str, Any]] | None = None
         # Whether SystemExit and KeyboardInterrupt leave the loop, as they do in any program.
         self.is_left_by_exits = True
+        # By a stream that opens something anew each time it is read: what it has opened last.
+        self.newest: dict[object, Any] = {}
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
         # By the number of the stage; see `add_tunable`.
@@ -195,6 +200,8 @@ class Run:
         self._outer = outer
         self._whole: Run | None = None
         self._is_listed = self._recovers = False
+        # Whether its stages are listed in the whole running.
+        self._is_shown = outer is None
         # The events that stages have returned to their sources since the drain began.
         self.left_by_drain = 0
         # The numbers of the sources of parts that have ended.
@@ -203,11 +210,9 @@ class Run:
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
-        # The stages of the stream that is read here, with their numbers in the pipeline, by the
-        # `id` of their descriptions; None: no pipeline is run.
-        self._places: dict[int, StageInfo] | None = None
-        self._own: frozenset[int] = frozenset()
-        # In a part that reads a stream which was not known before: the stage that reads it.
+        # Those of the stages of the stream that is read here; None: no pipeline is run.
+        self._places: Places | None = None
+        # In a part that reads a stream which was not known before: the stage for which it is read.
         self.read_by: int | None = None
         # Where the stages that are being attached note their time slices, while a stage below
         # collects them.
@@ -239,24 +244,48 @@ class Run:
 
     def reads(self, chain: Iterable[StageInfo], numbered: Iterable[StageInfo]) -> None:
         """The stream that is read here has these stages, with these numbers in the pipeline."""
-        self._places = {id(info): place for info, place in zip(chain, numbered, strict=True)}
-        self._own = frozenset(map(id, self._places.values()))
+        self._places = Places(self.late_numbers, chain, numbered)
 
     def placed(self, info: StageInfo) -> StageInfo:
-        """A stage that is attached here, with its number in the pipeline."""
-        return info if self._places is None else self._places.get(id(info), info)
+        """A stage that is attached here, with its number in the pipeline.
+
+        One that was not known before gets a number of its own, if it is listed.
+        """
+        if self._places is None:
+            return info
+        place = self._places.find(info)
+        if place is not None:
+            return place
+        if not self._is_shown:
+            return info
+        read_by = self.read_by
+        if read_by is None and self.attaching is not None:
+            read_by = self.known_reader(self.attaching)
+        return self._places.add(info, read_by)
+
+    def is_the_same(self, info: StageInfo, known: StageInfo) -> None:
+        """The stage `info`, which is attached here, is the stage `known` of the pipeline."""
+        if self._places is not None:
+            self._places.note(info, self.placed(known))
 
     def is_own(self, info: StageInfo) -> bool:
         """Whether a stage that is attached here, as `placed`, was known before the pipeline ran."""
-        return self._places is None or id(info) in self._own
+        return self._places is None or self._places.is_own(info)
+
+    def known_reader(self, reader: StageInfo) -> int | None:
+        """The stage that was known before for which a stream is read by the stage `reader`, as
+        `placed`."""
+        if self._places is None or self._places.is_own(reader):
+            return reader.number
+        return self._places.reader_of(reader)
 
     def add_tunable(self, info: StageInfo, retune: Callable[[Limiter], None]) -> None:
         """Include a working stage in those whose limit may be replaced.
 
-        One that was not known before the pipeline ran has no number of its own.
+        One that is not listed has no number of its own.
         """
-        name = info.number if self.is_own(info) else f"{self.read_by or ''}/{info.number}"
-        self.tunable[name] = retune
+        has_number = self._is_shown or self.is_own(info)
+        self.tunable[info.number if has_number else f"{self.read_by or ''}/{info.number}"] = retune
 
     def _placed_statistics(self, info: StageInfo, statistics: Statistics) -> Statistics:
         """The statistics of a stage, with its place."""
@@ -266,6 +295,8 @@ class Run:
         if is_own:
             return statistics
         read_by = self.read_by
+        if read_by is None and self._places is not None:
+            read_by = self._places.reader_of(info)
         return lambda: {"read_by": read_by, **statistics()}
 
     def _count(self, source: Source) -> None:
@@ -433,9 +464,10 @@ class Run:
         """
         part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
         part._whole, part._is_listed, part._recovers = self, listed, recovers
+        part._is_shown = listed and self._is_shown
         part.tunable, part.attaching = self.tunable, self.attaching
         part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
-        part._places, part._own, part.read_by = self._places, self._own, self.read_by
+        part._places, part.read_by = self._inner_places(part), self.read_by
         if instead_of is not None:
             for stage in instead_of.stages:
                 self._unlist(stage)
@@ -459,8 +491,13 @@ class Run:
             recovers = recovers or run._recovers
             run = run._outer
         part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
-        part._places, part._own, part.read_by = self._places, self._own, self.read_by
+        part._places, part.read_by = self._inner_places(part), self.read_by
         return part
+
+    def _inner_places(self, part: Run) -> Places | None:
+        if self._places is None or not part._is_shown:
+            return self._places
+        return self._places.inner()
 
     def discount(self, part: Run) -> None:
         """Take a part out of the statistics, pauses and drains: its events are counted above it."""
@@ -508,6 +545,8 @@ class Run:
     def _forget(self, nested: Run, *, counts: bool = True) -> None:
         if nested in self._nested:
             del self._nested[nested]
+            if nested._is_shown and nested._places is not None:
+                nested._places.free()
             self.pauses.remove(nested.sources)
             if nested._whole is not None:
                 for source in nested.sources:

@@ -66,6 +66,7 @@ class Running:
         self._recorder: Recorder | None = None
         self._page: PageWriter | None = None
         self._stages = description(flowable, sinks, limit)
+        run.late_numbers.begin_after(self._stages[-1].number)
         self._plan = list(zip(self._stages[-len(sinks) :], sinks, strict=True))
         self._sinks: list[SinkStage[Any]] = []
         self._open: set[SinkStage[Any]] = set()
@@ -176,8 +177,7 @@ class Running:
     def retune(self, limit: Limit, stage: int | None = None) -> None:
         """Replace the limiter, or the bounds, of a working stage from the next event on.
 
-        `stage` is its number (see `statistics`), needed if there are several working stages; a
-        stage of the pipeline comes before one of this number in another stream that it reads. Work
+        `stage` is its number (see `statistics`), needed if there are several working stages. Work
         in flight is not cancelled. How many events the stage may hold, as shown by
         `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """
@@ -375,10 +375,7 @@ class Running:
         sinks = ((sink.info, sink.statistics) for sink in self._sinks)
         for info, statistics in chain(self._run.stages, sinks):
             if info.number == number:
-                numbers = numbers_of(info, statistics)
-                # Those of streams that were not known before have no number of their own.
-                if "read_by" not in numbers:
-                    return numbers
+                return numbers_of(info, statistics)
         raise IndexError(f"no stage {number} is running")
 
     def describe(self) -> list[StageInfo]:

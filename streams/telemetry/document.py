@@ -98,7 +98,7 @@ class Document:
         for stage in stages:
             reader = numbers["stages"].get(str(stage.get("read_by")))
             if reader is not None:
-                # Streams that were not known before, whose stages have no numbers of their own.
+                # Streams that were not known before, whose stages have no boxes of their own.
                 reader.setdefault("inputs", []).append(self._shown(stage))
         numbers["examples"] = {
             kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}

@@ -107,17 +107,12 @@ class _Collected:
             ("sent", sent),
             ("retries", retries),
         ):
-            # Several streams that one stage reads may have stages of the same number and name.
-            sums: dict[tuple[str, str], float] = {}
             for stage in numbers["stages"]:
                 value = stage.get(name)
                 if name == "pending" and value is None:
                     value = stage.get("lag")
                 if value is not None:
-                    of = _place(stage), stage["name"]
-                    sums[of] = sums.get(of, 0) + value
-            for of, total in sums.items():
-                family.add_metric(of, total)
+                    family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family
         latency = HistogramMetricFamily(
             "penstock_latency",
@@ -128,12 +123,6 @@ class _Collected:
         for part, (buckets, total) in self._recorder.buckets().items():
             latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
         yield latency
-
-
-def _place(stage: dict[str, Any]) -> str:
-    """The number of a stage; of one in another stream, behind that of the stage that reads it."""
-    number: int = stage["stage"]
-    return f"{stage['read_by'] or ''}/{number}" if "read_by" in stage else str(number)
 
 
 def _bound(seconds: float) -> str:

@@ -152,7 +152,7 @@ def part_for(
     if at and run.is_own(info):
         part.reads((each.info for each in stream.chain()), info.inputs[at - 1])
     elif at and part.read_by is None:
-        part.read_by = info.number
+        part.read_by = run.known_reader(info) or info.number
     return part
 
 

@@ -163,9 +163,18 @@ def mapped(
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         connectable = make()
-        as_stream(info.name, mapper(shared(connectable))).attach(downstream, run)
+        # A stream that is read again has another one each time.
+        newest = run.root.newest
+        connectable.hub.begin_after(newest.get(flowable))
+        newest[flowable] = connectable.hub
+        run.is_the_same(connectable.info, flowable.info)
+        stream = shared(connectable)
+        # What it gives to its readers is not what the stage sends on.
+        stream.info = replace(stream.info)
+        as_stream(info.name, mapper(stream)).attach(downstream, run)
 
-    return Flowable(attach, info, source)
+    flowable: Flowable[Any] = Flowable(attach, info, source)
+    return flowable
 
 
 class Hub:
@@ -197,6 +206,11 @@ class Hub:
         self._listed: Run | None = None
         # By the pipeline that reads, but not the source.
         self._counts: dict[Run, _Count] = {}
+
+    def begin_after(self, before: Hub | None) -> None:
+        """List its stages in place of those of the one before, if that reads no more."""
+        if before is not None and before._reading is None:
+            self._listed = before._listed
 
     # Readers.
 
