@@ -14,6 +14,7 @@ from penstock.streams.layout import Layout, Place, layout
 from penstock.streams.picture import drawn, reads_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
+from penstock.streams.telemetry.unread import UNREAD, unread
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.running import Running
@@ -31,8 +32,9 @@ _VALUE = 2_000
 # Of a latency that are sent.
 _PERCENTILES = ("count", "median", "p99", "p999", "max")
 
-# Numbers of a stage that the page does not need: lists that may be long.
-_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "workers", "hottest"})
+# Numbers of a stage that the page does not need: lists that may be long, and what has another
+# name there.
+_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "workers", "hottest", *UNREAD})
 
 
 class Document:
@@ -130,6 +132,8 @@ class Document:
 
     def _shown(self, stage: dict[str, Any]) -> dict[str, Any]:
         shown = {name: number for name, number in stage.items() if name not in _LEFT_OUT}
+        if (left := unread(stage)) is not None:
+            shown["unread"] = left
         if "hottest_keys" in stage:
             shown["hottest_keys"] = [
                 {**key, "key": _named(key["key"]) if self._show_values else None}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from penstock.streams.telemetry.recorder import Recorder
+from penstock.streams.telemetry.unread import unread
 
 __all__ = ["exposition"]
 
@@ -108,9 +109,7 @@ class _Collected:
             ("retries", retries),
         ):
             for stage in numbers["stages"]:
-                value = stage.get(name)
-                if name == "pending" and value is None:
-                    value = stage.get("lag")
+                value = unread(stage) if family is pending else stage.get(name)
                 if value is not None:
                     family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family

@@ -263,8 +263,7 @@ function factsOf(stage, numbers) {
   if (stage.kind === "source") {
     facts.push(`${count(numbers.in)} read`);
     if (numbers.bytes_total) facts.push(`${bytes(Math.max(0, numbers.bytes_total - numbers.bytes_read))} left`);
-    if (numbers.pending !== undefined && numbers.pending !== null) facts.push(`${count(numbers.pending)} pending`);
-    if (numbers.lag !== undefined) facts.push(`${count(numbers.lag)} behind`);
+    if (numbers.unread !== undefined) facts.push(`${count(numbers.unread)} pending`);
     if (numbers.held) facts.push(`${count(numbers.held)} held`);
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
