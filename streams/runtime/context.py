@@ -256,6 +256,9 @@ class Run:
         place = self._places.find(info)
         if place is not None:
             return place
+        if self.attaching is not None and self.attaching.is_source and self.read_by is None:
+            # A source that is made of another one, which is read in its place.
+            return info.at(self.attaching.number)
         if not self._is_shown:
             return info
         read_by = self.read_by
