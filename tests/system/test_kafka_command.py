@@ -213,6 +213,50 @@ def test_the_page_of_a_member_shows_what_the_others_have_in_flight(
             assert status == 4, errors
 
 
+def test_the_page_of_a_member_without_a_partition_shows_all_members_and_partitions(
+    kafka_brokers: Brokers, tmp_path: Path
+) -> None:
+    on = ("--on", f"kafka://{kafka_brokers.servers}/spare")
+    run = command_in(tmp_path, WAITING)
+    assert run("publish", "pipe.py", *on, "--partitions", "1").returncode == 0
+    options = (*on, "--lease", "10", "--serve", "0", "--limit", "40", "--report", "json")
+    with (
+        Worker(tmp_path, *options, "--worker", "one") as one,
+        Worker(tmp_path, *options, "--worker", "two") as two,
+    ):
+        addresses = {"one": served_at(one), "two": served_at(two)}
+        eventually(lambda: sorted(kafka_brokers.assigned("pipe").values()) == [0, 1])
+        # Half of them wait until they may go.
+        given = lines(*(event(n, f"k{n}", n) for n in range(20)))
+        assert run("publish", "pipe.py", *on, given=given).returncode == 0
+
+        def shown(at: str) -> tuple[dict[str, Any], list[tuple[int, str]], str]:
+            """What the page shows of each member in flight, of partitions and of itself."""
+            fleet = fleet_of(at)
+            names = {id: member["name"] for id, member in fleet["workers"].items()}
+            return (
+                {member["name"]: member.get("in_flight") for member in fleet["workers"].values()},
+                [(one["lag"], names.get(one["owner"], "")) for one in fleet["partitions"].values()],
+                names.get(fleet["here"], ""),
+            )
+
+        def owner() -> str:
+            ((_, name),) = shown(addresses["one"])[1]
+            return name
+
+        eventually(lambda: owner() in addresses and shown(addresses["one"])[1][0][0] == 10)
+        has, other = owner(), ({"one", "two"} - {owner()}).pop()
+        eventually(lambda: shown(addresses[other])[0] == {has: 10, other: 0})
+        assert shown(addresses[other])[1:] == ([(10, has)], other)
+        # A member writes its counts beside an offset, so the other page does not know them.
+        eventually(lambda: shown(addresses[has])[0] == {has: 10, other: None})
+        (tmp_path / "go").touch()
+        eventually(lambda: shown(addresses[other])[1] == [(0, has)])
+        for worker in (one, two):
+            status, _, errors = worker.drain()
+            assert status == 4, errors
+
+
 def served_at(worker: Worker) -> str:
     """The address of the live page, which comes before all else."""
     assert worker.process.stderr is not None

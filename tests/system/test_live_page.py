@@ -431,6 +431,13 @@ pipeline = (
 """
 
 
+# The numbers of each worker.
+_FLEET = """
+[...document.querySelectorAll("#fleet tbody tr")]
+  .map((row) => [...row.cells].slice(1).map((cell) => Number(cell.textContent.replace(",", ""))))
+"""
+
+
 def test_one_worker_shows_all_workers_and_partitions(
     serve: Serve, look: Look, tmp_path: Path
 ) -> None:
@@ -444,6 +451,13 @@ def test_one_worker_shows_all_workers_and_partitions(
     expect(page.locator("#fleet tbody tr")).to_have_count(2)
     expect(page.locator("#fleet tbody tr").first).to_contain_text("worker-1 (this one)")
     expect(page.locator("#fleet tbody tr").nth(1)).to_contain_text("worker-2")
+    # The counts of each are known: partitions, behind, in flight, waiting, finished and failed.
+    expect(page.locator("#fleet tbody")).not_to_contain_text("\N{EN DASH}")
+    owned, _, in_flight, _, finished, failed = zip(*page.evaluate(_FLEET), strict=True)
+    assert sum(owned) == 6
+    assert 1 <= sum(in_flight) <= 4
+    assert sum(finished) <= 300
+    assert sum(failed) == 0
     expect(page.locator("#partitions li")).to_have_count(6)
     expect(page.locator("#partitions li.free")).to_have_count(0)
     expect(page.locator("#fleet-all")).to_contain_text(re.compile(r"[1-9]\d* events unfinished"))
