@@ -334,6 +334,11 @@ class KeyedQueues:
         """The turns that are held. Time: O(queues)."""
         return sum(queue.holders > 0 for queue in self._queues.values())
 
+    def first(self, key: Any) -> Event[Any] | None:
+        """The event of this key that is taken next, if one waits."""
+        queue = self._queues.get(key)
+        return queue.events[0] if queue is not None and queue.events else None
+
     def fullest(self, n: int) -> list[KeyQueue]:
         """The `n` queues with the most events, the fullest first. Time: O(queues)."""
         return nlargest(n, self._queues.values(), lambda queue: len(queue.events))

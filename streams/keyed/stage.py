@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.neighbours import Neighbours
-from penstock.streams.keyed.queues import KeyedQueues, KeyQueue
+from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -20,10 +20,10 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run
 
-__all__ = ["KeyedStage"]
+__all__ = ["HOTTEST", "KeyedStage"]
 
 # Keys whose numbers are among the statistics.
-_HOTTEST = 5
+HOTTEST = 5
 
 
 class KeyedStage(DemandStage):
@@ -142,25 +142,25 @@ class KeyedStage(DemandStage):
         `closed_early`: by cause, groups whose operators were completed before their time.
         """
         queues = self.queues
-        fullest = queues.fullest(_HOTTEST)
+        hottest = self._hottest_keys()
         numbers: dict[str, Any] = {
             "waiting": queues.waiting,
             "peak": max(self._peak, queues.waiting),
             "bound": self._buffer,
             "groups": len(queues),
             "peak_groups": max(self._peak_groups, len(queues)),
-            "hottest": fullest[0].key if fullest else None,
-            "hottest_waiting": len(fullest[0].events) if fullest else 0,
-            "hottest_keys": self._hottest_keys(fullest),
+            "hottest": hottest[0]["key"] if hottest else None,
+            "hottest_waiting": hottest[0]["waiting"] if hottest else 0,
+            "hottest_keys": hottest,
             "closed_early": {},
         }
         return numbers | self._faults.statistics()
 
-    def _hottest_keys(self, fullest: list[KeyQueue]) -> list[dict[str, Any]]:
+    def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()
         return [
             {"key": queue.key, "waiting": len(queue.events), "age": now - queue.events[0].created}
-            for queue in fullest
+            for queue in self.queues.fullest(HOTTEST)
             if queue.events
         ]
 

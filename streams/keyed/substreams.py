@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from heapq import nlargest
 from math import inf
 from typing import Any
 
@@ -12,7 +13,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.grouped import Group
 from penstock.streams.keyed.key import Key, KeyFaults
-from penstock.streams.keyed.stage import KeyedStage
+from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Gathered, Substream
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.blame import blame
@@ -369,6 +370,28 @@ class Substreams(KeyedStage):
 
     # Numbers.
 
+    def _hottest_keys(self) -> list[dict[str, Any]]:
+        now = self.run.now()
+        return [
+            {
+                "key": group.key,
+                "waiting": size,
+                "age": None if event is None else now - event.created,
+            }
+            for group in nlargest(HOTTEST, self._groups.values(), _size)
+            for size, event in ((_size(group), self._oldest(group)),)
+            if size
+        ]
+
+    def _oldest(self, group: _OpenGroup) -> Event[Any] | None:
+        """The first event of a group, if it can be known: what is in operators cannot."""
+        output = self.queues.first(group.key)
+        if output is not None:
+            return output
+        if isinstance(group, Gathered):
+            return group[0] if group else None
+        return group.waiting[0] if group.waiting and not group.held else None
+
     def group_statistics(self) -> dict[str, Any]:
         return super().group_statistics() | {
             "waiting": self._held,
@@ -377,6 +400,13 @@ class Substreams(KeyedStage):
             "peak_groups": max(self._most_groups, len(self._groups)),
             "closed_early": dict(self._closed_early),
         }
+
+
+def _size(group: _OpenGroup) -> int:
+    """The events of a group: in its operators, before them, and those of its outputs."""
+    # A group whose operators take all events has them itself, until it is closed.
+    inside = len(group) if isinstance(group, Gathered) else 0
+    return inside + group.held + len(group.waiting)
 
 
 def _is_at_rest(group: _OpenGroup) -> bool:

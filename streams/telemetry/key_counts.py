@@ -54,11 +54,12 @@ class KeyCounts:
         self.total += events
 
     def waited(self, keys: Iterable[dict[str, Any]]) -> None:
-        """These keys have `waiting` events now, the oldest of them for the time `age`."""
+        """These keys have `waiting` events now, the oldest of them for the time `age`, if that
+        is known."""
         for numbers in keys:
             one = self._of(numbers["key"])
             one.waiting = max(one.waiting, numbers["waiting"])
-            one.age = max(one.age, numbers["age"])
+            one.age = max(one.age, numbers["age"] or 0.0)
 
     def hottest(self, count: int) -> list[KeyCount]:
         """The keys with the most events."""

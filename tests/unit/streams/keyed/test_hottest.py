@@ -1,0 +1,67 @@
+"""The hottest keys of a `group_by` with operators inside its groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from penstock import Fixed, adaptive_flat_map, for_each, from_async_iterable, group_by, ops, spread
+from penstock.streams.testing.plugin import Run
+
+EVENTS = [("cold", 0), ("cool", 0), *(("hot", n) for n in range(60))]
+
+
+@pytest.mark.parametrize(
+    ("each", "others"),
+    [
+        # The others are in flight.
+        pytest.param(lambda group: group.pipe(ops.map(lambda event: event)), [], id="map"),
+        # Holds events that cannot be seen from outside.
+        pytest.param(
+            lambda group: group.pipe(ops.buffer_with_count(3)),
+            [{"waiting": 1, "age": None}, {"waiting": 1, "age": None}],
+            id="buffer_with_count",
+        ),
+        # Holds all events until the group is closed.
+        pytest.param(
+            lambda group: group.pipe(ops.to_list()),
+            [{"waiting": 1, "age": 1.0}, {"waiting": 1, "age": 1.0}],
+            id="to_list",
+        ),
+    ],
+)
+def test_all_events_of_a_group_count(
+    run: Run, each: Callable[[Any], Any], others: list[dict[str, Any]]
+) -> None:
+    async def story() -> dict[str, Any]:
+        stopped = asyncio.Event()
+
+        async def events() -> AsyncIterator[tuple[str, int]]:
+            for event in EVENTS:
+                yield event
+            # At the end all groups would be closed.
+            await stopped.wait()
+
+        async def work(value: Any) -> None:
+            await stopped.wait()
+
+        grouping = group_by(lambda event: event[0], each=each, idle=3_000)
+        stream = from_async_iterable(events).pipe(
+            grouping, spread(), adaptive_flat_map(work, Fixed(3))
+        )
+        async with stream.to(for_each(bool)).start() as running:
+            await asyncio.sleep(1)
+            numbers: dict[str, Any] = running.statistics()["stages"][1]
+            stopped.set()
+            running.cancel()
+        return numbers
+
+    numbers = run(story())
+    first, *rest = numbers["hottest_keys"]
+    assert first == {"key": "hot", "waiting": numbers["waiting"] - len(others), "age": 1.0}
+    assert first["waiting"] > 40
+    assert [{"waiting": key["waiting"], "age": key["age"]} for key in rest] == others
+    assert (numbers["hottest"], numbers["hottest_waiting"]) == ("hot", first["waiting"])
