@@ -542,7 +542,7 @@ class _Walk:
             case "joined":
                 flow = flow.pipe(
                     batch(many, max_size=drawn.choice([2, 7]), parallel=3),
-                    ops.buffer_with_time_or_count(0.2, 2),
+                    ops.buffer_with_time_or_count(0.2, drawn.choice([2, 5])),
                     ops.filter(bool),
                     ops.map(lambda values: {"all": values}),
                 )
