@@ -46,7 +46,7 @@ test: .venv/.ready  ## unit, contract, pages, and a short run of each real serve
 	$(PYTEST) --ignore=tests/system $(ARGS)
 
 test-system: .venv/.ready  ## processes that are killed, frozen and cut off: some seeded runs of each
-	@command -v chromium >/dev/null || echo "left out: the live page is not looked at, because there is no chromium"
+	@command -v chromium >/dev/null || echo "left out: the live page is not looked at, because Chromium is not installed"
 	$(PYTEST) tests/system $(ARGS)
 
 test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY is a checkout of it

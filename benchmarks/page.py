@@ -220,7 +220,7 @@ def report(rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
     print(f"  {found['rate']:,.0f} events/s; {found['bytes'] / 1000:,.1f} kB read by each page")
     opened = painted()
     if opened is None:
-        print("  the page itself was not opened, because there is no chromium")
+        print("  the page itself was not opened, because Chromium is not installed")
         return
     size, seconds = opened
     print(f"  {'size of the page':<24}{size / 1000:>9,.1f} kB   (asked: at most 200 kB)")

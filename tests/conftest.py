@@ -17,6 +17,7 @@ from hypothesis import settings
 
 pytest_plugins = [
     "penstock.streams.testing.plugin",
+    "tests.helpers.browser",
     "tests.helpers.servers.plugin",
     "tests.helpers.servers.nats",
     "tests.helpers.kafka.mock",

@@ -25,7 +25,7 @@ from reactivex import Observable
 
 from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.execution.handler import called_name, check_plain
+from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY
@@ -77,7 +77,7 @@ class _Comparing(DemandStage):
         comparer: Callable[[Any, Any], bool] | None,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._equal = comparer or python.eq
+        self._equal = python.eq if comparer is None else with_plain_results(comparer, info.name)
         self._traced: CallObserver | None = None
         if run.tracing is not None and (name := called_name(comparer)):
             self._traced = run.tracing.calls(info, name, None)
@@ -173,14 +173,11 @@ class _Comparing(DemandStage):
             self._answer = joined(False, [left, right])
 
     def _are_equal(self, left: Event[Any], right: Event[Any]) -> bool:
-        traced, equal = self._traced, self._equal
+        traced = self._traced
         if traced is None:
-            result = equal(left.value, right.value)
-        else:
-            # A call with two events: it has a span below that of each.
-            result = traced.call(partial(traced.call, equal, left), right)
-        check_plain(result, called_name(equal) or "comparer", str(self.info))
-        return bool(result)
+            return bool(self._equal(left.value, right.value))
+        # A call with two events: it has a span below that of each.
+        return bool(traced.call(partial(traced.call, self._equal, left), right))
 
     def _cancel_both(self) -> None:
         if not self.state:

@@ -45,6 +45,7 @@ __all__ = [
     "pool_size",
     "tells_of_its_type",
     "unfinished",
+    "with_plain_results",
 ]
 
 T = TypeVar("T")
@@ -189,6 +190,22 @@ def check_plain(
             f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
             f"await: {instead}"
         )
+
+
+def with_plain_results(function: Callable[..., R], stage: str) -> Callable[..., R]:
+    """`function`, for a stage that does not await: a coroutine as a result is UnfinishedResult."""
+    name = handler_name(function)
+    # Types of results that are not coroutines.
+    known: set[type] = set()
+
+    def called(*args: Any) -> R:
+        result = function(*args)
+        if type(result) not in known:
+            check_plain(result, name, stage)
+            known.add(type(result))
+        return result
+
+    return called
 
 
 def is_plain(function: object) -> bool:

@@ -195,13 +195,12 @@ class TransactionalWriting(SinkStage[Any]):
 
     def end_if_idle(self) -> None:
         failure = self._transactions.failure
-        if failure is not None and not self.state:
-            # There is no room for what comes before the end of the stream.
-            self.break_off(failure)
-            return
         if self.state:
             self.error = self.error or failure
-        super().end_if_idle()
+            super().end_if_idle()
+        elif failure is not None:
+            # Nothing more can be committed: the end of the stream is not waited for.
+            self.break_off(failure)
 
     def statistics(self) -> dict[str, Any]:
         """Records `stored`, results that wait for their transaction (`uncommitted`), `transactions`

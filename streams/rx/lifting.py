@@ -16,7 +16,7 @@ from reactivex import Observable, compose
 from reactivex import operators as ops
 
 from penstock.streams.errors import BadArgument, BuildError, describe
-from penstock.streams.execution.handler import called_name, check_plain, handler_name
+from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -191,26 +191,11 @@ def _with_checks(part: Part) -> Part:
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS) or part.name in READING:
         return part
     checked = {
-        name: _checked(value, str(part.name))
+        name: with_plain_results(value, str(part.name))
         for name, value in part.arguments.items()
         if name.rstrip("_") in _ASKED and isinstance(value, FunctionType | MethodType)
     }
     return replace(part, operator=with_arguments(part, checked)) if checked else part
-
-
-def _checked(function: Callable[..., Any], operator: str) -> Callable[..., Any]:
-    name = handler_name(function)
-    # Types of results that are not coroutines.
-    known: set[type] = set()
-
-    def called(*args: Any) -> Any:
-        result: object = function(*args)
-        if type(result) not in known:
-            check_plain(result, name, operator)
-            known.add(type(result))
-        return result
-
-    return called
 
 
 def _with_demand(part: Part) -> Part:

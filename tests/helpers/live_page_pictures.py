@@ -17,6 +17,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.helpers.browser import ARGUMENTS
+
 HOME = Path(__file__).parents[2]
 
 PICTURES = HOME / "build" / "pictures"
@@ -39,7 +41,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
         )
         take_live_page(browser)
         take_report_page(browser)

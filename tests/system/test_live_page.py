@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
-
-CHROMIUM = shutil.which("chromium")
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="the live page is not looked at, because there is no chromium"
-)
+from playwright.sync_api import Browser, Page, expect
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
@@ -120,15 +113,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for served in begun:
         served.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        # Its own sandbox needs rights that containers do not have.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

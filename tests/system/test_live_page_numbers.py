@@ -7,7 +7,6 @@ the two but that time has passed.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
@@ -32,12 +31,7 @@ from penstock import (
     spread,
 )
 from penstock.streams.telemetry.recorder import LATENCIES, Sample
-
-CHROMIUM = shutil.which("chromium")
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="the live page is not looked at, because there is no chromium"
-)
+from tests.helpers.browser import ARGUMENTS
 
 _Event = dict[str, int]
 
@@ -50,15 +44,15 @@ class Second(NamedTuple):
     sample: Sample
 
 
-def test_every_number_is_one_of_the_statistics_while_it_runs(tmp_path: Path) -> None:
+def test_every_number_is_one_of_the_statistics_while_it_runs(chromium: str, tmp_path: Path) -> None:
     """Two sinks, operators inside groups, and a stage that fails. The handler is stopped now and
     then, so that the page is compared while nothing changes, too."""
     # In a thread, for other tests have a loop running in this one.
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, _compared(tmp_path)).result()
+        pool.submit(asyncio.run, _compared(chromium, tmp_path)).result()
 
 
-async def _compared(folder: Path) -> None:
+async def _compared(chromium: str, folder: Path) -> None:
     allowed = asyncio.Semaphore(0)
     lines = folder / "lines.jsonl"
     lines.write_text("".join(f'{{"n": {n}}}\n' for n in range(20_000)), encoding="utf-8")
@@ -96,9 +90,7 @@ async def _compared(folder: Path) -> None:
         recorder.on_sample.append(lambda: before.append(running.statistics()))
         async with running.serve(0) as serving:
             recorder.on_sample.append(lambda: after.append(running.statistics()))
-            browser = await playwright.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox"]
-            )
+            browser = await playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
             page = await browser.new_page()
             await page.goto(serving.url)
             await page.wait_for_selector(".stage")
