@@ -21,6 +21,7 @@ from penstock.operators.rx.concat_all import concat_all
 from penstock.operators.rx.concat_map import concat_map
 from penstock.operators.rx.do_while import do_while
 from penstock.operators.rx.exclusive import exclusive
+from penstock.operators.rx.exhaust_map import exhaust_map
 from penstock.operators.rx.flat_map import flat_map
 from penstock.operators.rx.flat_map_latest import flat_map_latest
 from penstock.operators.rx.merge import merge
@@ -73,6 +74,7 @@ __all__ = [
     "concat_map",
     "do_while",
     "exclusive",
+    "exhaust_map",
     "flat_map",
     "flat_map_latest",
     "merge",

@@ -187,6 +187,10 @@ class Fluent(Chained[T_co]):
         """See `reactivex.operators.dematerialize`."""
         return _through(self, "dematerialize")
 
+    def exhaust_map(self, project: Callable[[T_co], Observable[A] | Future[A]]) -> Flowable[A]:
+        """See `penstock.ops.exhaust_map`."""
+        return _by_ours(self, "exhaust_map", project)
+
     def exclusive(self) -> Flowable[Any]:
         """See `penstock.ops.exclusive`."""
         return _by_ours(self, "exclusive")

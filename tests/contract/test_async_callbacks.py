@@ -96,6 +96,7 @@ USES: dict[str, Use] = {
     "scan": ops.scan,
     "sequence_equal": lambda f: ops.sequence_equal([1, 2], f),
     "switch_map": ops.switch_map,
+    "exhaust_map": ops.exhaust_map,
     "switch_map_indexed": ops.switch_map_indexed,
     "take_while": ops.take_while,
     "throttle_with_mapper": ops.throttle_with_mapper,

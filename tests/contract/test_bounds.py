@@ -76,6 +76,7 @@ OPENING: dict[str, list[Any]] = {
     "switch_map": [ops.switch_map(_one)],
     "switch_latest": [ops.map(_one), ops.switch_latest()],
     "exclusive": [ops.map(_one), ops.exclusive()],
+    "exhaust_map": [ops.exhaust_map(_one)],
 }
 
 

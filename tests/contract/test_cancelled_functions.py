@@ -63,6 +63,7 @@ OPERATORS: dict[str, tuple[Any, ...]] = {
     "flat_map of streams": (ops.flat_map(lambda value: from_iterable([value]).pipe(ops.map(f))),),
     "concat_map": (ops.concat_map(lambda value: from_iterable([f(value)])),),
     "switch_map": (ops.switch_map(lambda value: from_iterable([f(value)])),),
+    "exhaust_map": (ops.exhaust_map(lambda value: from_iterable([f(value)])),),
     "scan": (ops.scan(lambda _, value: f(value), 0),),
     "buffer of scan": (ops.buffer_with_count(2), ops.map(lambda values: [f(v) for v in values])),
     "sequence_equal": (ops.sequence_equal(from_iterable(range(9)), lambda a, b: f(a) == b),),

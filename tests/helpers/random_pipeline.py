@@ -372,6 +372,7 @@ class RandomPipeline:
                 (ops.switch_map(inside),),
                 (ops.map(inside), ops.switch_latest()),
                 (ops.map(inside), ours.exclusive()),
+                (ours.exhaust_map(inside),),
             ]
         )
 

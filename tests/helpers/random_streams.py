@@ -39,6 +39,7 @@ FEATURES = (
         "concat_all",
         "concat_map",
         "exclusive",
+        "exhaust_map",
     ),
     *("flat_map", "merge", "merge_all", "on_error_resume_next", "partition", "publish", "repeat"),
     *("replay", "retry", "sample", "share", "skip_until", "switch_latest", "switch_map"),
@@ -68,6 +69,9 @@ _PAUSE = 0.3
 
 # No stream is silent for so long and goes on.
 _LONG = 300
+
+# Operators that read one of several streams and leave, or drop, the others.
+_ONE_AT_A_TIME = ("switch_map", "switch_latest", "exclusive", "exhaust_map")
 
 
 class Trouble(Exception):
@@ -498,7 +502,7 @@ class RandomStreams:
         name = self.rng.choice(
             [
                 *("flat_map", "flat_map", "concat_map", "switch_map", "merge_all"),
-                *("concat_all", "switch_latest", "exclusive"),
+                *("concat_all", "switch_latest", "exclusive", "exhaust_map"),
             ]
         )
         most = self.rng.choice([1, 2, 32])
@@ -522,15 +526,15 @@ class RandomStreams:
         else:
             operator = getattr(ops, name)()
         stream = outer.stream if name.endswith("map") else outer.stream.pipe(ops.map(stream_of))
-        if name in ("switch_map", "switch_latest", "exclusive"):
+        if name in _ONE_AT_A_TIME:
             self.may_return = True
 
         def read() -> Expected:
             expected = outer.read()
             if expected.parts is None or expected.fails:
                 return UNKNOWN
-            if name in ("switch_map", "switch_latest", "exclusive"):
-                return self._one_at_a_time(node, expected, is_exclusive=name == "exclusive")
+            if name in _ONE_AT_A_TIME:
+                return self._one_at_a_time(node, expected, is_exclusive=name.startswith("ex"))
             parts = [[self._inner_of(node, value) for value in part] for part in expected.parts]
             if any(each.fails for part in parts for each in part):
                 return UNKNOWN

@@ -23,10 +23,13 @@ __all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
 
 
 def switched(
-    name: str, source: Flowable[Any], function: Callable[[Any], Any] | None
+    name: str,
+    source: Flowable[Any],
+    function: Callable[[Any], Any] | None,
+    stage: type[Switching] | None = None,
 ) -> Flowable[Any]:
-    """`source` with the items of the stream `function(value)` of its newest value, or of the value
-    itself.
+    """`source` read through a `stage`, by default `Switching`, that reads the streams
+    `function(value)`, or the values themselves.
 
     Raises BuildError for an async function.
     """
@@ -34,18 +37,18 @@ def switched(
     def called(value: Any, _: int) -> Any:
         return value if function is None else function(value)
 
-    return _switched(name, source, function, "value", called)
+    return _switched(name, source, function, "value", called, stage or Switching)
 
 
 def switched_indexed(
     name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
 ) -> Flowable[Any]:
-    """The same of `function(value, index)`."""
+    """The same of `function(value, index)`, by `Switching`."""
 
     def called(value: Any, index: int) -> Any:
         return value if function is None else function(value, index)
 
-    return _switched(name, source, function, "value, index", called)
+    return _switched(name, source, function, "value, index", called, Switching)
 
 
 def _switched(
@@ -54,25 +57,40 @@ def _switched(
     function: Callable[..., Any] | None,
     arguments: str,
     called: Callable[[Any, int], Any],
+    stage: type[Switching],
 ) -> Flowable[Any]:
     check_not_async(
         name,
         function,
         f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
-        "whose future is cancelled when the next value comes",
+        "whose future is cancelled when nobody waits for it any more",
     )
-    make = partial(_Mapped, function=called, calls=called_name(function))
+    make = partial(stage, function=called, calls=called_name(function))
     return source.then(make, StageInfo(name, "", 2))
 
 
 class Switching(DemandStage):
     """Sends the events of the stream that came last; the one before is cancelled.
 
-    The next stream is requested while there is demand that the present one does not meet at once.
+    A stream is what `function` returns for a value and its index, by default the value. The next
+    value is requested while there is demand that the present stream does not meet at once. `calls`
+    is the name of the user's function.
     """
 
-    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        function: Callable[[Any, int], Any] | None = None,
+        calls: str = "",
+    ) -> None:
         super().__init__(downstream, run, info)
+        self._function = function
+        self._index = 0
+        self._traced: CallObserver | None = None
+        if calls and run.tracing is not None:
+            self._traced = run.tracing.calls(info, calls, None)
         self._event: Event[Any] | None = None
         self._family: Family | None = None
         self._items: Nested | None = None
@@ -87,7 +105,7 @@ class Switching(DemandStage):
     def open(self, event: Event[Any]) -> None:
         """Read the stream of `event`."""
         try:
-            stream = as_stream(self.info.name, self.stream_of(event))
+            stream = as_stream(self.info.name, self._stream_of(event))
             items = Nested(stream, event, self.run, self._came)
         except CALL_ERRORS as raised:
             error = own_error(raised)
@@ -102,9 +120,16 @@ class Switching(DemandStage):
                 # The function has cancelled its own stream.
                 self.release()
 
-    def stream_of(self, event: Event[Any]) -> Any:
-        """The stream to read for `event`: by default, its value."""
-        return event.value
+    def _stream_of(self, event: Event[Any]) -> Any:
+        function, index = self._function, self._index
+        if function is None:
+            return event.value
+        self._index += 1
+
+        def project(value: Any) -> Any:
+            return function(value, index)
+
+        return project(event.value) if self._traced is None else self._traced.call(project, event)
 
     @property
     def is_reading(self) -> bool:
@@ -173,32 +198,6 @@ class Switching(DemandStage):
     def statistics(self) -> dict[str, Any]:
         """Whether the event of a stream waits for the stream's end."""
         return {"waiting": int(self.is_reading)}
-
-
-class _Mapped(Switching):
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        function: Callable[[Any, int], Any],
-        calls: str,
-    ) -> None:
-        super().__init__(downstream, run, info)
-        self._function = function
-        self._index = 0
-        self._traced: CallObserver | None = None
-        if calls and run.tracing is not None:
-            self._traced = run.tracing.calls(info, calls, None)
-
-    def stream_of(self, event: Event[Any]) -> Any:
-        index = self._index
-        self._index += 1
-
-        def project(value: Any) -> Any:
-            return self._function(value, index)
-
-        return project(event.value) if self._traced is None else self._traced.call(project, event)
 
 
 class Exclusive(Switching):

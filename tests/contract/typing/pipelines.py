@@ -252,6 +252,8 @@ assert_type(orders.pipe(penstock_ops.flat_map(words)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.concat_map(words)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.switch_map(streams)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.switch_map(lambda order: names)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.exhaust_map(streams)), Flowable[str])
+assert_type(orders.exhaust_map(streams), Flowable[str])
 assert_type(orders.pipe(penstock_ops.buffer_with_count(3)), Flowable[list[Order]])
 assert_type(orders.pipe(penstock_ops.buffer_with_time(1)), Flowable[list[Order]])
 

@@ -126,6 +126,7 @@ RX = [
     ),
     _case("flat_map_latest", ops.flat_map_latest(_one), numbers_up_to, **_INSIDE),
     _case("switch_latest", _both(ops.map(_one), ops.switch_latest()), numbers_up_to, **_INSIDE),
+    _case("exhaust_map", ops.exhaust_map(_one), numbers_up_to, **_INSIDE),
     _case("exclusive", _both(ops.map(_one), ops.exclusive()), numbers_up_to, **_INSIDE),
     _case("share", ops.publish(lambda stream: stream.pipe(ops.share(prefetch=1))), numbers_up_to),
     _case("publish", ops.publish(lambda stream: stream), numbers_up_to),

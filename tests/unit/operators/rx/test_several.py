@@ -119,6 +119,28 @@ def test_an_inner_stream_that_is_left_returns_its_event_and_its_source_is_droppe
     assert (probe.values, probe.completed, outer.unsettled) == (["x"], True, [])
 
 
+def test_exhaust_map_makes_no_stream_of_a_value_that_comes_while_one_is_read() -> None:
+    made = list[int]()
+    outer, inner = ManualPublisher[int](), [ManualPublisher[str]() for _ in range(3)]
+
+    def project(n: int) -> Flowable[str]:
+        made.append(n)
+        return inner[n]
+
+    probe = read(outer.pipe(ops.exhaust_map(project)), 9)
+    for n in range(2):
+        outer.send(n)
+    assert (made, outer.unsettled) == ([0], [0])
+    inner[0].send("x")
+    inner[0].complete()
+    outer.send(2)
+    inner[2].send("y")
+    outer.complete()
+    assert (made, probe.values, probe.completed) == ([0, 2], ["x", "y"], False)
+    inner[2].complete()
+    assert (probe.completed, outer.unsettled) == (True, [])
+
+
 def test_flat_map_opens_no_more_streams_than_it_may() -> None:
     inner = [ManualPublisher[str]() for _ in range(9)]
     source = CountedSource(range(9))

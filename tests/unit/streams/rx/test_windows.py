@@ -150,6 +150,7 @@ READERS: dict[str, Any] = {
     "concat_all": ours.concat_all(),
     "switch_latest": ours.switch_latest(),
     "exclusive": ours.exclusive(),
+    "exhaust_map": ours.exhaust_map(lambda window: window),
     "flat_map": ours.flat_map(lambda window: window),
     "flat_map of 2": ours.flat_map(lambda window: window, 2),
     "concat_map": ours.concat_map(lambda window: window),

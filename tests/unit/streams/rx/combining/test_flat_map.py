@@ -435,6 +435,7 @@ async def fetched(value: int) -> Any:
     [
         ("switch_map", "asyncio.ensure_future(fetched(value))"),
         ("flat_map_latest", "asyncio.ensure_future(fetched(value))"),
+        ("exhaust_map", "asyncio.ensure_future(fetched(value))"),
         ("concat_map", "adaptive_flat_map(handler)"),
         ("flat_map", "adaptive_flat_map(handler)"),
     ],
@@ -484,7 +485,7 @@ async def pages(value: int) -> AsyncIterator[int]:
     yield value + 1
 
 
-@pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "concat_map"])
+@pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "exhaust_map", "concat_map"])
 def test_an_async_generator_function_is_refused_with_what_reads_its_generators(name: str) -> None:
     instead = f"{name}(lambda value: from_async_iterable(pages(value)))"
     with pytest.raises(BuildError, match=re.escape(instead)):
@@ -499,7 +500,9 @@ def test_an_async_generator_function_is_refused_with_what_reads_its_generators(n
     assert run_virtual(story()) == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["switch_map", "flat_map_latest", "concat_map", "flat_map"])
+@pytest.mark.parametrize(
+    "name", ["switch_map", "flat_map_latest", "exhaust_map", "concat_map", "flat_map"]
+)
 def test_a_plain_function_that_returns_a_coroutine_fails_by_the_name_of_the_operator(
     name: str,
 ) -> None:
