@@ -3,7 +3,7 @@
 Items:   a list for each span of time, or for `count` events; it may be empty.
 Time:    by the loop's clock, with one timer, which begins anew with each list. While a list waits
          for demand, so does the timer.
-Memory:  up to 1,024 events that are not finished.
+Memory:  up to `count` events that are not finished.
 Demand:  one event after another, as long as a list is requested. An empty list
          counts for nothing: more events are requested.
 Ends:    with the source, after the open lists. The events of a list are finished with it; those

@@ -35,7 +35,7 @@ from penstock.streams.rx.lift import (
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
-from penstock.streams.rx.table import COUNTING, READING, STATELESS, TABLE, Entry, Kind
+from penstock.streams.rx.table import COUNTING, LISTING, READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
 from penstock.streams.validation import is_at_least, is_count
 
@@ -295,7 +295,10 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         if part.entry.kind is Kind.REFUSED:
             raise BuildError(f"{part.name} {part.entry.why}; use {part.entry.instead}")
     holds = any(part.entry.kind is Kind.HOLDS for part in parts)
-    if hold == HOLD:
+    lists = hold == HOLD and len(parts) == 1 and parts[0].name in LISTING
+    if lists:
+        hold = _counted(parts[0])
+    elif hold == HOLD:
         hold = max(hold, *(_counted(part) for part in parts))
     if holds and source.turns:
         raise BuildError(
@@ -303,13 +306,15 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             "their groups' turns for ever: put it into group_by(each=lambda group: "
             "group.pipe(...), idle=...), or after the working stage"
         )
-    # A holding one requests one more than it may hold, which may be answered.
-    gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
+    # A holding one requests one more than it may hold, which may be answered. A list leaves with
+    # its last input.
+    held = hold if lists else hold + 1
+    gathers = 1 if all(part.name == "delay" for part in parts) or not holds else held
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
     # A function of flat_map may return streams, of which several are open at once, each of which
     # has an event here.
     opens = any(part.name in ("flat_map", "flat_map_indexed") for part in parts)
-    bound = hold + 1 if holds else 2 * MOST_OPEN if opens else int(one_by_one)
+    bound = held if holds else 2 * MOST_OPEN if opens else int(one_by_one)
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)

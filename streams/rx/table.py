@@ -241,9 +241,15 @@ TABLE: Mapping[str, Entry] = MappingProxyType(
 #: ends: a part of the events may pass through one instance, the rest through another.
 STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_map"))
 
-#: Operators that hold as many inputs as their arguments `count` and `skip` say.
-COUNTING = frozenset(
-    ("buffer_with_count", "window_with_count", "skip_last", "take_last", "take_last_buffer")
+#: Operators that hold no more inputs than their arguments `count` and `skip` say.
+LISTING = frozenset(("buffer_with_count", "buffer_with_time_or_count"))
+
+#: Operators that need to hold as many inputs as these arguments say.
+COUNTING = LISTING | frozenset(
+    (
+        *("window_with_count", "window_with_time_or_count"),
+        *("skip_last", "take_last", "take_last_buffer"),
+    )
 )
 
 #: Lifted operators that read other streams, and the arguments that are streams or return them.

@@ -111,3 +111,36 @@ def test_what_a_stage_holds_counts_the_events_of_the_streams_inside(name: str) -
         peak, most = run_virtual(story())
     # One of the events inside is with the sink.
     assert most - 2 <= peak <= most
+
+
+LISTS: dict[str, tuple[Any, int]] = {
+    "of 1": (ops.buffer_with_count(1), 1),
+    "of 16": (ops.buffer_with_count(16), 16),
+    "that overlap": (ops.buffer_with_count(4, 1), 4),
+    "with gaps": (ops.buffer_with_count(2, 5), 5),
+    "of 1 by time": (ops.buffer_with_time_or_count(2, 1), 1),
+    "of 16 by time": (ops.buffer_with_time_or_count(2, 16), 16),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_hold_as_many_events_as_their_numbers_say(name: str) -> None:
+    async def story() -> None:
+        peak = 0
+
+        async def slow(values: list[int]) -> None:
+            nonlocal peak
+            await asyncio.sleep(3)
+            numbers = running.statistics()
+            peak = max(peak, numbers["in"] - numbers["finished"])
+
+        stream: Any = from_iterable(range(50)).pipe(lists)
+        pipeline = stream.to(for_each(slow))
+        stages = pipeline.describe()
+        async with pipeline.start() as running:
+            pass
+        assert (stages[1].holds, stages[2].bounded) == (held, held)
+        assert held <= peak <= 2 * held
+
+    lists, held = LISTS[name]
+    run_virtual(story())
