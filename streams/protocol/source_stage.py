@@ -83,8 +83,6 @@ class SourceStage(DemandStage, Generic[T]):
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
         self._finished = 0
-        # The failed events whose error ended their stream, if a stage may go on after that.
-        self._recovered = 0
         self._returned_tokens: list[Any] = []
         self.received: int = 0
         self._withheld: int | None = None
@@ -264,8 +262,8 @@ class SourceStage(DemandStage, Generic[T]):
     def count_failures(self, count: int, for_good: bool) -> None:
         """Count events that failed, as returned if they will come again."""
         self.counts["failed" if for_good or not self.gives_again else "returned"] += count
-        if not (for_good or self.gives_again) and self.run.recovers:
-            self._recovered += count
+        if not (for_good or self.gives_again):
+            self.run.failed_for_good(count)
 
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.
@@ -277,7 +275,6 @@ class SourceStage(DemandStage, Generic[T]):
             **self.counts,
             "in": self.received,
             "finished": self._finished,
-            "recovered": self._recovered,
             "dropped": dict(self.drops),
             "returned_tokens": list(self._returned_tokens),
         }

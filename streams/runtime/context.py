@@ -200,6 +200,11 @@ class Run:
         self._outer = outer
         self._whole: Run | None = None
         self._is_listed = self._recovers = False
+        # Events that failed here and in its parts, and ended a stream after which nothing went on
+        # yet; the run in which they are counted too; and of a whole, those after which it did.
+        self._ended_by = 0
+        self._counted_in: Run | None = None
+        self.recovered = 0
         # Whether its stages are listed in the whole running.
         self._is_shown = outer is None
         # The events that stages have returned to their sources since the drain began.
@@ -400,10 +405,21 @@ class Run:
         """Warn of an error that comes after the one that ends the run."""
         self.errors.warn(f"after the first error: {in_a_line(error)}")
 
-    @property
-    def recovers(self) -> bool:
-        """Whether a stage that reads what is read here goes on after an error."""
-        return self._recovers or (self._outer is not None and self._outer.recovers)
+    def failed_for_good(self, count: int) -> None:
+        """Count events whose error ends what is read here, unless a stage goes on after it."""
+        run: Run | None = self
+        while run is not None:
+            run._ended_by += count
+            run = run._counted_in
+
+    def went_on(self) -> None:
+        """A stage has gone on after the error that ended what was read here."""
+        count, run = self._ended_by, self
+        run._ended_by = 0
+        while run._counted_in is not None:
+            run = run._counted_in
+            run._ended_by -= count
+        run.recovered += count
 
     # Nested runs.
 
@@ -467,6 +483,7 @@ class Run:
         """
         part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
         part._whole, part._is_listed, part._recovers = self, listed, recovers
+        part._counted_in = self
         part._is_shown = listed and self._is_shown
         part.tunable, part.attaching = self.tunable, self.attaching
         part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
@@ -494,6 +511,7 @@ class Run:
             recovers = recovers or run._recovers
             run = run._outer
         part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
+        part._counted_in = self
         part._places, part.read_by = self._inner_places(part), self.read_by
         return part
 

@@ -95,7 +95,7 @@ def snapshot(
         "state": state,
         "seconds": seconds,
         **counts.totals,
-        "recovered": counts.recovered,
+        "recovered": run.recovered,
         "dropped": counts.dropped,
         "progress": _progress(emitted, counts),
         "unfinished": unfinished,

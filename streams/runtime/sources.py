@@ -34,13 +34,11 @@ class Counts:
     def __init__(self, past: Counts | None = None) -> None:
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0) if past is None else {**past.totals}
         self.dropped: dict[str, int] = {} if past is None else {**past.dropped}
-        self.recovered: int = 0 if past is None else past.recovered
 
     def add(self, numbers: dict[str, Any]) -> None:
         """Add the statistics of a source."""
         for name in TOTALS:
             self.totals[name] += numbers[name]
-        self.recovered += numbers.get("recovered", 0)
         for cause, count in numbers["dropped"].items():
             self.dropped[cause] = self.dropped.get(cause, 0) + count
 

@@ -184,6 +184,7 @@ class Succession(DemandStage):
         return True
 
     def _follow(self, error: BaseException | None) -> None:
+        ended = self._input
         if not self._may_follow(error):
             self.close(error)
             return
@@ -195,6 +196,8 @@ class Succession(DemandStage):
             self.close(raised)
         if error is not None and self.state < CLOSED:
             self._recoveries += 1
+            if ended is not None:
+                ended.part.went_on()
             self.run.errors.recovered(error, self._recoveries, self.info)
 
     def _may_follow(self, error: BaseException | None) -> bool:

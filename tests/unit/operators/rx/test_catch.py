@@ -224,6 +224,35 @@ def test_an_event_that_is_skipped_above_a_catch_still_makes_the_exit_status_3() 
     assert report.exit_status == 3
 
 
+def test_an_event_that_fails_below_a_catch_has_not_recovered() -> None:
+    async def story() -> Any:
+        stream: Any = from_iterable([2, 1]).pipe(ops.catch(from_iterable([8])))
+        failing = stream.pipe(adaptive_flat_map(odd_fails, limit=Fixed(1)))
+        running = failing.to(collect(list[Any]())).start()
+        with pytest.raises(ValueError, match="no"):
+            await running.wait()
+        return running.statistics()
+
+    numbers = run_virtual(story())
+    assert (numbers["failed"], numbers["recovered"]) == (1, 0)
+
+
+def test_an_event_that_fails_between_two_catches_has_recovered_by_the_second() -> None:
+    async def story() -> Any:
+        once = from_iterable([1]).pipe(adaptive_flat_map(odd_fails))
+        caught: Any = once.pipe(ops.catch(from_iterable([8, 3])))
+        stream: Any = caught.pipe(ops.map(divided), ops.catch(from_iterable([4])))
+        return await stream.to(collect(list[Any]())).run()
+
+    def divided(value: int) -> int:
+        if value == 3:
+            raise ERROR
+        return value
+
+    report = run_virtual(story())
+    assert (report.statistics["failed"], report.statistics["recovered"]) == (2, 2)
+
+
 def test_an_error_that_nothing_follows_stops_the_pipeline_as_ever() -> None:
     async def story() -> Any:
         failing = from_iterable([1]).pipe(adaptive_flat_map(odd_fails), ops.retry(1))
