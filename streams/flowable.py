@@ -181,13 +181,16 @@ class Flowable(Fluent[T_co]):
             require_count("to_list", limit=limit)
         return await values_of(self, limit)
 
-    def __iter__(self) -> NoReturn:
-        # Without this Python would use stream[0], stream[1], ... as the items, without end.
-        raise WrongType(
-            "a stream cannot be iterated by a plain `for` or list(): its values are still to come. "
-            "Write `async for value in stream`, `await stream.to_list()`, or end it with "
-            ".to(collect(into)) and run that"
-        )
+    # Type checkers must not take a stream for an iterable of nothing.
+    if not TYPE_CHECKING:
+
+        def __iter__(self) -> NoReturn:
+            # Without this Python would use stream[0], stream[1], ... as the items, without end.
+            raise WrongType(
+                "a stream cannot be iterated by a plain `for` or list(): its values are still to "
+                "come. Write `async for value in stream`, `await stream.to_list()`, or end it with "
+                ".to(collect(into)) and run that"
+            )
 
     def __contains__(self, value: object) -> NoReturn:
         # Python would replace the error above by its own, which does not say what to write.

@@ -243,12 +243,22 @@ def streams(order: Order) -> Flowable[str]:
     return from_iterable([order.client])
 
 
+soon: asyncio.Future[str] = asyncio.get_event_loop().create_future()
+
+
 def words(order: Order) -> list[str]:
     return order.client.split()
 
 
 assert_type(orders.pipe(penstock_ops.flat_map(streams)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.flat_map(lambda order: names)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.flat_map(lambda order: names, 2)), Flowable[str])
+assert_type(orders.flat_map(lambda order: names), Flowable[str])
+assert_type(orders.pipe(penstock_ops.flat_map(lambda order: soon)), Flowable[str])
+assert_type(orders.flat_map(lambda order: soon), Flowable[str])
 assert_type(orders.pipe(penstock_ops.flat_map(words)), Flowable[str])
+assert_type(orders.pipe(penstock_ops.flat_map(lambda order: [order.client])), Flowable[str])
+assert_type(orders.pipe(penstock_ops.concat_map(lambda order: names)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.concat_map(words)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.switch_map(streams)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.switch_map(lambda order: names)), Flowable[str])
