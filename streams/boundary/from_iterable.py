@@ -52,12 +52,12 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     """
     if isinstance(iterable, Flowable):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")
-    if not callable(iterable) and not hasattr(iterable, "__iter__"):
+    if not callable(iterable) and not hasattr(type(iterable), "__iter__"):
         raise WrongType(
             "from_iterable() takes an iterable or a function that makes one, "
             f"not {type(iterable).__name__}"
         )
-    is_once = hasattr(iterable, "__next__")
+    is_once = hasattr(type(iterable), "__next__")
     # Numbered here, because a copy costs much where many streams are inside one.
     info = StageInfo("from_iterable", number=1, once=_ONCE if is_once else "")
 
@@ -92,7 +92,7 @@ class _Iteration(SourceStage[T]):
         if self._iterator is None:
             try:
                 made: Any = self._iterable
-                self._iterator = iter(made if hasattr(made, "__iter__") else made())
+                self._iterator = iter(made if hasattr(type(made), "__iter__") else made())
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
             except CALL_ERRORS as raised:
@@ -148,7 +148,7 @@ def from_async_iterable(
              drain leaves the rest in that queue. `inbox` finishes what was put into it.
     Errors:  an exception of the iterator arrives as `on_error`.
     """
-    if not callable(factory) and not hasattr(factory, "__aiter__"):
+    if not callable(factory) and not hasattr(type(factory), "__aiter__"):
         raise WrongType(
             "from_async_iterable() takes an async iterable or a function that makes one, "
             f"not {type(factory).__name__}"
@@ -199,7 +199,7 @@ class Pulling(SourceStage[T]):
         iterator: AsyncIterator[T] | None = None
         try:
             factory: Any = self._factory
-            iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
+            iterator = aiter(factory if hasattr(type(factory), "__aiter__") else factory())
             now = self.run.now()
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from enum import Enum
+from itertools import count
 from typing import Any
 
 import pytest
 
-from penstock import Flowable, from_async_iterable, from_iterable
+from penstock import Flowable, from_async_iterable, from_iterable, ops
 from penstock.streams.errors import HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
@@ -115,6 +117,35 @@ def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: R
             run(pipeline.run())
             assert sink.values == [1, 2]
             assert len(calls) == runs
+
+
+class Twice:
+    def __init__(self) -> None:
+        self.left = 2
+
+    def __aiter__(self) -> Twice:
+        return self
+
+    async def __anext__(self) -> int:
+        if not self.left:
+            raise StopAsyncIteration
+        self.left -= 1
+        return 7
+
+
+class Color(Enum):
+    RED = 1
+    BLUE = 2
+
+
+def test_a_class_is_called_unless_it_is_iterable_itself(run: Run) -> None:
+    async def story() -> None:
+        counted = from_iterable(count)
+        assert await counted.to_list(limit=2) == [0, 1]
+        assert await from_iterable(Color).to_list() == [Color.RED, Color.BLUE]
+        assert await from_async_iterable(Twice).to_list() == [7, 7]
+
+    run(story())
 
 
 def test_what_is_not_iterable_and_makes_no_iterable_is_refused_at_once() -> None:
