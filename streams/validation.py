@@ -1,4 +1,4 @@
-"""Validation of numbers and points in time that a user gives.
+"""Validation of numbers, points in time and iterables that a user gives.
 
 Of numeric arguments, is_... returns a bool, check_... raises BadArgument, and require_... raises
 BuildError. Values that cannot be compared are rejected, and bools too.
@@ -18,14 +18,26 @@ __all__ = [
     "check_count",
     "check_share",
     "given",
+    "is_async_iterable",
     "is_at_least",
     "is_count",
     "is_duration",
+    "is_iterable",
     "is_positive",
     "require_count",
     "require_seconds",
     "seconds_of",
 ]
+
+
+def is_iterable(value: object) -> bool:
+    """Whether a `for` loop may read `value`; a class whose instances it reads is not iterable."""
+    return hasattr(type(value), "__iter__")
+
+
+def is_async_iterable(value: object) -> bool:
+    """The same of `async for`."""
+    return hasattr(type(value), "__aiter__")
 
 
 def is_count(value: Any) -> bool:

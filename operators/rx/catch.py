@@ -48,7 +48,7 @@ def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """
     choose: Callable[[Exception, Flowable[Any]], Any]
     known: list[Flowable[Any]] = []
-    if callable(handler):
+    if callable(handler) and not isinstance(handler, type):
         choose = handler
     elif isinstance(handler, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         other = as_stream("catch", handler)

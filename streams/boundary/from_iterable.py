@@ -13,6 +13,7 @@ from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
+from penstock.streams.validation import is_async_iterable, is_iterable
 
 __all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
@@ -52,7 +53,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     """
     if isinstance(iterable, Flowable):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")
-    if not callable(iterable) and not hasattr(type(iterable), "__iter__"):
+    if not callable(iterable) and not is_iterable(iterable):
         raise WrongType(
             "from_iterable() takes an iterable or a function that makes one, "
             f"not {type(iterable).__name__}"
@@ -92,7 +93,7 @@ class _Iteration(SourceStage[T]):
         if self._iterator is None:
             try:
                 made: Any = self._iterable
-                self._iterator = iter(made if hasattr(type(made), "__iter__") else made())
+                self._iterator = iter(made if is_iterable(made) else made())
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
             except CALL_ERRORS as raised:
@@ -148,7 +149,7 @@ def from_async_iterable(
              drain leaves the rest in that queue. `inbox` finishes what was put into it.
     Errors:  an exception of the iterator arrives as `on_error`.
     """
-    if not callable(factory) and not hasattr(type(factory), "__aiter__"):
+    if not callable(factory) and not is_async_iterable(factory):
         raise WrongType(
             "from_async_iterable() takes an async iterable or a function that makes one, "
             f"not {type(factory).__name__}"
@@ -199,7 +200,7 @@ class Pulling(SourceStage[T]):
         iterator: AsyncIterator[T] | None = None
         try:
             factory: Any = self._factory
-            iterator = aiter(factory if hasattr(type(factory), "__aiter__") else factory())
+            iterator = aiter(factory if is_async_iterable(factory) else factory())
             now = self.run.now()
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the

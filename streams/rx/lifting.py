@@ -63,6 +63,9 @@ _ASKED = frozenset(
     )
 )
 
+# Operators whose whole numbers must not be 0.
+_AT_LEAST_ONE = LISTING | {"window_with_count", "window_with_time_or_count"}
+
 # Arguments of stock operators that are whole numbers, and those that are times.
 _COUNTS = frozenset(("count", "skip", "index"))
 _TIMES = frozenset(
@@ -168,12 +171,14 @@ def _check_numbers(part: Part) -> None:
     """Raise BuildError for counts and times of a stock operator, which would fail while it runs."""
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS):
         return
+    least = int(part.name in _AT_LEAST_ONE)
     for name, value in part.arguments.items():
         if value is None:
             continue
         what = f"{part.name}({name}={describe(value, 80)})"
-        if name in _COUNTS and (isinstance(value, bool) or not (is_count(value) or value == 0)):
-            raise BadArgument(f"{what}: must be a whole number of at least 0")
+        is_zero = not isinstance(value, bool) and value == 0
+        if name in _COUNTS and not (is_count(value) or (is_zero and not least)):
+            raise BadArgument(f"{what}: must be a whole number of at least {least}")
         if name in _TIMES and not _is_time(value):
             raise BadArgument(f"{what}: must be seconds or a timedelta")
 

@@ -24,6 +24,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.rx.lift import HOLD
+from penstock.streams.validation import is_iterable
 
 __all__ = [
     "Input",
@@ -60,7 +61,10 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
         from reactivex import from_future
 
         return from_observable(from_future(other), buffer(HOLD), operator)
-    raise WrongType(f"{operator} reads a stream or an Observable, not {describe(other, 80)}")
+    instead = "; wrap it in from_iterable(...)" if is_iterable(other) else ""
+    raise WrongType(
+        f"{operator} reads a stream or an Observable, not {describe(other, 80)}{instead}"
+    )
 
 
 def check_not_async(operator: str, function: Callable[..., Any] | None, instead: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Flowable, from_async_iterable, from_iterable, ops
+from penstock import Flowable, from_async_iterable, from_iterable
 from penstock.streams.errors import HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
