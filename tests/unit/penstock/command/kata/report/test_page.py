@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.report.page import broken, page, picture
-from penstock.command.kata.report.table import columns_of
+from penstock.command.kata.report.table import LATENCIES, columns_of
 
 EVENT = {"client_id": 1000, "created": 0.0}
 
@@ -54,6 +54,7 @@ def test_the_numbers_are_two_tables_that_have_every_column_of_the_text_between_t
     assert [one.partition("<")[0] for one in tables] == ["Events", "Latency, in milliseconds"]
     heads = [re.findall(r'<th scope="col">([^<]*)</th>', one) for one in tables]
     names = [name for name, _ in columns_of([SLOW])]
+    assert set(heads[1][1:]) == {name for name in names if name in LATENCIES}
     assert sorted(heads[0] + heads[1][1:]) == sorted(names)
     assert max(map(len, heads)) <= 13
 
