@@ -421,6 +421,14 @@ _FLEET = """[...document.querySelectorAll("#fleet tbody tr")].map((row) =>
 )"""
 
 
+# How many events of the partitions of each worker are unfinished, by their own texts.
+_BEHIND = """[...document.querySelectorAll("#fleet tbody tr")].map((row) =>
+  [...document.querySelectorAll("#partitions li")]
+    .filter((one) => one.title.endsWith(row.cells[0].textContent.split(" ")[0]))
+    .reduce((sum, one) => sum + Number(one.title.match(/: ([0-9]+) unfinished/)[1]), 0)
+)"""
+
+
 def test_one_worker_shows_all_workers_and_partitions(
     serve: Serve, look: Look, tmp_path: Path
 ) -> None:
@@ -443,7 +451,9 @@ def test_one_worker_shows_all_workers_and_partitions(
           return sum(0) === 6 && [1, 2, 3, 4].every((at) => sum(at) > 0);
         }}"""
     )
-    for _, behind, in_flight, _, finished, failed in page.evaluate(_FLEET):
+    workers, behind_of_each = page.evaluate(f"[{_FLEET}, {_BEHIND}]")
+    assert [behind for _, behind, *_ in workers] == behind_of_each
+    for _, behind, in_flight, _, finished, failed in workers:
         assert in_flight <= 2
         assert behind + finished <= 300
         assert failed == 0
