@@ -605,6 +605,9 @@ class RandomWalk:
             return
         self.peak = max(self.peak, self._unfinished())
         for step in [step for step in self._late_steps if self._is_due(step[0])]:
+            if step not in self._late_steps:
+                # One before it began a call, and so has taken it already.
+                continue
             self._late_steps.remove(step)
             step[1]()
         if self._looks % 16 == 0:
