@@ -3,7 +3,7 @@
 Items:   a list for every `count` events; at the end one with the rest, if there is any.
 Time:    a list leaves with its last event; no timers.
 Memory:  up to `count` events that are not finished, or `skip` if that is more.
-Demand:  one event after another, as long as a list is requested.
+Demand:  requests what is missing in the list that is full next, as soon as a list is requested.
 Ends:    with the source, after the open lists. The events of a list are finished with it; those
          that were in one already, or are in none, with the next list. Cancel returns what is kept.
 Errors:  the source's passes on; this stage raises none of its own.

@@ -26,8 +26,8 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.event import Event, drop_all
+from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Latest, Several, Waiting, several
@@ -93,30 +93,35 @@ class _Following(Several):
     ) -> None:
         super().__init__(downstream, run, info, streams, _AHEAD)
         self._source, *self._others = self.inputs
+        # Whatever comes of it leaves at once.
+        self._source.prefetch = UNBOUNDED
         self._latest = {each: Latest(info.name) for each in self._others}
         self._reads = False
 
     def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
         latest = self._latest.get(source)
         if latest is None:
-            source.events += events
+            self.within(self._send_all, events)
         else:
             for event in events:
                 latest.replace(event)
 
+    def _send_all(self, events: list[Event[Any]]) -> None:
+        latest = self._latest.values()
+        if not all(each.is_there for each in latest):
+            drop_all(events, self.info.name)
+            return
+        tuples: list[Event[Any]] = []
+        for event in events:
+            children = [each.child() for each in latest]
+            value = (event.value, *[child.value for child in children])
+            tuples.append(joined(value, [event, *children]))
+        self.demand -= len(tuples)
+        self.downstream.on_events(tuples)
+
     def combine(self) -> bool:
-        source = self._source
-        if source.has_ended:
+        if self._source.has_ended:
             self.complete()
-        elif source.events:
-            event = source.events.popleft()
-            if all(latest.is_there for latest in self._latest.values()):
-                children = [latest.child() for latest in self._latest.values()]
-                value = (event.value, *[child.value for child in children])
-                self.send(joined(value, [event, *children]))
-            else:
-                event.drop(self.info.name)
-            return True
         return False
 
     def fill(self) -> bool:

@@ -60,7 +60,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
         )
     is_once = hasattr(type(iterable), "__next__")
     # Numbered here, because a copy costs much where many streams are inside one.
-    info = StageInfo("from_iterable", number=1, once=_ONCE if is_once else "")
+    once = _ONCE if is_once else ""
+    info = StageInfo("from_iterable", number=1, is_source=True, once=once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Iteration(downstream, run, info, iterable).start()
@@ -155,7 +156,8 @@ def from_async_iterable(
             f"not {type(factory).__name__}"
         )
     is_once = isinstance(factory, AsyncIterator)
-    info = StageInfo("from_async_iterable", number=1, once=_ONCE if is_once else "")
+    once = _ONCE if is_once else ""
+    info = StageInfo("from_async_iterable", number=1, is_source=True, once=once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         Pulling(downstream, run, info, factory).start()

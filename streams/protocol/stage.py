@@ -256,7 +256,8 @@ class StageInfo:
 
     def first(self) -> StageInfo:
         """The same stage, a source, as the first one of a stream."""
-        return replace(self, number=1, is_source=True)
+        is_first = self.number == 1 and self.is_source
+        return self if is_first else replace(self, number=1, is_source=True)
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""

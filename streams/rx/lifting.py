@@ -33,6 +33,7 @@ from penstock.streams.rx.lift import (
     read_on,
 )
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
+from penstock.streams.rx.lists import Lists
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import COUNTING, LISTING, READING, STATELESS, TABLE, Entry, Kind
@@ -323,6 +324,9 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)
+    if lists and name == "buffer_with_count":
+        count = parts[0].arguments["count"]
+        make = partial(Lists, count=count, skip=parts[0].arguments.get("skip") or count)
     if make is None and holds:
         make = partial(LiftedHolding, parts=parts, hold=hold)
     elif make is None:

@@ -68,6 +68,7 @@ STAGES = {
     "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/lists.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/combining/flat_map.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/combine_latest.py:statistics": ("Operators", "operators of reactivex"),
     "operators/rx/sample.py:statistics": ("Operators", "operators of reactivex"),

@@ -483,7 +483,7 @@ class _Passing(SourceStage[Any], AckHook):
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         children = [event.outer for event in events]
-        SourceStage[Any].settle(self, events, ending, why)
+        super().settle(events, ending, why)
         end_all(children, ending, why)
         self.settled()
 

@@ -1,0 +1,91 @@
+"""The stage of lists of so many events, without Rx in between."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from penstock.streams.keyed.queues import joined
+from penstock.streams.protocol.acknowledgement import NOBODY
+from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Lists"]
+
+
+class Lists(DemandStage):
+    """Sends lists of `count` events, of which one begins every `skip` events.
+
+    Requests what is missing in the list that is full next. A list takes over all events that came
+    since the one before.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        count: int,
+        skip: int,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._count = count
+        self._skip = skip
+        # The lists that have begun and were not sent, the oldest first; no other is full.
+        self._open: deque[list[Any]] = deque()
+        # How many events come before the next list begins.
+        self._until_next = 0
+        # The events that no list has taken over yet.
+        self._held: list[Event[Any]] = []
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        self._held += events
+        values = [event.value for event in events]
+        while values:
+            if not self._until_next:
+                self._open.append([])
+                self._until_next = self._skip
+            together, values = values[: self._until_next], values[self._until_next :]
+            self._until_next -= len(together)
+            # What lies between two lists is in none.
+            for one in self._open:
+                one += together
+
+    def step(self) -> bool:
+        missing = self._missing()
+        if self._open and (not missing or self.state):
+            if not self.demand:
+                return False
+            self._send_list()
+        elif self.state:
+            drop_all(self._held, self.info.name)
+            self._held = []
+            self.complete()
+        elif self.demand and missing > self.asked:
+            self.ask(missing - self.asked)
+        else:
+            return False
+        return True
+
+    def _missing(self) -> int:
+        """How many events come until the next list is full."""
+        if self._open:
+            return self._count - len(self._open[0])
+        return self._until_next + self._count
+
+    def _send_list(self) -> None:
+        value, held = self._open.popleft(), self._held
+        self._held = []
+        # At the end of the stream, all events may have gone with the list before.
+        self.send(joined(value, held) if held else Event(value, self.run.now(), NOBODY))
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        self._open.clear()
+        give_back_all(held)
+
+    def statistics(self) -> dict[str, Any]:
+        """The events that no list has taken over yet, and how many there may be."""
+        return {"waiting": len(self._held), "bound": max(self._count, self._skip)}
