@@ -568,6 +568,7 @@ class WorkerStage(CallingStage):
         if n <= 0 or self._slice.is_over(ended):
             return
         flush_at, state = ended + _FLUSH_AFTER, self.state
+        is_concurrent, limit = self._is_concurrent, self._limit
         events = taken(self._inbox, n)
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
@@ -594,7 +595,9 @@ class WorkerStage(CallingStage):
             event.ended = ended = now()
             event.value = result
             done += 1
-            if ended >= flush_at or self.state is not state:
+            # A call may change the limit, which counts where others are in flight.
+            is_over = self.state is not state or (is_concurrent and self._limit != limit)
+            if ended >= flush_at or is_over:
                 self._look_at(event)
                 break
         begun = done + (is_later or error is not None)

@@ -125,6 +125,31 @@ def test_a_higher_limit_begins_more_at_once_and_a_lower_one_cancels_nothing(run:
     run(story())
 
 
+def test_a_limit_that_a_plain_call_lowers_holds_for_those_that_would_follow_at_once(
+    run: Run,
+) -> None:
+    begun = list[int]()
+
+    def work(value: int) -> Any:
+        begun.append(value)
+        if value == 4:
+            running.retune(Fixed(2))
+        return later(value) if value < 3 else value
+
+    async def story() -> None:
+        nonlocal running
+        source, sink = CountedSource(range(10)), MemorySink()
+        running = source.pipe(adaptive_flat_map(work, Fixed(6))).to(sink).start()
+        await asyncio.sleep(0.5)
+        # Three calls are still open.
+        assert begun == [0, 1, 2, 3, 4]
+        await running.wait()
+        assert sorted(sink.values) == list(range(10))
+
+    running: Any = None
+    run(story())
+
+
 def test_two_pipelines_in_one_loop_do_not_share_a_limit(run: Run) -> None:
     gauge = Gauge()
     operator = adaptive_flat_map(gauge, Fixed(2))
