@@ -17,6 +17,7 @@ from penstock.streams.protocol.event import (
     RETURNED,
     Ending,
     Event,
+    give_back_all,
     new_events,
 )
 from penstock.streams.protocol.stage import CLOSED, COMPLETING, StageInfo, Subscriber
@@ -167,12 +168,16 @@ class SourceStage(DemandStage, Generic[T]):
     def send_all(self, events: list[Event[Any]]) -> None:
         """Emit events that the source has made and that there is demand for."""
         if self._withheld is None:
-            self.demand -= len(events)
+            # None is left if the stream was ended while it was making them.
+            self.demand = max(0, self.demand - len(events))
         else:
             # Paused while it was making them, as by a bad line among them.
             self._withheld -= len(events)
         self.received += len(events)
         if not events:
+            return
+        if self.state >= CLOSED:
+            give_back_all(events)
             return
         if self._draining:
             self.downstream.on_events(events)

@@ -275,11 +275,11 @@ def _made(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """What `make` returns for the arguments that a stock operator was built with."""
     parameters = signature(make).parameters
     # The stock functions name what they have completed by a default with an underscore at the end,
-    # and some have more options inside than they offer.
+    # and some have more options inside than they offer. Where there are none, it is their state.
     options = {
         name.rstrip("_"): value
         for name, value in arguments.items()
-        if name.rstrip("_") in parameters or value is not None
+        if name.rstrip("_") in parameters or (parameters and value is not None)
     }
     several: Sequence[Any] = ()
     for parameter in parameters.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -87,11 +87,22 @@ def check_not_async(operator: str, function: Callable[..., Any] | None, instead:
 def check_begins_again(operator: str, source: Flowable[Any]) -> None:
     """Raise BuildError if `operator`, which reads `source` again, would not read the same again."""
     for stage in source.chain():
-        if stage.info.once:
-            raise BuildError(
-                f"{operator} reads its source again from the start, and {stage.info} cannot begin "
-                f"again: {stage.info.once}"
-            )
+        for info in _with_inputs(stage.info):
+            if info.once:
+                # A source of another column has no place in the pipeline yet.
+                name = str(info) if info is stage.info else f"'{info.name}'"
+                raise BuildError(
+                    f"{operator} reads its source again from the start, and {name} cannot begin "
+                    f"again: {info.once}"
+                )
+
+
+def _with_inputs(info: StageInfo) -> Iterator[StageInfo]:
+    """A stage, and all of the other streams that it reads."""
+    yield info
+    for column in info.inputs:
+        for above in column:
+            yield from _with_inputs(above)
 
 
 class Reading(Protocol):

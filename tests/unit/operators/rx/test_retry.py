@@ -164,6 +164,11 @@ def test_no_more_is_requested_than_of_it(length: int, n: int) -> None:
     ("source", "why"),
     [
         (read_lines(), "stage 1 'read_lines' cannot begin again: standard input is read once"),
+        (
+            from_iterable([1]).pipe(ops.merge(read_lines())),
+            "'read_lines' cannot begin again: standard input is read once",
+        ),
+        (from_iterable([1]) + from_iterable(iter([2])), "'from_iterable' cannot begin again: it"),
         (from_iterable(iter("abc")), "it was given an iterator, which is read once"),
         (from_async_iterable(aiter(from_iterable("abc"))), "it was given an iterator"),
     ],

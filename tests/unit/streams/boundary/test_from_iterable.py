@@ -119,6 +119,32 @@ def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: R
             assert len(calls) == runs
 
 
+@pytest.mark.parametrize("ends", ["cancel", "begin_drain"])
+def test_a_generator_that_ends_its_own_pipeline_gives_no_more(ends: str, run: Run) -> None:
+    running: Any = None
+    given = list[int]()
+
+    def numbers() -> Iterator[int]:
+        for n in range(40):
+            if n == 3:
+                getattr(running, ends)()
+            given.append(n)
+            yield n
+
+    async def story() -> None:
+        nonlocal running
+        sink = MemorySink()
+        running = from_iterable(numbers).to(sink).start()
+        report = await running.wait()
+        found = report.statistics
+        assert len(given) < 40
+        assert found["in"] == len(given) == found["finished"] + found["returned"]
+        assert sink.values == given[: found["finished"]]
+        assert (found["returned"] > 0) == (ends == "cancel")
+
+    run(story())
+
+
 class Twice:
     def __init__(self) -> None:
         self.left = 2

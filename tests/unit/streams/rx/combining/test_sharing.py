@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reactivex import operators as stock
 
 from penstock import (
     Fixed,
@@ -35,6 +36,7 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
     "share": lambda stream: stream.pipe(ops.share()),
     "publish": lambda stream: stream.pipe(ops.publish(lambda one: one.pipe(ops.map(lambda n: n)))),
     "replay": lambda stream: stream.pipe(ops.replay(5), ops.ref_count()),
+    "replay of reactivex": lambda stream: stream.pipe(stock.replay(5), stock.ref_count()),
     "auto_connect": lambda stream: stream.pipe(ops.publish()).auto_connect(),
     "flat_map": lambda stream: from_iterable([0]).pipe(ops.flat_map(lambda _: stream)),
     "switch_map": lambda stream: from_iterable([0]).pipe(ops.switch_map(lambda _: stream)),
