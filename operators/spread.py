@@ -47,7 +47,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Answer, Expanding
-from penstock.streams.validation import given, require_count
+from penstock.streams.validation import given, is_async_iterable, is_iterable, require_count
 
 __all__ = ["spread"]
 
@@ -148,11 +148,11 @@ class _Spreader(Expanding):
 
     def answer(self, event: Event[Any]) -> Iterable[Any]:
         value = event.value
-        if hasattr(value, "__iter__") and not isinstance(value, _SINGLE):
+        if is_iterable(value) and not isinstance(value, _SINGLE):
             items: Iterable[Any] = value
             return items
         is_stream = isinstance(cast(object, value), Flowable)
-        if hasattr(value, "__aiter__") and not is_stream:
+        if is_async_iterable(value) and not is_stream:
             return AsyncItems(value, self.run, self.info, self.came)
         raise TypeError(_not_iterables(describe(value, 80)))
 

@@ -93,7 +93,7 @@ class _Following(Several):
     ) -> None:
         super().__init__(downstream, run, info, streams, _AHEAD)
         self._source, *self._others = self.inputs
-        # Whatever comes of it leaves at once.
+        # Its events are sent on as they come: none of them waits here.
         self._source.prefetch = UNBOUNDED
         self._latest = {each: Latest(info.name) for each in self._others}
         self._reads = False

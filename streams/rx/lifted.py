@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from reactivex import Observable
@@ -24,6 +25,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
+from penstock.streams.rx.table import LISTING
 
 __all__ = ["Lifted", "LiftedHolding"]
 
@@ -286,8 +288,13 @@ class LiftedHolding(Lifted):
         # How many of the latest inputs the operator needs, if not all; whether it folds them.
         self._keeps: int | None = None
         self._folds = False
+        # How many outputs may wait.
+        self._most_waiting: float = hold
         if len(parts) == 1:
             (part,) = parts
+            if part.name in LISTING:
+                # Only an input, a tick, of which one may wait, and the end make it emit.
+                self._most_waiting = inf
             if part.entry.latest and part.arguments.get("predicate") is None:
                 self._keeps = part.arguments.get("count", 1)
             else:
@@ -350,8 +357,7 @@ class LiftedHolding(Lifted):
         if event.origin is not NOBODY:
             self._answers_waiting += 1
         self.deliver(event)
-        # Behind an output that waits come those of a tick that was late, and of the end.
-        if len(self.pending) > max(self._hold, 3):
+        if len(self.pending) > self._most_waiting:
             self.fail(
                 HoldExceeded(
                     f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "

@@ -323,10 +323,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     bound = held if holds else 2 * MOST_OPEN if opens else int(one_by_one)
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
-    make: _MakeStage | None = _native_stage(parts)
-    if lists and name == "buffer_with_count":
-        count = parts[0].arguments["count"]
-        make = partial(Lists, count=count, skip=parts[0].arguments.get("skip") or count)
+    make: _MakeStage | None = _native_stage(parts, lists=lists)
     if make is None and holds:
         make = partial(LiftedHolding, parts=parts, hold=hold)
     elif make is None:
@@ -365,8 +362,11 @@ def _called_by(parts: Sequence[Part]) -> str:
     return called_name(*(value for name, value in given if name not in _NOT_WITH_EACH))
 
 
-def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
-    """The function that makes the stage of a native operator; None for all others."""
+def _native_stage(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
+    """The function that makes the stage of a native operator; None for all others.
+
+    `lists`: of lists, which hold as many events as their arguments say.
+    """
     if len(parts) != 1:
         return None
     (part,) = parts
@@ -385,6 +385,9 @@ def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
         case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
             function = part.arguments["mapper_indexed"]
             return partial(FlatMap, function=function, calls=_called_by(parts))
+        case "buffer_with_count" if lists:
+            count = part.arguments["count"]
+            return partial(Lists, count=count, skip=part.arguments.get("skip") or count)
         case _:
             return None
 

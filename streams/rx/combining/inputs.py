@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol, cast
@@ -15,6 +15,7 @@ from penstock.streams.errors import BuildError, PenstockError, WrongType, descri
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import (
     UNCONNECTED,
     StageInfo,
@@ -86,23 +87,12 @@ def check_not_async(operator: str, function: Callable[..., Any] | None, instead:
 
 def check_begins_again(operator: str, source: Flowable[Any]) -> None:
     """Raise BuildError if `operator`, which reads `source` again, would not read the same again."""
-    for stage in source.chain():
-        for info in _with_inputs(stage.info):
-            if info.once:
-                # A source of another column has no place in the pipeline yet.
-                name = str(info) if info is stage.info else f"'{info.name}'"
-                raise BuildError(
-                    f"{operator} reads its source again from the start, and {name} cannot begin "
-                    f"again: {info.once}"
-                )
-
-
-def _with_inputs(info: StageInfo) -> Iterator[StageInfo]:
-    """A stage, and all of the other streams that it reads."""
-    yield info
-    for column in info.inputs:
-        for above in column:
-            yield from _with_inputs(above)
+    for info in all_stages(stage.info for stage in source.chain()):
+        if info.once:
+            raise BuildError(
+                f"{operator} reads its source again from the start, and {info} cannot begin "
+                f"again: {info.once}"
+            )
 
 
 class Reading(Protocol):

@@ -22,53 +22,6 @@ from penstock.streams.rx.combining.nested import Nested
 __all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
 
 
-def switched(
-    name: str,
-    source: Flowable[Any],
-    function: Callable[[Any], Any] | None,
-    stage: type[Switching] | None = None,
-) -> Flowable[Any]:
-    """`source` read through a `stage`, by default `Switching`, that reads the streams
-    `function(value)`, or the values themselves.
-
-    Raises BuildError for an async function.
-    """
-
-    def called(value: Any, _: int) -> Any:
-        return value if function is None else function(value)
-
-    return _switched(name, source, function, "value", called, stage or Switching)
-
-
-def switched_indexed(
-    name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
-) -> Flowable[Any]:
-    """The same of `function(value, index)`, by `Switching`."""
-
-    def called(value: Any, index: int) -> Any:
-        return value if function is None else function(value, index)
-
-    return _switched(name, source, function, "value, index", called, Switching)
-
-
-def _switched(
-    name: str,
-    source: Flowable[Any],
-    function: Callable[..., Any] | None,
-    arguments: str,
-    called: Callable[[Any, int], Any],
-    stage: type[Switching],
-) -> Flowable[Any]:
-    check_not_async(
-        name,
-        function,
-        f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
-        "whose future is cancelled when nobody waits for it any more",
-    )
-    make = partial(stage, function=called, calls=called_name(function))
-    return source.then(make, StageInfo(name, "", 2))
-
-
 class Switching(DemandStage):
     """Sends the events of the stream that came last; the one before is cancelled.
 
@@ -209,3 +162,47 @@ class Exclusive(Switching):
             event.drop(self.info.name)
         else:
             self.open(event)
+
+
+def switched(
+    name: str,
+    source: Flowable[Any],
+    function: Callable[[Any], Any] | None,
+    stage: type[Switching] = Switching,
+) -> Flowable[Any]:
+    """`source` read through a `stage` that reads the streams `function(value)`, or the values.
+
+    Raises BuildError for an async function.
+    """
+    if function is None:
+        return _switched(name, source, None, "value", None, stage)
+
+    def unnumbered(value: Any, _: int) -> Any:
+        return function(value)
+
+    return _switched(name, source, function, "value", unnumbered, stage)
+
+
+def switched_indexed(
+    name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
+) -> Flowable[Any]:
+    """The same of `function(value, index)`, by `Switching`."""
+    return _switched(name, source, function, "value, index", function, Switching)
+
+
+def _switched(
+    name: str,
+    source: Flowable[Any],
+    function: Callable[..., Any] | None,
+    arguments: str,
+    indexed: Callable[[Any, int], Any] | None,
+    stage: type[Switching],
+) -> Flowable[Any]:
+    check_not_async(
+        name,
+        function,
+        f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
+        "whose future is cancelled when nobody waits for it any more",
+    )
+    make = partial(stage, function=indexed, calls=called_name(function))
+    return source.then(make, StageInfo(name, "", 2))
