@@ -78,7 +78,7 @@ class _Racing(Several):
         if first is None:
             return False
         if first.has_ended:
-            self.complete()
+            self.finish()
         elif self.demand and first.events:
             self.send(first.events.popleft())
             return True

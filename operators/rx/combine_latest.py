@@ -11,8 +11,8 @@ Ends:    when all streams have ended, or one has without a value and the others 
          An event is finished when a newer one has replaced it, or all have ended, and every tuple
          with its value is finished; one that was in no tuple is dropped as "combine_latest". Cancel
          returns the newest events too: tuples that they owe were not made.
-Errors:  the first error of a stream passes on at once; the others are cancelled, and what waits is
-         returned.
+Errors:  the first error of a stream passes on after what has come before and is requested; the
+         others are cancelled, and what waits is returned.
 
     source                 --1-----------2--------|
     combine_latest(other)  -----(1,a)----(2,a)--(2,b)--|
@@ -112,7 +112,7 @@ class _Combining(Several):
     def combine(self) -> bool:
         if not self._order:
             if all(each.is_over for each in self.inputs):
-                self.complete()
+                self.finish()
             return False
         source = self._order[0]
         latest = self._latest[source]
@@ -126,7 +126,7 @@ class _Combining(Several):
             children = [each.child() for each in self._latest.values()]
             self.send(joined(tuple(child.value for child in children), children))
         elif all(each.has_ended for each in self.inputs if each is not source):
-            self.complete()
+            self.finish()
         return True
 
     def complete(self) -> None:

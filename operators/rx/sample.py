@@ -66,7 +66,7 @@ class _Sampling(Signalled):
         self._ticked = True
 
     def over(self, source: Input, error: BaseException | None, /) -> None:
-        if source is self.signals:
+        if source is self.signals and error is None:
             self._ticked = True
         super().over(source, error)
 
@@ -89,7 +89,7 @@ class _Sampling(Signalled):
         self._ticked = False
         # It may have been cancelled by the event that was sent.
         if is_due and self.source.is_over and self.state < CLOSED:
-            self.complete()
+            self.finish()
         return False
 
     def release(self) -> None:

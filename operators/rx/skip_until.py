@@ -70,5 +70,5 @@ class _Skipping(Signalled):
         if self.pass_on():
             return True
         if self._completes or (self.source.is_over and self.run.drains):
-            self.complete()
+            self.finish()
         return False

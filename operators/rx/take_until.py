@@ -55,5 +55,5 @@ class _Taking(Signalled):
         if self.pass_on():
             return True
         if self._is_over or self.source.is_over:
-            self.complete()
+            self.finish()
         return False

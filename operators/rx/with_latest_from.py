@@ -121,7 +121,7 @@ class _Following(Several):
 
     def combine(self) -> bool:
         if self._source.has_ended:
-            self.complete()
+            self.finish()
         return False
 
     def fill(self) -> bool:

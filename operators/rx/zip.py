@@ -6,8 +6,8 @@ Memory:  up to `prefetch` events of each stream. A plain Observable has a buffer
 Demand:  requests from every stream what is requested of it, up to `prefetch` each.
 Ends:    when a stream has ended and its events are used up: the others are cancelled, and what
          waits is returned, as it is by a cancel. The events of a tuple end together, as it does.
-Errors:  the first error of a stream passes on at once; the others are cancelled, and what waits is
-         returned.
+Errors:  the first error of a stream passes on after what has come before and is requested; the
+         others are cancelled, and what waits is returned.
 
     source      --1-----2--------3--|
     zip(other)  -----(1,a)----(2,b)-----|
@@ -85,7 +85,7 @@ class _Zipping(Several):
     def combine(self) -> bool:
         inputs = self.inputs
         if any(each.has_ended for each in inputs):
-            self.complete()
+            self.finish()
             return False
         if not self.demand or not all(each.events for each in inputs):
             return False

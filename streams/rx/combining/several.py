@@ -80,8 +80,8 @@ class Several(DemandStage):
     """Reads several streams at once, each as far ahead as `prefetch` and its own demand allow.
 
     A subclass implements `combine`, one step with what waits in `inputs`. The first error of a
-    stream ends it at once; then, at the end, and at a cancel, all streams are cancelled, and what
-    waits is returned. The streams are read in parts of the running: their sources count in it, and
+    stream ends it as soon as what has come before and is requested has been sent; then, at the end,
+    and at a cancel, all streams are cancelled, and what waits is returned. The streams are read in parts of the running: their sources count in it, and
     are paused and drained with it.
     """
 
@@ -101,8 +101,13 @@ class Several(DemandStage):
         self._failure: BaseException | None = None
 
     def combine(self) -> bool:
-        """Do one thing with what waits: send, or complete. Returns whether there may be more."""
+        """Do one thing with what waits: send, or finish. Returns whether there may be more."""
         raise NotImplementedError
+
+    def finish(self) -> None:
+        """Complete, unless a stream has failed: then the error follows what was sent."""
+        if self._failure is None:
+            self.complete()
 
     def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
         """Note events that have come; a stage that takes them in the order of their coming, or at
@@ -145,10 +150,14 @@ class Several(DemandStage):
     # The drain loop.
 
     def step(self) -> bool:
+        if self.combine():
+            return True
+        if self.state >= CLOSED:
+            return False
         if self._failure is not None:
             self.fail(self._failure)
             return False
-        return self.combine() or (self.state < CLOSED and self.fill())
+        return self.fill()
 
     def fill(self) -> bool:
         """Request from every stream before anything is done with what comes from the first."""

@@ -41,6 +41,39 @@ def test_merge_takes_one_of_each_stream_in_rotation() -> None:
     assert probe.values == ["a", 1, "b", 2, "c"]
 
 
+def _failing(*values: int) -> Any:
+    def values_and_an_error() -> Any:
+        yield from values
+        raise ValueError("no")
+
+    return from_iterable(values_and_an_error())
+
+
+@pytest.mark.parametrize(
+    ("combine", "expected"),
+    [
+        (ops.merge(_failing(8)), [0, 8, 1, 2]),
+        (ops.zip(_failing(8, 9)), [(0, 8), (1, 9)]),
+        (ops.combine_latest(_failing(8)), [(2, 8)]),
+        (ops.amb(_failing()), [0, 1, 2]),
+    ],
+    ids=["merge", "zip", "combine_latest", "amb"],
+)
+def test_what_has_come_and_is_requested_goes_before_an_error(
+    combine: Any, expected: list[Any]
+) -> None:
+    probe = read(from_iterable(range(3)).pipe(combine), 100)
+    assert probe.values == expected
+    assert (type(probe.error), probe.completed) == (
+        (type(None), True) if expected == [0, 1, 2] else (ValueError, False)
+    )
+
+
+def test_an_error_does_not_wait_for_the_demand_of_what_has_come_before() -> None:
+    probe = read(from_iterable(range(3)).pipe(ops.merge(_failing(8))), 2)
+    assert (probe.values, type(probe.error)) == ([0, 8], ValueError)
+
+
 def test_merge_asks_each_stream_for_no_more_than_its_prefetch() -> None:
     streams = [CountedSource(range(1000)), CountedSource(range(1000))]
     probe = read(streams[0].pipe(ops.merge(streams[1], prefetch=4)))
