@@ -25,24 +25,44 @@ _GRACE = 5.0
 
 
 class DeadLetterChannels:
-    """The channels of a running pipeline: a dead-letter sink is opened once for all stages."""
+    """The channels of a running pipeline: a dead-letter sink is opened once for all stages.
 
-    def __init__(self, run: Run) -> None:
+    Those of a part of the running `whole` that may go on after it are its own. They are flushed and
+    hurried with those of the whole too, until they `leave` it.
+    """
+
+    def __init__(self, run: Run, whole: Run | None = None) -> None:
         self._run = run
+        self._whole = whole
+        self._parts: list[DeadLetterChannels] = []
         self._open: dict[int, tuple[Sink[DeadLetter], DeadLetterChannel]] = {}
 
     def open(self, sink: Sink[DeadLetter]) -> DeadLetterChannel:
         """The channel to `sink`. It is flushed when the run is closed."""
         if id(sink) not in self._open:
             channel = DeadLetterChannel(sink, self._run)
-            self._open[id(sink)] = sink, channel
             self._run.on_flush(channel.flush)
+            if self._whole is not None:
+                self._whole.on_flush(channel.flush)
+                if not self._open:
+                    self._whole.letters._parts.append(self)
+            self._open[id(sink)] = sink, channel
         return self._open[id(sink)][1]
+
+    def leave(self) -> None:
+        """The part has ended, or goes on after the whole."""
+        whole, self._whole = self._whole, None
+        if whole is not None and self._open:
+            whole.letters._parts.remove(self)
+            for _, channel in self._open.values():
+                whole.not_on_flush(channel.flush)
 
     def hurry(self) -> None:
         """Limit the wait for slow sinks to a few seconds."""
         for _, channel in self._open.values():
             channel.hurry(_GRACE)
+        for part in self._parts:
+            part.hurry()
 
 
 class DeadLetterChannel(AckHook):
@@ -125,7 +145,9 @@ class DeadLetterChannel(AckHook):
         self._complete_if_sent()
         if self._sink_closed:
             return
-        closed = self._when_closed = self._run.loop.create_future()
+        if self._when_closed is None:
+            self._when_closed = self._run.loop.create_future()
+        closed = self._when_closed
         settled = -1
         # A slow sink is waited for, a stuck one is not.
         while self._settled > settled:

@@ -502,8 +502,9 @@ class Run:
     def part_of_root(self, instead_of: Run | None = None) -> Run:
         """A part of `root` for a stream that several streams of it read, this one first.
 
-        It lasts until it is passed to `leave` of the root. Its stages are listed if those of this
-        run are, in place of those of the part `instead_of`.
+        It lasts until it is passed to `leave` of the root, or goes on alone. Its stages are listed
+        if those of this run are, in place of those of the part `instead_of`; dead-letter sinks are
+        opened for it alone.
         """
         listed, recovers, run = True, False, self
         while run._outer is not None:
@@ -511,9 +512,42 @@ class Run:
             recovers = recovers or run._recovers
             run = run._outer
         part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
+        part.letters = DeadLetterChannels(part, run)
         part._counted_in = self
         part._places, part.read_by = self._inner_places(part), self.read_by
         return part
+
+    def go_on_alone(self) -> None:
+        """Make this part a run of its own, which others read when `root` has ended.
+
+        There its events that have not ended count as returned, and its stages as they are now.
+        """
+        root, runs = self.root, self._with_nested()
+        del root._nested[self]
+        for source in self.sources:
+            counts = Counts()
+            counts.add(source.statistics())
+            counts.return_unfinished()
+            root._uncount(source, {**counts.totals, "dropped": counts.dropped})
+        for at, (info, statistics) in enumerate(root.stages):
+            if (info, statistics) in self.stages:
+                ended = {**statistics(), "waiting": 0, "in_flight": 0}
+                root.stages[at] = info, partial(dict, ended)
+        self.letters.leave()
+        self._outer = self._whole = self._counted_in = None
+        self._is_listed = self._recovers = False
+        pauses, errors = Pauses(), ErrorLog()
+        for run in runs:
+            own = [source for source in run.sources if source in root.pauses.sources]
+            root.pauses.remove(own)
+            for source in own:
+                pauses.add(source)
+                # A pause of the root was one of this part.
+                source.resume()
+            run.pauses, run.errors = pauses, errors
+
+    def _with_nested(self) -> list[Run]:
+        return [self, *(run for nested in self._nested for run in nested._with_nested())]
 
     def _inner_places(self, part: Run) -> Places | None:
         if self._places is None or not part._is_shown:
@@ -558,6 +592,9 @@ class Run:
             self._forget(nested)
 
     async def _close_nested(self, nested: Run) -> None:
+        if nested not in self._nested:
+            # It has been closed, or goes on alone.
+            return
         try:
             await nested.close()
         finally:
@@ -566,6 +603,8 @@ class Run:
     def _forget(self, nested: Run, *, counts: bool = True) -> None:
         if nested in self._nested:
             del self._nested[nested]
+            if nested.letters is not self.letters:
+                nested.letters.leave()
             if nested._is_shown and nested._places is not None:
                 nested._places.free()
             self.pauses.remove(nested.sources)
@@ -578,6 +617,10 @@ class Run:
     def on_flush(self, flush: _Step) -> None:
         """Await `flush` when the run is closed, while its tasks still run."""
         self._flushes.append(flush)
+
+    def not_on_flush(self, flush: _Step) -> None:
+        """Take back an `on_flush`."""
+        self._flushes.remove(flush)
 
     def on_close(self, closer: _Step) -> None:
         """Await `closer` when the run is closed, after all tasks have ended."""
@@ -600,7 +643,8 @@ class Run:
         """
         nested = [partial(self._close_nested, nested) for nested in self._nested]
         # Letters first: a task of their sink may have to write them.
-        steps: list[_Step] = [*self._flushes, self._end_tasks, *nested, *self._closers[::-1]]
+        flushes = [partial(self._flush, flush) for flush in self._flushes]
+        steps: list[_Step] = [*flushes, self._end_tasks, *nested, *self._closers[::-1]]
         self._closers.clear()
         errors: list[Exception] = []
         cancelled: asyncio.CancelledError | None = None
@@ -615,6 +659,11 @@ class Run:
             raise cancelled
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
+
+    async def _flush(self, flush: _Step) -> None:
+        # Another one may have taken it back.
+        if flush in self._flushes:
+            await flush()
 
     async def _end_tasks(self) -> None:
         if left := await self.tasks.end():

@@ -48,6 +48,10 @@ class Counts:
         came, *ended = self.totals.values()
         return came - sum(ended) - sum(self.dropped.values())
 
+    def return_unfinished(self) -> None:
+        """Count the events that have not ended as returned."""
+        self.totals["returned"] += self.unfinished
+
 
 class Pauses:
     """All sources of a running pipeline, nested streams included, which pause together.

@@ -81,8 +81,8 @@ class Several(DemandStage):
 
     A subclass implements `combine`, one step with what waits in `inputs`. The first error of a
     stream ends it as soon as what has come before and is requested has been sent; then, at the end,
-    and at a cancel, all streams are cancelled, and what waits is returned. The streams are read in parts of the running: their sources count in it, and
-    are paused and drained with it.
+    and at a cancel, all streams are cancelled, and what waits is returned. The streams are read in
+    parts of the running: their sources count in it, and are paused and drained with it.
     """
 
     def __init__(

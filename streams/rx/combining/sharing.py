@@ -12,7 +12,7 @@ from reactivex.abc import DisposableBase, SchedulerBase, SubjectBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
@@ -86,10 +86,10 @@ class Connectable(Flowable[T]):
     Where a pipeline reads it, the source is read as a part of the running of that pipeline, of the
     first one if there are several: its events count there once, however many readers there are,
     and a pause or a drain of that pipeline is one of the source. To each other pipeline it is a
-    source, whose events count once in it too. When the first one ends before the source, their
-    streams fail; when it ends with the source, it waits up to its drain deadline until they have
-    finished the events. A source that is connected before any pipeline reads it, or read by none,
-    has a running of its own.
+    source, whose events count once in it too. When the first one ends before the source, the source
+    is read on in a running of its own for the others; when it ends with the source, it waits up to
+    its drain deadline until they have finished the events. A source that is connected before any
+    pipeline reads it, or read by none, has a running of its own from the beginning.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Hub:
         """Count what this reader gets once in its pipeline, in which the source is not read."""
         root = reader.joining.root
         if root not in self._counts:
-            self._counts[root] = _Count(reader.joining.part_of_root(), self.info)
+            self._counts[root] = _Count(reader.joining.part_of_root(), self.info, self)
         reader.joining.discount(reader.run)
         self._counts[root].join(reader)
 
@@ -292,6 +292,17 @@ class Hub:
         if reading is not None:
             reading.cancel()
             self._left(reading)
+
+    def stopped_for(self, readers: list[_Reader]) -> bool:
+        """Stop the source, so that what it has is still read, if no pipeline stops it, no others
+        read it, and it would end when these leave. Returns whether it does."""
+        reading = self._reading
+        if reading is None or not reading.is_alone:
+            return False
+        if any(not each.keeps or each not in readers for each in self._reading_on()):
+            return False
+        reading.run.stop_sources()
+        return True
 
     def pump(self) -> None:
         """Request what the fastest reader wants, as far as there is room for the slowest."""
@@ -352,6 +363,11 @@ class Hub:
         if reading is not None:
             self._left(reading)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether there are readers."""
+        return bool(self._readers)
+
     def _reading_on(self) -> list[_Reader]:
         """The readers that get what comes: none that has been told to stop."""
         return [reader for reader in self._readers if reader.ending is None]
@@ -388,34 +404,37 @@ class _Reading:
         self.run = Run() if first is None else first.part_of_root(before)
         self._root = self.run.root
         self._hub = hub
-        self._others = False
+        if self._root.is_pipeline:
+            self._root.on_flush(self._root_ends)
         self._all_ended: asyncio.Future[None] | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has a running of its own."""
+        return self.run is self._root
 
     def joined(self, reader: _Reader) -> None:
         """A reader gets what comes, which counts once in its pipeline."""
         root = reader.joining.root
         if root is self._root:
             self._hub.discount(reader)
-            return
-        if root.is_pipeline and reader.count is None:
+        elif root.is_pipeline and reader.count is None:
             self._hub.count(reader)
-        if self._root.is_pipeline and not self._others:
-            self._others = True
-            self.run.on_flush(self._end_others)
 
     def cancel(self) -> None:
         """Read no more."""
         self.subscription.cancel()
-        if self.run is self._root:
+        if self.is_alone:
             self.run.letters.hurry()
 
-    async def _end_others(self) -> None:
-        """The pipeline that reads the source ends: so do the readers of others."""
+    async def _root_ends(self) -> None:
+        """The pipeline that reads the source ends: the others read on."""
         if self._is_present:
+            if self._hub.is_read:
+                self._root = self.run
+                self.run.go_on_alone()
+                return
             self._hub.end()
-            self._hub.over(
-                PenstockError(f"the pipeline in which {self._hub.info} reads its source has ended")
-            )
         if self.run.is_unfinished:
             self._all_ended = self.run.loop.create_future()
             await asyncio.wait([self._all_ended], timeout=self.run.drain_deadline)
@@ -423,10 +442,12 @@ class _Reading:
     def close(self) -> None:
         """Close what the stages opened."""
         run = self.run
+        if not self.is_alone:
+            self._root.not_on_flush(self._root_ends)
         if self._all_ended is not None:
             if not self._all_ended.done():
                 self._all_ended.set_result(None)
-        elif run is not self._root:
+        elif not self.is_alone:
             self._root.leave(run)
         elif run.is_open and run.has_loop and run.loop.is_running():
             # The loop itself remembers a task only weakly.
@@ -495,8 +516,9 @@ class _Count(_Passing):
     """The source in a pipeline that reads the stream and not its source: counts each event once,
     however many `readers` the pipeline has, and pauses and stops them."""
 
-    def __init__(self, run: Run, info: StageInfo) -> None:
+    def __init__(self, run: Run, info: StageInfo, hub: Hub) -> None:
         self.readers: list[_Reader] = []
+        self._hub = hub
         super().__init__(_NOTHING_BELOW, run, info)
         self._has_left = False
 
@@ -522,8 +544,9 @@ class _Count(_Passing):
             reader.resume()
 
     def stop(self) -> None:
-        for reader in list(self.readers):
-            reader.stop()
+        if not self._hub.stopped_for(self.readers):
+            for reader in list(self.readers):
+                reader.stop()
 
     def settled(self) -> None:
         self.leave_if_over()

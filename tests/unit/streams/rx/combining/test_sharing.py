@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,19 +227,133 @@ def test_a_drain_of_one_of_two_pipelines_finishes_what_both_have() -> None:
     assert run_virtual(story()) == [list(range(50)), list(range(50))]
 
 
-def test_the_other_pipeline_is_told_when_the_one_that_reads_is_cancelled() -> None:
-    async def story() -> Any:
-        entry: Inbox[int] = inbox(1000)
-        shared: Any = entry.pipe(ops.share())
-        first: Running = shared.to(for_each(print)).start()
-        second: Running = shared.to(for_each(print)).start()
-        await asyncio.sleep(0)
-        first.cancel()
-        await first.wait()
-        with pytest.raises(Exception, match="the pipeline in which stage 2 'share' reads its"):
-            await second.wait()
+def _end_by_take(shared: Any, into: list[int]) -> Running:
+    return shared.pipe(ops.take(3)).to(collect(into)).start()
 
-    run_virtual(story())
+
+def _end_by_an_error(shared: Any, into: list[int]) -> Running:
+    async def third_fails(n: int) -> int:
+        if n == 3:
+            raise ValueError("third")
+        return n
+
+    return shared.pipe(adaptive_flat_map(third_fails)).to(collect(into)).start()
+
+
+def _end_by_a_cancel(shared: Any, into: list[int]) -> Running:
+    async def third_cancels(n: int) -> int:
+        if n == 3:
+            running.cancel()
+        return n
+
+    running: Running = shared.pipe(adaptive_flat_map(third_cancels)).to(collect(into)).start()
+    return running
+
+
+def _end_by_a_cancel_in_a_pause(shared: Any, into: list[int]) -> Running:
+    async def third_cancels(n: int) -> int:
+        if n == 3:
+            running.pause()
+            running.cancel()
+        return n
+
+    running: Running = shared.pipe(adaptive_flat_map(third_cancels)).to(collect(into)).start()
+    return running
+
+
+@pytest.mark.parametrize("how", ["share", "publish", "replay", "auto_connect"])
+@pytest.mark.parametrize(
+    "ends", [_end_by_take, _end_by_an_error, _end_by_a_cancel, _end_by_a_cancel_in_a_pause]
+)
+def test_the_others_read_on_when_the_pipeline_that_reads_the_source_ends(
+    how: str, ends: Callable[[Any, list[int]], Running]
+) -> None:
+    async def story() -> list[Any]:
+        entry: Inbox[int] = inbox(1000)
+        above: Any = entry.pipe(adaptive_flat_map(slowly, limit=Fixed(2)))
+        shared: Any = above.pipe(ops.publish()) if how == "publish" else _SHARED[how](above)
+        one, other = list[int](), list[int]()
+        first = ends(shared, one)
+        second: Running = shared.pipe(adaptive_flat_map(slowly)).to(collect(other)).start()
+        await asyncio.sleep(0)
+        if how == "publish":
+            shared.connect()
+        for n in range(20):
+            await entry.put(n)
+        await asyncio.sleep(1)
+        left = first.statistics()
+        assert first.report().outcome in ("completed", "stopped", "cancelled")
+        assert left["in"] == sum(left[name] for name in ("finished", "failed", "returned"))
+        assert (left["waiting"], left["in_flight"]) == (0, 0)
+        for n in range(20, 200):
+            await entry.put(n)
+        await asyncio.sleep(5)
+        second.pause()
+        await entry.put(200)
+        await asyncio.sleep(1)
+        assert len(other) in (200, 199)
+        second.resume()
+        await asyncio.sleep(1)
+        if how in ("share", "replay"):
+            # The drain of the last pipeline stops the source, which has these.
+            for n in range(201, 300):
+                await entry.put(n)
+        return [other, sums((await second.drain(5)).statistics)]
+
+    other, (came, *ended, unfinished) = run_virtual(story())
+    assert sorted(other) == list(range(300 if how in ("share", "replay") else 201))
+    assert (came, unfinished) == (sum(ended), 0)
+
+
+def test_what_fails_above_a_shared_stream_is_written_when_the_first_pipeline_has_ended(
+    tmp_path: Path,
+) -> None:
+    letters = tmp_path / "letters.jsonl"
+
+    async def story() -> list[int]:
+        entry: Inbox[int] = inbox(1000)
+        failing: Any = entry.pipe(
+            adaptive_flat_map(odd_fails, on_error=route(dead_letters(letters))), ops.share()
+        )
+        other = list[int]()
+        first: Running = failing.pipe(ops.take(1)).to(collect(list[int]())).start()
+        second: Running = failing.to(collect(other)).start()
+        await asyncio.sleep(0)
+        for n in range(3):
+            await entry.put(n)
+        await first.wait()
+        for n in range(3, 20):
+            await entry.put(n)
+        await second.drain(5)
+        return other
+
+    assert sorted(asyncio.run(story())) == list(range(0, 20, 2))
+    written = [json.loads(line)["value"] for line in letters.read_text().splitlines()]
+    assert sorted(written) == list(range(1, 20, 2))
+
+
+def test_a_shared_stream_that_is_read_again_and_again_leaves_nothing_in_its_pipeline(
+    tmp_path: Path,
+) -> None:
+    async def story() -> list[tuple[int, int]]:
+        policy = route(dead_letters(tmp_path / "letters.jsonl"))
+        failing: Any = from_iterable(range(3)).pipe(
+            adaptive_flat_map(odd_fails, on_error=policy), ops.share()
+        )
+        held = list[tuple[int, int]]()
+        run: Any = None
+
+        def note(_: Any) -> None:
+            held.append((len(run._flushes), len(run.letters._parts)))
+
+        again = from_iterable(range(50)).pipe(ops.concat_map(lambda _: failing))
+        running: Running = again.to(for_each(note)).start()
+        run = running._run
+        await running.wait()
+        return held
+
+    held = asyncio.run(story())
+    assert max(held[10:]) <= max(held[:10])
 
 
 def test_what_branches_with_the_same_numbers_have_sent_is_told_apart() -> None:
