@@ -42,6 +42,7 @@ from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["adaptive_flat_map"]
@@ -139,6 +140,7 @@ def adaptive_flat_map(
         handler, name, ordered, timeout, on_error, overload, on_limit_change, window
     )
 
+    @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         if isinstance(source, Grouped):
             raise BuildError(

@@ -35,6 +35,7 @@ from penstock.streams.failures.policy import OnError, Retry, check_policy, route
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.protocol.stage import StageInfo, Work
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
 __all__ = ["batch"]
@@ -85,6 +86,7 @@ def batch(
     bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
     note = f"1 to {max_size:,} a call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[R]:
         if isinstance(source, Grouped):
             raise BuildError(

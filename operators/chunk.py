@@ -28,6 +28,7 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, require_count, require_seconds
 
 __all__ = ["chunk"]
@@ -48,6 +49,7 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
 
     info = StageInfo("chunk", detail, size, gathers=size, until_more=wait is None and size > 1)
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[list[T]]:
         if source.turns:
             raise BuildError(

@@ -35,6 +35,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, key_name
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_duration
 
 if TYPE_CHECKING:
@@ -99,4 +100,4 @@ def count_over_time(
         counts = LiveCounts(make, include_zero, lateness)
         return Counting(downstream, run, info, counts, read, late, on_error)
 
-    return lambda source: source.then(count, info)
+    return on_stream(lambda source: source.then(count, info))

@@ -51,6 +51,7 @@ from penstock.streams.protocol.event import (
 )
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_positive, require_count, seconds_of
 
 __all__ = ["distinct_within"]
@@ -101,6 +102,7 @@ def distinct_within(
         calls=calls,
     )
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
             if run.overrides.is_unique(source, by):

@@ -38,6 +38,7 @@ from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_positive, require_count
 
 __all__ = ["group_by"]
@@ -126,6 +127,7 @@ def group_by(
         calls=called_name(by),
     )
 
+    @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo

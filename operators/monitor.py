@@ -47,6 +47,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.rx.lift import on_stream
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -127,7 +128,7 @@ def monitor(
         faults = rule.faults(on_error, run, info)
         return _Monitor(downstream, run, info, watch_of(rule, run.now), faults, on_violation)
 
-    return lambda source: source.then(watch, info)
+    return on_stream(lambda source: source.then(watch, info))
 
 
 def _check(on_violation: Any) -> None:

@@ -45,6 +45,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_at_least, is_count, is_positive
 
 __all__ = ["RateLimit", "rate_limit"]
@@ -200,7 +201,7 @@ def rate_limit(
         detail += f", cost {key_name(cost)}"
     calls = called_name(cost)
     info = StageInfo("rate_limit", detail, 1, routed=routed_by(on_error), calls=calls)
-    return lambda source: source.then(make, info, mappings=source.mappings)
+    return on_stream(lambda source: source.then(make, info, mappings=source.mappings))
 
 
 class _Bucket(DemandStage):

@@ -47,6 +47,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Answer, Expanding
+from penstock.streams.rx.lift import check_demand
 from penstock.streams.validation import given, is_async_iterable, is_iterable, require_count
 
 __all__ = ["spread"]
@@ -75,6 +76,7 @@ class _Spread:
     def __call__(self, source: Flowable[AsyncIterable[T]], /) -> Flowable[T]: ...
 
     def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
+        check_demand("spread", source)
         feeders = self._feeders
         detail = "" if feeders is None else f"{feeders:,} feeder{'s'[: feeders > 1]}"
 

@@ -38,6 +38,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import check_demand
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -125,7 +126,11 @@ def violations_of(
         faults = rule.faults(on_error, run, info)
         return _Violations(downstream, run, info, watch_of(rule, run.now), faults)
 
-    return lambda source: source.then(watch, info)
+    def operator(source: Flowable[Any]) -> Flowable[Violation[Any]]:
+        check_demand("violations", source)
+        return source.then(watch, info)
+
+    return operator
 
 
 class _Violations(DemandStage):

@@ -31,6 +31,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
+from penstock.streams.rx.lift import on_stream
 
 __all__ = ["catch"]
 
@@ -57,6 +58,7 @@ def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     else:
         raise WrongType(f"catch takes a stream or a function, not {describe(handler, 80)}")
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
         return succession(source, partial(_Catching, choose=choose), StageInfo("catch"), known)
 

@@ -34,7 +34,7 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
-from penstock.streams.rx.lift import HOLD
+from penstock.streams.rx.lift import HOLD, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["multicast"]
@@ -66,6 +66,7 @@ def multicast(
     if subject is not None:
         _memory_of(subject)
 
+    @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def make() -> Connectable[Any]:
             chosen = subject

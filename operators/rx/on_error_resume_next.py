@@ -29,6 +29,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
+from penstock.streams.rx.lift import on_stream
 
 __all__ = ["on_error_resume_next"]
 
@@ -50,6 +51,7 @@ def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable
         known.append(as_stream("on_error_resume_next", second))
         choose = partial(_always, known[0])
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
         info = StageInfo("on_error_resume_next")
         return succession(source, partial(_Resuming, choose=choose), info, known)

@@ -26,7 +26,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
-from penstock.streams.rx.lift import Last
+from penstock.streams.rx.lift import Last, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["partition"]
@@ -46,6 +46,7 @@ def partition(
     require_count("partition", prefetch=prefetch)
     info = StageInfo("partition", "", prefetch)
 
+    @on_stream
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
         both = shared(Connectable(source, info, prefetch))
         return [both.filter(predicate), both.filter(lambda value: not predicate(value))]

@@ -28,7 +28,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
-from penstock.streams.rx.lift import Last
+from penstock.streams.rx.lift import Last, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["partition_indexed"]
@@ -53,6 +53,7 @@ def partition_indexed(
     def others(value: T, n: int) -> bool:
         return not predicate_indexed(value, n)
 
+    @on_stream
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
         both = shared(Connectable(source, info, prefetch))
         return [both.pipe(_filter(predicate_indexed)), both.pipe(_filter(others))]

@@ -26,6 +26,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, mapped
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["publish"]
@@ -65,6 +66,7 @@ def publish(
     require_count("publish", prefetch=prefetch)
     info = StageInfo("publish", "", prefetch)
 
+    @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def make() -> Connectable[Any]:
             return Connectable(source, info, prefetch)

@@ -26,6 +26,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["publish_value"]
@@ -44,6 +45,7 @@ def publish_value(
     require_count("publish_value", prefetch=prefetch)
     info = StageInfo("publish_value", "", prefetch)
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[Any]:
         def make() -> Connectable[Any]:
             memory = Memory(1, initial=(initial_value,), after_end=False)

@@ -26,6 +26,7 @@ from typing import TypeVar
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.combining.sharing import Connectable, shared
+from penstock.streams.rx.lift import on_stream
 
 __all__ = ["ref_count"]
 
@@ -38,12 +39,8 @@ def ref_count() -> Callable[[Flowable[T]], Flowable[T]]:
     Raises BuildError after anything but `publish`, `replay`, `publish_value` or `multicast`.
     """
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        if not isinstance(source, Flowable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise BuildError(
-                "ref_count() of penstock reads a stream with demand: use reactivex.operators."
-                "ref_count() for an Observable, and Flowable.of(...) around it"
-            )
         if not isinstance(source, Connectable):
             raise BuildError(
                 f"ref_count() follows publish(), replay() or multicast(), not {source.info.name}: "

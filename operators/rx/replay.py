@@ -33,7 +33,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
-from penstock.streams.rx.lift import HOLD
+from penstock.streams.rx.lift import HOLD, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["replay"]
@@ -62,6 +62,7 @@ def replay(
     seconds = window.total_seconds() if isinstance(window, timedelta) else window
     info = StageInfo("replay", f"{size:,}", prefetch)
 
+    @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def make() -> Connectable[Any]:
             return Connectable(source, info, prefetch, Memory(size, seconds))

@@ -41,6 +41,7 @@ from penstock.streams.rx.combining.inputs import (
     columns,
     part_for,
 )
+from penstock.streams.rx.lift import on_stream
 
 __all__ = ["sequence_equal"]
 
@@ -60,6 +61,7 @@ def sequence_equal(
     else:
         other = from_iterable(second)
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[bool]:
         make = partial(_Comparing, other=other, comparer=comparer)
         return source.then(make, StageInfo("sequence_equal", "", 2, inputs=columns([other])))

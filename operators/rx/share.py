@@ -30,6 +30,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["share"]
@@ -44,4 +45,9 @@ def share(*, prefetch: int = PREFETCH) -> Callable[[Flowable[T]], Flowable[T]]:
     """
     require_count("share", prefetch=prefetch)
     info = StageInfo("share", "", prefetch)
-    return lambda source: shared(Connectable(source, info, prefetch))
+
+    @on_stream
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        return shared(Connectable(source, info, prefetch))
+
+    return operator

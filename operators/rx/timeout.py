@@ -31,6 +31,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Timed, succession
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["timeout"]
@@ -50,6 +51,7 @@ def timeout(
     """
     following = None if other is None else as_stream("timeout", other)
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
         detail = f"{duetime:g} s" if isinstance(duetime, int | float) else str(duetime)
         make = partial(_Timing, duetime=duetime, other=following, scheduler=scheduler)

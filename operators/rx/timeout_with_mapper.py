@@ -36,6 +36,7 @@ from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
 from penstock.streams.rx.combining.succession import Timed, succession
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["timeout_with_mapper"]
@@ -57,6 +58,7 @@ def timeout_with_mapper(
     check_not_async("timeout_with_mapper", timeout_duration_mapper)
     following = None if other is None else as_stream("timeout_with_mapper", other)
 
+    @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
         make = partial(
             _Timing, first=first_timeout, mapper=timeout_duration_mapper, other=following

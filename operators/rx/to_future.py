@@ -25,7 +25,7 @@ from reactivex.disposable import SingleAssignmentDisposable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.lift import Last
+from penstock.streams.rx.lift import Last, on_stream
 
 __all__ = ["to_future"]
 
@@ -42,6 +42,7 @@ def to_future(
     the time is the loop's. The last operator of a pipe, because it returns no stream.
     """
 
+    @on_stream
     def operator(source: Flowable[T]) -> asyncio.Future[T]:
         loop = Run().loop_for("to_future")
 

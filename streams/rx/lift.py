@@ -8,6 +8,7 @@ at most `hold` of them. The kinds of operators are listed in `penstock.streams.r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -25,13 +26,17 @@ __all__ = [
     "apply",
     "apply_unknown",
     "as_ours",
+    "check_demand",
     "lift",
     "name_of",
+    "on_stream",
     "read_on",
 ]
 
 A = TypeVar("A")
 B = TypeVar("B")
+S = TypeVar("S")
+R = TypeVar("R")
 
 HOLD = 1024
 """How many unfinished inputs a holding operator may keep unless `lift(hold=)` says otherwise."""
@@ -50,7 +55,9 @@ class WithStock:
         self.stock = stock
 
     def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
-        stream: Flowable[Any] = self._operator(source)
+        # A plain Observable has no demand either.
+        operator = self._operator if isinstance(source, Flowable) else self.stock  # pyright: ignore[reportUnnecessaryIsInstance]
+        stream: Flowable[Any] = operator(source)
         return stream
 
 
@@ -62,6 +69,32 @@ class Last:
 
     def __call__(self, source: Flowable[Any], /) -> Any:
         return self._operator(source)
+
+
+def on_stream(operator: Callable[[S], R]) -> Callable[[S], R]:
+    """An operator of this library that has no stock one in its place.
+
+    Raises BuildError for a source without demand.
+    """
+
+    @wraps(operator)
+    def checked(source: S) -> R:
+        check_demand(name_of(operator), source)
+        return operator(source)
+
+    return checked
+
+
+def check_demand(operator: str, source: object) -> None:
+    """Raise BuildError for a source that is no stream with demand."""
+    if isinstance(source, Flowable):
+        return
+    if isinstance(source, Observable):
+        raise BuildError(
+            f"{operator} needs demand, which a plain Observable does not have: read it through "
+            "Flowable.of(observable, on_overflow=...)"
+        )
+    raise BuildError(f"{operator} reads a stream, not {describe(source, 80)}")
 
 
 def as_ours(operator: Operator) -> Callable[[Flowable[Any]], Flowable[Any]]:

@@ -23,6 +23,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import Input, check_begins_again, part_for, reading_all
+from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["Looping", "Succession", "Timed", "again", "looping", "succession"]
@@ -63,7 +64,7 @@ def again(
 
     # Errors name an operator by the function that made it.
     operator.__qualname__ = name
-    return operator
+    return on_stream(operator)
 
 
 def looping(
