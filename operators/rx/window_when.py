@@ -2,8 +2,9 @@
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    a window ends, and the next begins, when its own stream emits or ends.
-Memory:  up to 1,024 events that are not finished. A plain Observable in place of another stream has
-         a buffer of 1,024 besides.
+Memory:  up to 1,024 events that are not finished; then no more are requested until a result leaves,
+         and a warning says so. A plain Observable in place of another stream has a buffer of 1,024
+         besides.
 Demand:  one event after another, as long as what reads the windows has room for a result, and one
          of each stream that ends a window.
 Ends:    with the source, which ends the open window. What reads them follows: `flat_map`,
@@ -11,7 +12,9 @@ Ends:    with the source, which ends the open window. What reads them follows: `
          members of a window are finished with the next result that comes of the windows; those of
          which nothing comes are dropped at the end. An event that ends a window is dropped as
          "window_when". A drain finishes what has come. Cancel returns what is kept.
-Errors:  the source's and that of the other stream pass on.
+Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
+         what ends the windows is read from a shared stream, and might never come. A PenstockError
+         if windows end at once, again and again.
 
     source          --1--2--3--4--|
     window_when(f)  a------b------|

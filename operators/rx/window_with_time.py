@@ -2,7 +2,8 @@
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    by the loop's clock, with one timer. While a result waits for demand, so does the timer.
-Memory:  up to 1,024 events that are not finished.
+Memory:  up to 1,024 events that are not finished; then no more are requested until a result leaves,
+         and a warning says so.
 Demand:  one event after another, as long as what reads the windows has room for a result.
 Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The

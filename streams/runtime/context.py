@@ -586,7 +586,8 @@ class Run:
 
     def leave(self, nested: Run) -> None:
         """Close a nested run or a part: its stream has ended, and so have all its events."""
-        if nested.is_open:
+        # Without a loop nothing in it has to be awaited.
+        if nested.is_open and self.has_loop:
             self.spawn(self._close_nested(nested), "close of a nested stream")
         else:
             self._forget(nested)

@@ -288,6 +288,7 @@ class LiftedHolding(Lifted):
         # How many of the latest inputs the operator needs, if not all; whether it folds them.
         self._keeps: int | None = None
         self._folds = False
+        self._by_ticks = any(part.entry.by_ticks for part in parts)
         # How many outputs may wait.
         self._most_waiting: float = hold
         if len(parts) == 1:
@@ -381,7 +382,7 @@ class LiftedHolding(Lifted):
             return 0
         if len(self._held) < self._hold or self._lets_go():
             return 1
-        if not self.pending and not self.scheduler.pending:
+        if not self.pending and not self._may_emit_alone():
             if len(self._held) == self._hold:
                 # The next one may be answered, or the stream may end.
                 return 1
@@ -400,6 +401,11 @@ class LiftedHolding(Lifted):
                 stage=self.info.number,
             )
         return 0
+
+    def _may_emit_alone(self) -> bool:
+        """Whether an output may come without another input."""
+        ticks = self._by_ticks and self._beside is not None and self._beside.may_signal
+        return ticks or bool(self.scheduler.pending)
 
     def _lets_go(self) -> bool:
         """End inputs that the operator does not need; whether there is room now."""

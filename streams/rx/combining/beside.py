@@ -10,9 +10,10 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import CALL_ERRORS, NoLoop, own_error
+from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import Input, part_for
@@ -22,6 +23,10 @@ __all__ = ["Beside", "Read"]
 Read = Callable[[Flowable[Any], int, str], Observable[Any]]
 """Makes an Observable of a stream: one of the stage's `inputs`, by its place from 1 on, or one that
 was not known before, at 0; for the operator of this name."""
+
+
+# Streams that begin inside each other, each because the one before has ended at once.
+_DEEPEST = 20
 
 
 class _Stage(Protocol):
@@ -42,7 +47,8 @@ class Beside:
     The first event is requested at once, and each following one by `fill`, after the last has come.
     An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
     none. The operator learns of that only when its own source has ended: otherwise it could end
-    before what its source has emitted has come.
+    before what its source has emitted has come. Of those that it
+    reads after that it learns nothing.
     """
 
     def __init__(self, stage: _Stage) -> None:
@@ -53,6 +59,15 @@ class Beside:
         self._drained: list[_Other] = []
         # Parts whose streams have ended and whose events perhaps have not.
         self._parts: deque[Run] = deque()
+        # Streams that have not ended and read no shared stream, which this stage may hold up.
+        self._independent: dict[_Other, None] = {}
+        # Streams that are being begun inside each other.
+        self._depth = 0
+
+    @property
+    def may_signal(self) -> bool:
+        """Whether an event may come, however few the stage requests from its source."""
+        return bool(self._independent)
 
     def read(self, stream: Flowable[Any], at: int, operator: str) -> Observable[Any]:
         """What the operator reads in place of `stream`; see `Read`."""
@@ -63,7 +78,7 @@ class Beside:
             other = _Other(stream, self._part_for(stream, at), self, observer, operator)
             if self._stage.run.drains:
                 other.is_over = True
-                self.over(other, None)
+                self._drained.append(other)
             else:
                 self._begin(other)
             return Disposable(lambda: self._cancel(other))
@@ -71,8 +86,16 @@ class Beside:
         return Observable(subscribe)
 
     def _begin(self, other: _Other) -> None:
+        if self._depth >= _DEEPEST:
+            raise PenstockError(
+                f"{other.operator} begins a stream that emits or ends at once again and again: let "
+                "it wait, as reactivex.timer(seconds) does"
+            )
+        self._depth += 1
         try:
             other.attach()
+            if other.is_independent and not other.is_over:
+                self._independent[other] = None
         except Exception as error:
             other.is_over = True
             self._leave(other)
@@ -80,6 +103,8 @@ class Beside:
         else:
             # A plain Observable is subscribed to at the first request.
             other.request(1)
+        finally:
+            self._depth -= 1
 
     def fill(self) -> bool:
         """Request the next event of each stream of which one has come; whether there were any."""
@@ -128,6 +153,7 @@ class Beside:
         assert isinstance(source, _Other)
         stage = self._stage
         if error is None and stage.run.drains and not stage.source_completed:
+            self._independent.pop(source, None)
             self._drained.append(source)
         else:
             stage.within(self._end, source, error)
@@ -153,6 +179,7 @@ class Beside:
             self._leave(other)
 
     def _leave(self, other: _Other) -> None:
+        self._independent.pop(other, None)
         self._parts.append(other.part)
         # In the order of their ends, which is mostly that in which their events end.
         while self._parts and not self._parts[0].is_unfinished:
@@ -173,3 +200,5 @@ class _Other(Input):
         super().__init__(stream, part, reader)
         self.observer = observer
         self.operator = operator
+        stages = all_stages(each.info for each in stream.chain())
+        self.is_independent = all(info.shared is None for info in stages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from itertools import chain, count
@@ -23,8 +24,9 @@ from penstock import (
     lift,
 )
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError, NoLoop, WrongType
+from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, WrongType
 from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.rx.combining.inputs import Input
 from penstock.streams.rx.table import READING
 from penstock.streams.testing import (
     CountedSource,
@@ -261,6 +263,8 @@ def test_what_is_no_stream_is_refused_when_the_pipeline_is_built() -> None:
 
 
 def test_parts_that_come_and_go_leave_nothing_behind() -> None:
+    alive = list[int]()
+
     async def story() -> list[int]:
         entry: Inbox[int] = inbox(10)
         ticks = [Subject[int]()]
@@ -280,8 +284,89 @@ def test_parts_that_come_and_go_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             run = running._run  # pyright: ignore[reportPrivateUsage]
             parts.append(len(run._nested) + len(run.sources) + len(run.stages))  # pyright: ignore[reportPrivateUsage]
+            if n in (5, 39):
+                gc.collect()
+                alive.append(sum(isinstance(each, Input) for each in gc.get_objects()))
         await running.drain(3)
         return parts
 
     parts = run_virtual(story())
     assert max(parts[2:]) <= parts[2]
+    assert alive[0] == alive[1]
+
+
+_LISTS = [name for name in BESIDE if name.startswith("buffer") and "openings" not in name]
+
+
+@pytest.mark.parametrize("name", [*_LISTS, "buffer_toggle closings"])
+def test_a_full_list_pauses_the_source_until_the_other_stream_ends_it(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, ticks = CountedSource(range(10_000)), ManualPublisher[int]()
+    operator = BESIDE.get(name, lambda other: [ops.buffer_toggle(reactivex.of(0), given(other))])
+    probe = read(source.pipe(*operator(ticks)), 9)
+    assert (source.emitted, probe.values, probe.error) == (1024, [], None)
+    assert "holds 1,024 events, as many as it may, and reads no more until it emits" in caplog.text
+    ticks.send(0)
+    assert [len(values) for values in probe.values] == [1024]
+    # The other operators have begun another list; this one has none open.
+    assert source.emitted == (1024 if "toggle" in name else 2048)
+
+
+def test_a_full_window_pauses_the_source_until_the_other_stream_ends_it() -> None:
+    source, ticks = CountedSource(range(10_000)), ManualPublisher[int]()
+    to_lists = ops.flat_map(lambda window: window.pipe(ops.to_list()))
+    probe = read(source.pipe(ops.window(ticks), to_lists), 9)
+    assert (source.emitted, probe.values, probe.error) == (1024, [], None)
+    ticks.send(0)
+    assert [len(values) for values in probe.values] == [1024]
+
+
+def test_a_full_list_whose_end_comes_of_a_shared_stream_is_an_error() -> None:
+    # What would end it may be behind the events that it does not request.
+    shared: Any = from_iterable(range(10_000)).pipe(ops.share())
+    ends = shared.pipe(ops.filter(lambda n: n == 5_000))
+    probe = read(shared.pipe(ops.buffer(ends)), 9)
+    assert isinstance(probe.error, HoldExceeded)
+
+
+@pytest.mark.parametrize("kind", ["buffer_when", "window_when"])
+@pytest.mark.parametrize("at_once", [from_iterable([1]), reactivex.of(1), reactivex.empty()])
+def test_parts_that_end_at_once_again_and_again_are_an_error_that_says_so(
+    kind: str, at_once: Any
+) -> None:
+    cut = [ops.window_when(given(at_once)), ops.merge_all()]
+    parts = cut if kind == "window_when" else [ops.buffer_when(given(at_once))]
+    probe = read(from_iterable([1, 2]).pipe(*parts), 9)
+    assert str(probe.error).startswith(f"{kind} begins a stream that emits or ends at once again")
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("kind", ["buffer_when", "window_when"])
+def test_a_drain_that_the_function_begins_ends_the_last_part(kind: str, at: int) -> None:
+    async def story() -> tuple[list[Any], str]:
+        entry: Inbox[int] = inbox(100)
+        into = list[Any]()
+        calls = count()
+
+        def ends() -> Any:
+            if next(calls) == at:
+                running.begin_drain(5)
+            return reactivex.timer(1.0)
+
+        cut = [ops.window_when(ends), ops.merge_all()]
+        parts = cut if kind == "window_when" else [ops.buffer_when(ends)]
+        running: Running = entry.pipe(*parts).to(collect(into)).start()
+        if at:
+            await asyncio.sleep(0)
+            for n in range(5):
+                await entry.put(n)
+        report = await running.wait()
+        # It begins no part more than there was.
+        assert next(calls) == at + 1
+        return into, report.outcome
+
+    into, outcome = run_virtual(story())
+    assert outcome == "completed"
+    got = list(chain.from_iterable(into) if kind == "buffer_when" else into)
+    assert got == list(range(5 if at else 0))
