@@ -51,7 +51,8 @@ def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     known: list[Flowable[Any]] = []
     if callable(handler) and not isinstance(handler, type):
         choose = handler
-    elif isinstance(handler, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    elif hasattr(type(handler), "__await__"):
+        # An Observable has that too.
         other = as_stream("catch", handler)
         choose = partial(_always, other)
         known.append(other)

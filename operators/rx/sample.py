@@ -33,7 +33,7 @@ from reactivex.abc import SchedulerBase
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo
-from penstock.streams.rx.combining.inputs import Input
+from penstock.streams.rx.combining.inputs import Input, as_stream
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.signalled import Signalled, signalled
 
@@ -49,11 +49,13 @@ def sample(
 
     The time is the loop's, unless there is a `scheduler`, which must run on the stream's thread.
     """
-    by_stock: Any = stock.sample(sampler, scheduler)
-    if not isinstance(sampler, Observable):
-        by_clock: Callable[[Flowable[T]], Flowable[T]] = by_stock
-        return by_clock
-    return signalled("sample", sampler, _Sampling, by_stock, StageInfo("sample", "", 1))
+    if not hasattr(type(sampler), "__await__"):
+        by_clock: Any = stock.sample(sampler, scheduler)
+        ours: Callable[[Flowable[T]], Flowable[T]] = by_clock
+        return ours
+    # A stream, or a future.
+    other = as_stream("sample", sampler)
+    return signalled("sample", other, _Sampling, stock.sample(other), StageInfo("sample", "", 1))
 
 
 class _Sampling(Signalled):

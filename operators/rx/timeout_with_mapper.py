@@ -57,12 +57,13 @@ def timeout_with_mapper(
     """
     check_not_async("timeout_with_mapper", timeout_duration_mapper)
     following = None if other is None else as_stream("timeout_with_mapper", other)
+    first = first_timeout
+    if first is not None and not isinstance(first, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        first = as_stream("timeout_with_mapper", first)
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        make = partial(
-            _Timing, first=first_timeout, mapper=timeout_duration_mapper, other=following
-        )
+        make = partial(_Timing, first=first, mapper=timeout_duration_mapper, other=following)
         others = [] if following is None else [following]
         return succession(source, make, StageInfo("timeout_with_mapper"), others)
 

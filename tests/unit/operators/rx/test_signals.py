@@ -14,7 +14,15 @@ from hypothesis import given
 from reactivex import operators as stock
 from reactivex.subject import Subject
 
-from penstock import Running, collect, from_async_iterable, from_iterable, inbox
+from penstock import (
+    Fixed,
+    Running,
+    adaptive_flat_map,
+    collect,
+    from_async_iterable,
+    from_iterable,
+    inbox,
+)
 from penstock import ops as _ops
 from penstock.streams.testing import (
     CountedSource,
@@ -227,3 +235,36 @@ def test_a_sample_by_the_clock_that_ends_by_itself_ends_with_the_next_tick_as_in
         return into, asyncio.get_running_loop().time()
 
     assert run_virtual(story()) == ([2], 2)
+
+
+def _fails(value: object) -> Any:
+    raise ValueError(value)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (lambda f: [ops.map(_fails), ops.catch(f)], [7]),
+        (lambda f: [ops.sample(f), ops.take(1)], [1]),
+        (lambda f: [ops.take_until(f)], [0, 1]),
+        (lambda f: [ops.merge(f)], [0, 1, 7, 2, 3]),
+        (lambda f: [ops.buffer(f), ops.first()], [[0, 1]]),
+        (lambda f: [ops.timeout(0.5, f)], [7]),
+        (lambda f: [ops.timeout_with_mapper(f), ops.take(1)], [0]),
+    ],
+)
+def test_another_stream_may_be_a_future(made: Any, expected: Any) -> None:
+    async def story() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(2.5, future.set_result, 7)
+        source: Any = from_iterable(range(4)).pipe(adaptive_flat_map(_in_a_second, limit=Fixed(1)))
+        into: list[Any] = await source.pipe(*made(future)).to_list()
+        return into
+
+    assert run_virtual(story()) == expected
+
+
+async def _in_a_second(value: int) -> int:
+    await asyncio.sleep(1)
+    return value
