@@ -154,11 +154,11 @@ _HOLDING = {
     ),
     **_holds(
         "emits inputs that it cannot know before completion",
-        "fork_join single single_or_default single_or_default_async take_last_with_time",
+        "single single_or_default single_or_default_async take_last_with_time",
     ),
     **_latest(
         "emits the last inputs, which it cannot know before completion",
-        "last last_or_default take_last take_last_buffer",
+        "fork_join last last_or_default take_last take_last_buffer",
     ),
     **_holds(
         "emits an input when enough later ones, or enough time, have followed it",

@@ -34,7 +34,7 @@ from examples.open_orders import orders
 from penstock import operators, sinks, sources
 from penstock.command.kata.report.table import table
 from penstock.operators import rx
-from penstock.streams.rx.table import SPECIAL, TABLE, Kind
+from penstock.streams.rx.table import COUNTING, SPECIAL, TABLE, Entry, Kind
 
 HOME = Path(__file__).parents[2]
 PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
@@ -226,6 +226,25 @@ def test_the_operators_of_reactivex_that_are_refused_are_listed_with_their_reaso
     ]
     unquoted = [tuple(text.replace("`", "") for text in row) for row in listed]
     assert sorted(unquoted) == sorted(refused)
+
+
+def test_how_much_each_lifted_operator_holds_is_said_of_all() -> None:
+    page = (HOME / "docs/reference/reactivex.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("## How much each operator holds")
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    listed = [re.findall(r"`(\w+)`", names) for names, _ in rows]
+    lifted = [
+        (name, entry) for name, entry in TABLE.items() if entry.kind in (Kind.AT_ONCE, Kind.HOLDS)
+    ]
+
+    def row(name: str, entry: Entry) -> int:
+        if entry.kind is Kind.AT_ONCE:
+            return 0
+        if entry.latest or entry.folds:
+            return 1 + entry.folds
+        return 3 if entry.by_ticks else 4 if name in COUNTING else 5
+
+    assert listed == [sorted(n for n, e in lifted if row(n, e) == at) for at in range(6)]
 
 
 def test_every_picture_is_made_by_make_or_said_to_be_drawn_by_hand() -> None:

@@ -524,6 +524,7 @@ LATEST = {
     "take_last_buffer": (ops.take_last_buffer(2), [[4998, 4999]]),
     "take_last of none": (ops.take_last(0), []),
     "debounce": (ops.debounce(1), [4999]),
+    "fork_join": (ops.fork_join(reactivex.of(7, 8)), [(4999, 8)]),
 }
 
 
