@@ -358,12 +358,14 @@ def total_text(stages: list[StageInfo]) -> str:
     stages = list(all_stages(stages))
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
+    makers = [str(stage) for stage in stages if stage.makes]
+    made = f", and what the streams hold that {' and '.join(makers)} may make" if makers else ""
     if open_ended:
         return (
-            f"Holds {_events(bounded)}, and what {' and '.join(open_ended)} may hold, "
+            f"Holds {_events(bounded)}{made}, and what {' and '.join(open_ended)} may hold, "
             "for which you set no bound."
         )
-    return f"Holds at most {_events(bounded)} at once."
+    return f"Holds at most {_events(bounded)} at once{made}."
 
 
 def _events(number: int) -> str:

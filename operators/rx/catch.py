@@ -61,7 +61,8 @@ def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        return succession(source, partial(_Catching, choose=choose), StageInfo("catch"), known)
+        info = StageInfo("catch", makes=not known)
+        return succession(source, partial(_Catching, choose=choose), info, known)
 
     return operator
 

@@ -39,5 +39,5 @@ def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    info = StageInfo("exclusive", "", 2, opens=True)
+    info = StageInfo("exclusive", "", 2, opens=True, makes=True)
     return WithStock(lambda source: source.then(Exclusive, info), stock.exclusive())

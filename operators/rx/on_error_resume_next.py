@@ -53,7 +53,7 @@ def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        info = StageInfo("on_error_resume_next")
+        info = StageInfo("on_error_resume_next", makes=not known)
         return succession(source, partial(_Resuming, choose=choose), info, known)
 
     return operator

@@ -41,5 +41,5 @@ def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
 
     The values may be streams, Observables or futures.
     """
-    info = StageInfo("switch_latest", "", 2, opens=True)
+    info = StageInfo("switch_latest", "", 2, opens=True, makes=True)
     return WithStock(lambda source: source.then(Switching, info), stock.switch_latest())

@@ -166,7 +166,8 @@ class StageInfo:
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
     stage with a limit is under another one; `calls`: the name of the user's function that the stage
     calls with each event as soon as that comes, if it does so; `on_end`: called with the run of a
-    pipeline that has ended, in which the stage may never have begun.
+    pipeline that has ended, in which the stage may never have begun; `makes`: it may read streams
+    that are made while it runs, whose stages hold what their own bounds say.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `opens`, whether it reads the streams that are its values;
@@ -208,6 +209,7 @@ class StageInfo:
     inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)
     calls: str = field(default="", compare=False, repr=False)
     on_end: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
+    makes: bool = field(default=False, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

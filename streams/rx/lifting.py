@@ -341,6 +341,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             # FlatMap observes its calls itself.
             calls="" if _is_flat_map(make) else _called_by(parts),
             inputs=columns([stream for part in parts for stream in part.others]),
+            makes=_makes_streams(parts),
         ),
         mappings=source.mappings and name == "filter",
     )
@@ -390,6 +391,17 @@ def _native_stage(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
             return partial(Lists, count=count, skip=part.arguments.get("skip") or count)
         case _:
             return None
+
+
+def _makes_streams(parts: Sequence[Part]) -> bool:
+    """Whether a function of the operators may return streams that are not known before."""
+    given = [
+        part.arguments.get(name) for part in parts for name in READING.get(part.name or "", ())
+    ]
+    if any(callable(each) and not isinstance(each, Observable) for each in given):
+        return True
+    # Behind windows, what it reads are these.
+    return parts[0].name in ("flat_map", "flat_map_indexed")
 
 
 def _is_flat_map(make: _MakeStage) -> bool:

@@ -144,3 +144,43 @@ def test_lists_hold_as_many_events_as_their_numbers_say(name: str) -> None:
 
     lists, held = LISTS[name]
     run_virtual(story())
+
+
+_MADE: dict[str, list[Any]] = {
+    **OPENING,
+    "publish": [ops.publish(lambda one: one.pipe(ops.buffer_with_count(9)))],
+    "replay": [ops.replay(2, mapper=lambda one: one)],
+    "catch": [ops.catch(lambda error, source: source)],
+    "on_error_resume_next": [ops.on_error_resume_next(lambda error: _one(1))],
+    "buffer_when": [ops.buffer_when(lambda: _one(1))],
+    "delay_with_mapper": [ops.delay_with_mapper(_one)],
+}
+
+_NOT_MADE: dict[str, list[Any]] = {
+    "publish": [ops.publish()],
+    "catch": [ops.catch(from_iterable([1]))],
+    "on_error_resume_next": [ops.on_error_resume_next(from_iterable([1]))],
+    "buffer": [ops.buffer(from_iterable([1]))],
+    "merge": [ops.merge(from_iterable([1]))],
+    "windows": [ops.window_with_count(3), ops.flat_map(lambda window: window)],
+    "map": [ops.map(str)],
+}
+
+
+@pytest.mark.parametrize("name", _MADE)
+def test_draw_says_that_streams_which_are_made_later_hold_more(name: str) -> None:
+    pipeline = from_iterable(range(9)).pipe(*_MADE[name]).to(for_each(print))
+    last = pipeline.describe()[-2]
+    assert (
+        as_text(pipeline.describe(), 1)
+        .rstrip()
+        .endswith(f", and what the streams hold that {last} may make.")
+    )
+
+
+@pytest.mark.parametrize("name", _NOT_MADE)
+def test_draw_says_nothing_of_other_streams_where_there_are_none_but_those_that_it_shows(
+    name: str,
+) -> None:
+    pipeline = from_iterable(range(9)).pipe(*_NOT_MADE[name]).to(for_each(print))
+    assert as_text(pipeline.describe(), 1).rstrip().endswith("at once.")

@@ -51,5 +51,6 @@ def flattened(
     )
     # Those that are open, and an event of each of their streams, and those that wait.
     most = 2 * max_concurrent + ahead
-    info = StageInfo(name, f"{max_concurrent:,} at once", most, opens=function is None)
+    detail = f"{max_concurrent:,} at once"
+    info = StageInfo(name, detail, most, opens=function is None, makes=True)
     return source.then(make, info)

@@ -173,7 +173,7 @@ def mapped(
         stream.info = replace(stream.info)
         as_stream(info.name, mapper(stream)).attach(downstream, run)
 
-    flowable: Flowable[Any] = Flowable(attach, info, source)
+    flowable: Flowable[Any] = Flowable(attach, replace(info, makes=True), source)
     return flowable
 
 

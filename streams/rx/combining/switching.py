@@ -205,4 +205,4 @@ def _switched(
         "whose future is cancelled when nobody waits for it any more",
     )
     make = partial(stage, function=indexed, calls=called_name(function))
-    return source.then(make, StageInfo(name, "", 2))
+    return source.then(make, StageInfo(name, "", 2, makes=True))
