@@ -129,6 +129,9 @@ class _Timing(Timed):
             self.within(self._wait_for, timer)
 
     def _wait_for(self, observable: Observable[Any]) -> None:
+        if self.state >= CLOSED:
+            # The function has cancelled its own stream.
+            return
         timer = self.timer = SingleAssignmentDisposable()
 
         def emitted(_: object = None) -> None:

@@ -130,13 +130,19 @@ class Lifted(DemandStage):
     def _failed(self, error: Exception) -> None:
         if self.state >= CLOSED:
             return
-        fed, self._fed = self._fed, None
+        fed = self.failing()
         if fed is not None:
             blame(error, self.info, fed)
             fed.fail(error)
         else:
             error.add_note(f"in {self.info}")
         self.fail(error)
+
+    def failing(self) -> Event[Any] | None:
+        """Take out the event that is being fed, if one is, which the error is about."""
+        fed: Event[Any] | None = self._fed
+        self._fed = None
+        return fed
 
     def _on_ended(self) -> None:
         if self._is_here():
@@ -302,6 +308,8 @@ class LiftedHolding(Lifted):
                 self._folds = part.entry.folds or part.entry.latest
         self._has_warned = False
         self._held: deque[Event[Any]] = deque()
+        # Whether the operator is taking the last one.
+        self._is_feeding = False
         self._one_to_one = all(part.name == "delay" for part in parts)
         # Whether the last output that was sent took over no input, and how many that wait did.
         self._answered_nothing = False
@@ -314,11 +322,17 @@ class LiftedHolding(Lifted):
             event.give_back()
             return
         self._held.append(event)
+        self._is_feeding = True
         try:
             inlet.on_next(event.value)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             self._on_failed(error)
+        self._is_feeding = False
+
+    def failing(self) -> Event[Any] | None:
+        # It is the last that is held, unless it has left in an output already.
+        return self._held.pop() if self._is_feeding and self._held else None
 
     def on_completed(self) -> None:
         self._run_late()
@@ -435,4 +449,5 @@ class LiftedHolding(Lifted):
         self._held.clear()
 
     def statistics(self) -> dict[str, Any]:
-        return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}
+        # Not the outputs that took over no input.
+        return {"waiting": self._answers_waiting + len(self._held), "bound": self._hold}

@@ -36,6 +36,7 @@ class _Stage(Protocol):
     info: StageInfo
     state: State
     source_completed: bool
+    pending: deque[Event[Any]]
 
     def within(self, call: Callable[..., object], *args: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
@@ -45,6 +46,7 @@ class Beside:
     """Reads streams for the operator of one stage, each as a part of the running of the stage.
 
     The first event is requested at once, and each following one by `fill`, after the last has come.
+    While results wait for a slow reader, no stream begins, so that none ends and makes one more.
     An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
     none. The operator learns of that only when its own source has ended: otherwise it could end
     before what its source has emitted has come. Of those that it
@@ -55,6 +57,8 @@ class Beside:
         self._stage = stage
         # Streams of which an event has come, and no other is requested.
         self._ready: list[_Other] = []
+        # Streams that begin when no result waits.
+        self._later: list[_Other] = []
         # Streams that a drain has ended.
         self._drained: list[_Other] = []
         # Parts whose streams have ended and whose events perhaps have not.
@@ -76,14 +80,19 @@ class Beside:
             observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
         ) -> DisposableBase:
             other = _Other(stream, self._part_for(stream, at), self, observer, operator)
-            if self._stage.run.drains:
-                other.is_over = True
-                self._drained.append(other)
-            else:
-                self._begin(other)
+            self._begin_soon(other)
             return Disposable(lambda: self._cancel(other))
 
         return Observable(subscribe)
+
+    def _begin_soon(self, other: _Other) -> None:
+        if self._stage.run.drains:
+            other.is_over = True
+            self._drained.append(other)
+        elif self._stage.pending:
+            self._later.append(other)
+        else:
+            self._begin(other)
 
     def _begin(self, other: _Other) -> None:
         if self._depth >= _DEEPEST:
@@ -107,17 +116,25 @@ class Beside:
             self._depth -= 1
 
     def fill(self) -> bool:
-        """Request the next event of each stream of which one has come; whether there were any."""
+        """Request the next event of each stream of which one has come, and begin those that wait;
+        whether there were any."""
         ready, self._ready = self._ready, []
+        later, self._later = self._later, []
         for other in ready:
             if not other.is_over:
                 other.request(1)
-        return bool(ready)
+        for other in later:
+            if not other.is_over:
+                self._begin_soon(other)
+        return bool(ready or later)
 
     def source_ended(self) -> None:
         """The stream above the stage has ended."""
         drained, self._drained = self._drained, []
+        if self._stage.run.drains:
+            drained += self._later
         for other in drained:
+            other.is_over = True
             self._stage.within(self._end, other, None)
 
     def _part_for(self, stream: Flowable[Any], at: int) -> Run:

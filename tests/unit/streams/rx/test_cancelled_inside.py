@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import reactivex
 
 from penstock import Fixed, Flowable, Running, adaptive_flat_map, from_iterable
 from penstock import ops as _ops
@@ -140,3 +141,17 @@ def test_what_the_other_stream_holds_is_part_of_what_draw_prints(name: str) -> N
     (column,) = stream.info.inputs
     assert [info.name for info in column] == ["from_iterable", "delay"]
     assert column[-1].holds == 1025
+
+
+def test_a_function_that_cancels_its_own_stream_leaves_no_timer() -> None:
+    async def story() -> None:
+        def cancels(_: int) -> Any:
+            running.cancel()
+            return reactivex.timer(60)
+
+        timed = from_iterable([1, 2]).pipe(ops.timeout_with_mapper(None, cancels))
+        async with no_leaks():
+            running: Running = timed.to(MemorySink()).start()
+            await running.wait()
+
+    run_virtual(story())

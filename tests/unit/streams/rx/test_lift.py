@@ -857,3 +857,33 @@ def test_the_page_names_the_operators_that_have_a_timer() -> None:
     text = PAGE.read_text("utf-8")
     _, _, rest = text.partition("what has a\ntimer (")
     assert sorted(re.findall(r"`(\w+)`", rest.partition(")")[0])) == sorted(TIMED)
+
+
+def _fails_at_four(value: int) -> int:
+    if value == 4:
+        raise ValueError("four")
+    return value
+
+
+@pytest.mark.parametrize(
+    ("operators", "finished"),
+    [
+        ([ops.reduce(lambda a, b: a + _fails_at_four(b))], []),
+        ([ops.max_by(_fails_at_four)], []),
+        (
+            [ops.window_with_count(3), ops.flat_map(lambda w: w.pipe(ops.map(_fails_at_four)))],
+            [0, 1, 2, 3],
+        ),
+    ],
+    ids=["reduce", "max_by", "inside windows"],
+)
+def test_an_error_names_the_event_that_an_operator_which_holds_events_fails_at(
+    operators: Any, finished: list[int]
+) -> None:
+    source = MemorySource(range(8))
+    probe = read(source, *operators)
+    assert isinstance(probe.error, ValueError)
+    assert probe.error.__notes__[-1].endswith(", on the event 4")
+    held = [n for n in range(4) if n not in finished]
+    assert (source.acked, source.returned, source.unsettled) == (finished, held, [])
+    assert source.failed == [4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, count
 from typing import Any
 
@@ -337,8 +337,24 @@ def test_parts_that_end_at_once_again_and_again_are_an_error_that_says_so(
 ) -> None:
     cut = [ops.window_when(given(at_once)), ops.merge_all()]
     parts = cut if kind == "window_when" else [ops.buffer_when(given(at_once))]
-    probe = read(from_iterable([1, 2]).pipe(*parts), 9)
+    probe = read(from_iterable([1, 2]).pipe(*parts), 100)
     assert str(probe.error).startswith(f"{kind} begins a stream that emits or ends at once again")
+
+
+def test_no_stream_that_ends_a_list_begins_while_a_list_waits() -> None:
+    begun = list[int]()
+
+    def at_once() -> Any:
+        def nothing() -> Iterator[int]:
+            begun.append(1)
+            yield from ()
+
+        return from_iterable(nothing)
+
+    probe = read(ManualPublisher[int]().pipe(ops.buffer_when(at_once)), 3)
+    assert (probe.values, len(begun)) == ([[]] * 3, 4)
+    probe.request(1)
+    assert (probe.values, len(begun)) == ([[]] * 4, 5)
 
 
 @pytest.mark.parametrize("at", [0, 2])
