@@ -11,9 +11,10 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import socket
 from dataclasses import dataclass, field
 
-__all__ = ["Access", "is_loopback", "new_token"]
+__all__ = ["Access", "is_any", "is_loopback", "new_token"]
 
 
 def new_token() -> str:
@@ -27,6 +28,14 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_any(host: str) -> bool:
+    """Whether who listens on an address listens on all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
         return False
 
@@ -58,7 +67,10 @@ class Access:
         if name in {self.host.lower(), *(host.lower() for host in self.hosts)}:
             return True
         if is_loopback(self.host):
-            return name == "localhost" or is_loopback(name)
+            return is_loopback(name)
+        # A foreign site has none of these names, wherever its own name leads.
+        if is_any(self.host) and (is_loopback(name) or name == socket.gethostname().lower()):
+            return True
         return address is not None and name.strip("[]") == address.strip("[]")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import missing_extra
-from penstock.streams.telemetry.access import Access, is_loopback, new_token
+from penstock.streams.telemetry.access import Access, is_any, is_loopback, new_token
 from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.telemetry.web_app import web_app
 
@@ -81,7 +81,7 @@ class Serving:
     def url(self) -> str:
         """The address of the page."""
         host = self._host
-        if host in ("0.0.0.0", "::"):
+        if is_any(host):
             host = socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
         token = self._access.token

@@ -20,7 +20,6 @@ from penstock.command.pipelines.load import load
 from penstock.command.pipelines.logs import set_up
 from penstock.command.pipelines.run import (
     Options,
-    Page,
     ReportPage,
     end_of,
     redirect,
@@ -289,7 +288,7 @@ async def _workers(
     try:
         for number in range(1, options.workers + 1):
             # The live page of one shows them all.
-            more = _about_the_page(said.page) if number == 1 else []
+            more = said.page.words() if said.page is not None and number == 1 else []
             if said.report_page is not None:
                 more += ["--report-page", path_of(said.report_page.path, number)]
             if said.show_values and (more or said.trace is not None):
@@ -310,19 +309,6 @@ async def _workers(
         for worker, forward in zip(workers, forwarding, strict=True):
             lifeline.untie(worker.pid)
             await forward
-
-
-def _about_the_page(page: Page | None) -> list[str]:
-    """The options of a live page, as words of the command line."""
-    if page is None:
-        return []
-    host = f"[{page.host}]" if ":" in page.host else page.host
-    words = ["--serve", f"{host}:{page.port}"]
-    words += [word for name in page.hosts for word in ("--host", name)]
-    return [
-        *words,
-        *(["--allow-control"] if page.allow_control else []),
-    ]
 
 
 def _about_the_log(said: Options) -> list[str]:

@@ -91,6 +91,15 @@ class Page(NamedTuple):
             os.environ.get("PENSTOCK_TOKEN") or None,
         )
 
+    def words(self) -> list[str]:
+        """These options as words of a command line, but for `show_values`, which other options
+        need too."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        words = ["--serve", f"{host}:{self.port}"]
+        if self.hosts:
+            words += ["--host", ",".join(self.hosts)]
+        return [*words, *(["--allow-control"] if self.allow_control else [])]
+
 
 class ReportPage(NamedTuple):
     """The options about the page that is written at the end."""

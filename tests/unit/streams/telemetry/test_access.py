@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from penstock.streams.telemetry.access import Access, is_loopback, new_token
@@ -57,6 +59,16 @@ def test_without_a_token_nobody_is_authorized(header: str | None) -> None:
         ("0.0.0.0", (), "10.0.0.8:9464", False),
         ("0.0.0.0", (), "evil.example:9464", False),
         ("0.0.0.0", ("box.example",), "Box.example:9464", True),
+        ("0.0.0.0", (), "localhost:9464", True),
+        ("0.0.0.0", (), "127.0.0.1:9464", True),
+        ("::", (), "[::1]:9464", True),
+        ("0.0.0.0", (), f"{socket.gethostname().upper()}:9464", True),
+        ("::", (), socket.gethostname(), True),
+        ("0.0.0.0", (), f"{socket.gethostname()}.evil.example:9464", False),
+        ("0.0.0.0", (), "localhost.evil.example:9464", False),
+        ("0.0.0.0", (), None, False),
+        ("127.0.0.1", (), socket.gethostname(), False),
+        ("10.0.0.7", (), socket.gethostname(), False),
         ("10.0.0.7", (), "10.0.0.7", True),
         ("10.0.0.7", (), "localhost", False),
     ],

@@ -167,6 +167,18 @@ def test_a_token_that_was_not_given_is_made_and_stands_in_the_fragment() -> None
     play(story, host="0.0.0.0")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_printed_address_is_one_that_is_accepted(host: str) -> None:
+    async def story(scene: Scene) -> None:
+        printed = scene.serving.url.removeprefix("http://").partition("/")[0]
+        # The name of a machine may lead nowhere where tests run.
+        address = f"http://127.0.0.1:{scene.serving.port}/"
+        async with scene.client.get(address, headers={"Host": printed}) as response:
+            assert response.status == 200
+
+    play(story, host=host)
+
+
 @pytest.mark.parametrize("path", ["/", "/stream", "/metrics", "/healthz", "/may"])
 def test_a_name_that_is_not_ours_is_refused(path: str) -> None:
     async def story(scene: Scene) -> None:
