@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
 
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import missing_extra
@@ -85,7 +86,9 @@ class Serving:
             host = socket.gethostname()
         shown = f"[{host}]" if ":" in host else host
         token = self._access.token
-        return f"http://{shown}:{self.port}/" + ("" if token is None else f"#token={token}")
+        return f"http://{shown}:{self.port}/" + (
+            "" if token is None else f"#token={quote(token, safe='')}"
+        )
 
     async def __aenter__(self) -> Self:
         serve = self._server.serve(sockets=[self._socket])

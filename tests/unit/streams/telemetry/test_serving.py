@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import pytest
 from aiohttp import ClientSession
@@ -165,6 +167,18 @@ def test_a_token_that_was_not_given_is_made_and_stands_in_the_fragment() -> None
             assert response.status == 200
 
     play(story, host="0.0.0.0")
+
+
+@pytest.mark.parametrize("token", ["a+b", "a&b", "a#b", "a%20b", "a b", "a=b/c?d", "é"])
+def test_the_page_finds_any_token_in_the_printed_address(token: str) -> None:
+    async def story(scene: Scene) -> None:
+        _, _, fragment = scene.serving.url.partition("#")
+        # Browsers keep these characters and percent signs as they are.
+        assert re.fullmatch(r"token=[A-Za-z0-9%._~-]+", fragment)
+        # What the page does by URLSearchParams.
+        assert parse_qsl(fragment, strict_parsing=True) == [("token", token)]
+
+    play(story, token=token, allow_control=True)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
