@@ -88,7 +88,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
     except (BuildError, MissingExtra) as error:
         return _usage_error(str(error))
     except PenstockError as error:
-        mention(str(error))
+        mention(str(error), "error")
         return 1
     return status
 
@@ -105,7 +105,7 @@ def _for_servers(options: argparse.Namespace, module: str) -> str:
 
 
 def _usage_error(message: str) -> int:
-    mention(message)
+    mention(message, "error")
     return _USAGE
 
 

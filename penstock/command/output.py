@@ -57,9 +57,9 @@ def is_json() -> bool:
     return _Form.as_json
 
 
-def mention(text: str, level: str = "info") -> None:
-    """`say` in the command's own name, in the form of its log."""
-    if _LEVELS[level] < _Form.least:
+def mention(text: str, level: str = "info", *, always: bool = False) -> None:
+    """`say` in the command's own name, in the form of its log; `always`: at every level of it."""
+    if _LEVELS[level] < _Form.least and not always:
         return
     if not _Form.as_json:
         say(f"penstock: {text}")
@@ -91,7 +91,7 @@ def put(text: str) -> int:
     reader closes the pipe early, as `head` does.
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
-        mention("cannot write standard output: it is closed")
+        mention("cannot write standard output: it is closed", "error")
         return 2
     return _write(text)
 
@@ -147,7 +147,7 @@ def _write(text: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 0
-        mention(f"cannot write standard output: {error.strerror}")
+        mention(f"cannot write standard output: {error.strerror}", "error")
         return 1
     return 0
 

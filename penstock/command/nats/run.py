@@ -136,7 +136,7 @@ async def _work(
             attempts=attempts,
             drain_deadline=options.drain_deadline,
             limit=options.limit,
-            warn=mention,
+            warn=partial(mention, level="warning"),
             beside=_Beside(options, client).of,
         )
         if options.report == "text":

@@ -233,7 +233,7 @@ class _Ending:
             for number, worker in enumerate(self._workers, 1):
                 if worker.returncode not in _WELL and not self._has_skipped(worker):
                     broken.append(worker.returncode or 0)
-                    mention(f"worker-{number} ended by {ending_of(broken[-1])}")
+                    mention(f"worker-{number} ended by {ending_of(broken[-1])}", "error")
             if broken:
                 return next((status for status in broken if status > 0), 1)
         if self._cancelled:

@@ -315,7 +315,8 @@ async def served(
         await end_of(running)
         raise
     if not again:
-        mention(f"live page: {serving.url}")
+        # Who asked for a page needs its address: the port and the token may be new.
+        mention(f"live page: {serving.url}", always=True)
     return serving
 
 

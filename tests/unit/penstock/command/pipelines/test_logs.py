@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,17 @@ async def work(event):
 pipeline = read_jsonl("events.jsonl").pipe(
     group_by("n"), spread(), adaptive_flat_map(work, on_error="skip")
 ).to(write_jsonl("done.jsonl"))
+"""
+
+
+CANNOT_START = """
+from penstock.streams.errors import PenstockError
+from penstock.streams.pipeline import Pipeline
+
+def start(self, **options):
+    raise PenstockError("no server answers")
+
+Pipeline.start = start
 """
 
 
@@ -94,6 +106,37 @@ def test_a_level_leaves_out_what_is_below_it(run_with: Penstock) -> None:
     assert "app:" not in ended.stderr
     ended = run_with("--log-level", "info", "--report", "none")
     assert "app: at 0\n" in ended.stderr
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_a_run_that_cannot_begin_says_why_at_every_level(run_with: Penstock, level: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        serve = ("--serve", taken.getsockname()[1])
+        ended = run_with("--log-level", level, *serve)
+        assert ended.returncode == 2
+        assert ended.stderr.startswith("penstock: cannot listen on 127.0.0.1:")
+        ended = run_with("--log-level", level, "--log-format", "json", *serve)
+    (line,) = lines(ended.stderr)
+    assert (line["level"], line["logger"]) == ("error", "penstock")
+    assert line["message"].startswith("cannot listen on 127.0.0.1:")
+
+
+def test_an_error_at_the_start_that_is_not_one_of_usage_is_shown_at_every_level(
+    run_with: Penstock, files: Path
+) -> None:
+    failing = f"{JOB.format(set_up='')}\n{CANNOT_START}"
+    (files / "failing.py").write_text(failing, encoding="utf-8")
+    ended = run_with("--log-level", "error", file="failing.py")
+    assert (ended.returncode, ended.stderr) == (1, "penstock: no server answers\n")
+
+
+@pytest.mark.parametrize("level", ["info", "error"])
+def test_the_address_of_the_page_is_printed_at_every_level(run_with: Penstock, level: str) -> None:
+    ended = run_with("--log-level", level, "--serve", "0", "--report", "none")
+    assert "penstock: live page: http://127.0.0.1:" in ended.stderr
+    ended = run_with("--log-format", "json", "--log-level", level, "--serve", "0")
+    said = [line for line in lines(ended.stderr) if "live page" in line.get("message", "")]
+    assert [line["level"] for line in said] == ["info"]
 
 
 def test_without_the_options_the_log_is_as_it_was(run_with: Penstock) -> None:
