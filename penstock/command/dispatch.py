@@ -9,8 +9,8 @@ from importlib import import_module
 
 from penstock import __version__
 from penstock.command.arguments import COMMANDS
-from penstock.command.arguments.parsers import Formatter, Parser
-from penstock.command.output import flush, mention, put
+from penstock.command.arguments.parsers import Formatter, Parser, wants_json
+from penstock.command.output import flush, mention, put, use
 
 __all__ = ["run_command", "whole_parser"]
 
@@ -56,6 +56,7 @@ def run_command(words: list[str], *, alone: bool = False) -> int:
         cut = words.index("--")
         words, for_the_file = words[:cut], words[cut + 1 :]
     _open_standard_streams()
+    use(as_json=words[:1] == ["run"] and wants_json(words), least=0)
     unwritten = 0
     try:
         options = _parser(words).parse_args(words)
@@ -75,6 +76,12 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
     options.alone = alone
     module = _MODULES[options.command]
     try:
+        form, level = (getattr(options, name, None) for name in ("log_format", "log_level"))
+        if form is not None or level is not None:
+            from penstock.command.pipelines.logs import set_up
+
+            # First, so that all that follows is written in this form.
+            set_up(form, level)
         if getattr(options, "on", None) is not None:
             module = _for_servers(options, module)
         call = import_module(f"penstock.command.{module}").call

@@ -6,7 +6,10 @@ import argparse
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, NoReturn
+
+from penstock.command.output import is_json, mention
 
 __all__ = [
     "AddParser",
@@ -27,6 +30,7 @@ __all__ = [
     "positive",
     "seconds",
     "share",
+    "wants_json",
     "with_file",
     "workers",
 ]
@@ -40,6 +44,14 @@ class Formatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_WIDTH)
+
+
+def wants_json(words: list[str]) -> bool:
+    """Whether a command line that is not parsed yet, or the environment, asks for a log in JSON."""
+    option = "--log-format"
+    said = [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    said += [value for word, value in pairwise(words) if word == option]
+    return (said or [os.environ.get("PENSTOCK_LOG_FORMAT", "")])[-1] == "json"
 
 
 class _Unread(NamedTuple):
@@ -90,8 +102,17 @@ class Parser(argparse.ArgumentParser):
             if text in ("0", "1"):
                 return action.const if text == "1" else unread.default
         except argparse.ArgumentError as error:
-            self.exit(2, f"penstock: {unread.variable}: {error.message}\n")
-        self.exit(2, f"penstock: {unread.variable}={text!r}: give 1 or 0\n")
+            self._refuse(f"{unread.variable}: {error.message}")
+        self._refuse(f"{unread.variable}={text!r}: give 1 or 0")
+
+    def error(self, message: str) -> NoReturn:
+        if is_json():
+            self._refuse(f"{message}; see `{self.prog} --help`")
+        super().error(message)
+
+    def _refuse(self, text: str) -> NoReturn:
+        mention(text, "error")
+        self.exit(2)
 
     def _guess(self, word: str) -> str:
         from difflib import get_close_matches

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.command.kafka.place import CONNECTING, PATIENCE, layout_of
 from penstock.command.output import counted, mention
 from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
     end_of,
@@ -58,8 +58,8 @@ def work_on_topic(options: argparse.Namespace, said: Options) -> int:
         raise BuildError(f"{attempts} attempts: at least 1 is needed")
     worker = options.worker or f"{socket.gethostname()}-{os.getpid()}"
     layout = _with(layout_of(options), worker, options.lease)
-    pipeline = load(where, said.arguments, whole=said.traceback)
-    set_up(said.log_format, said.log_level)
+    with kept():
+        pipeline = load(where, said.arguments, whole=said.traceback)
     warnings_to_standard_error()
     redirect(pipeline, said)
     layout.prepare(CONNECTING)

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.command.output import counted, mention, say
+from penstock.command.output import counted, is_json, mention, say
 from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
     recorded,
@@ -102,8 +102,8 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
             "--input does not go with --on, where events come from the servers: feed them with "
             f"`penstock publish {where} --on ... --input {options.input}`"
         )
-    pipeline = load(where, options.arguments, whole=options.traceback)
-    set_up(options.log_format, options.log_level)
+    with kept():
+        pipeline = load(where, options.arguments, whole=options.traceback)
     warnings_to_standard_error()
     redirect(pipeline, options)
     layout = cluster.layout_of(pipeline)
@@ -111,7 +111,7 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
         report, restarts = runner.run(_work(pipeline, layout, options, cluster))
     status = tell(report, options)
     if restarts and options.report == "text":
-        say(
+        (mention if is_json() else say)(
             f"  begun again after a lost lease: {counted(restarts, 'time')}; the numbers are of "
             "the last"
         )

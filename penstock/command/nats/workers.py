@@ -17,7 +17,7 @@ from penstock.command.nats.run import Cluster, name_of
 from penstock.command.nats.workers_page import Whole, page, path_of
 from penstock.command.output import counted, mention
 from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
     ReportPage,
@@ -64,8 +64,8 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
         )
     if options.workers == "auto":
         options.workers = cores()
-    pipeline = load(options.file, said.arguments, whole=said.traceback)
-    set_up(said.log_format, said.log_level)
+    with kept():
+        pipeline = load(options.file, said.arguments, whole=said.traceback)
     warnings_to_standard_error()
     redirect(pipeline, said)
     if said.report_page is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from penstock.command.explain import explain
 from penstock.command.output import flush, is_json, mention, say
 from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import set_up
+from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.errors import BuildError
@@ -197,12 +197,12 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
 
     `alone`: the process serves only this call and ends after it.
     """
-    pipeline = load(where, options.arguments, whole=options.traceback)
+    with kept():
+        pipeline = load(where, options.arguments, whole=options.traceback)
     if alone:
         # Loaded modules stay to the end. No garbage collection need search them again, least of all
         # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
-    set_up(options.log_format, options.log_level)
     warnings_to_standard_error()
     return execute(pipeline, options)
 

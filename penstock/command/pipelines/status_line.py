@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from math import ceil
 from typing import IO, Any, TextIO, cast
 
-from penstock.command.output import mention
+from penstock.command.output import is_json, mention
 from penstock.streams import clock
 from penstock.streams.runtime.report import done_with
 from penstock.streams.runtime.running import Running
@@ -150,8 +150,8 @@ def _rate(readings: deque[tuple[float, int]]) -> float:
 
 
 def on_a_terminal() -> bool:
-    """Whether standard error is a terminal."""
+    """Whether standard error is a terminal, for text."""
     try:
-        return sys.stderr.isatty()
+        return not is_json() and sys.stderr.isatty()
     except (AttributeError, ValueError):
         return False

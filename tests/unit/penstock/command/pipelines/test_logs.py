@@ -151,6 +151,111 @@ def test_a_file_that_sets_up_logging_keeps_it(run_with: Penstock) -> None:
     assert "sets up logging itself" in ended.stderr
 
 
+WHILE_LOADED = """
+import logging, threading, warnings
+from penstock import from_iterable, for_each
+
+class Closed:
+    def __del__(self):
+        raise OSError("closing failed")
+
+def late():
+    raise RuntimeError("in a thread")
+
+logging.getLogger("app").info("loading")
+logging.warning("no settings")
+warnings.warn("this is old")
+thread = threading.Thread(target=late, name="reader")
+thread.start()
+thread.join()
+Closed()
+pipeline = from_iterable([1]).to(for_each(lambda event: warnings.warn("later")))
+"""
+
+
+def test_what_is_said_while_the_file_is_loaded_is_json_too(run_with: Penstock, files: Path) -> None:
+    (files / "loud.py").write_text(WHILE_LOADED, encoding="utf-8")
+    ended = run_with("--log-format", "json", file="loud.py")
+    assert ended.returncode == 0, ended.stderr
+    *said, report = lines(ended.stderr)
+    found = [(line["level"], line["logger"], line["message"].splitlines()) for line in said]
+    assert found[:2] == [("info", "app", ["loading"]), ("warning", "root", ["no settings"])]
+    (old, thread, closed, later) = found[2:]
+    assert old[:2] == later[:2] == ("warning", "py.warnings")
+    assert "UserWarning: this is old" in old[2][0]
+    assert "UserWarning: later" in later[2][0]
+    assert thread[:2] == closed[:2] == ("error", "penstock")
+    assert thread[2][0] == "the thread reader ended by an error"
+    assert thread[2][-1] == "RuntimeError: in a thread"
+    assert closed[2][-1] == "OSError: closing failed"
+    assert report["outcome"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "set_up",
+    [
+        "logging.basicConfig(level=logging.INFO)",
+        "logging.basicConfig(force=True)",
+        "logging.getLogger().addHandler(logging.StreamHandler())",
+    ],
+)
+def test_a_file_that_sets_up_logging_in_any_way_is_refused(
+    run_with: Penstock, files: Path, set_up: str
+) -> None:
+    (files / "own.py").write_text(JOB.format(set_up=set_up), encoding="utf-8")
+    ended = run_with("--log-format", "json", file="own.py")
+    assert ended.returncode == 2
+    (line,) = lines(ended.stderr)
+    assert line["level"] == "error"
+    assert "sets up logging itself" in line["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--limit", "many"), "'many' is not a valid N or FLOOR:CEILING"),
+        (("--nothing",), "unrecognized arguments: --nothing"),
+        (("--attempts", "2"), "--attempts goes with --on or --data"),
+        (("--kafka-config", "a=b", "--on", "nats://h"), "--kafka-config goes with"),
+    ],
+)
+def test_a_wrong_command_line_is_json_where_that_is_asked_for(
+    run_with: Penstock, words: tuple[str, ...], said: str
+) -> None:
+    for more in (("--log-format", "json"), ("--log-format=json",)):
+        ended = run_with(*words, *more)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        (line,) = lines(ended.stderr)
+        assert (line["level"], line["logger"]) == ("error", "penstock")
+        assert said in line["message"]
+    ended = run_with(*words, "--log-format", "json", "--log-format", "text")
+    assert said in ended.stderr
+    assert "{" not in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["LIMIT", "TRACEBACK"])
+def test_a_wrong_variable_is_json_where_that_is_asked_for(
+    run_with: Penstock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_LOG_FORMAT", "json")
+    monkeypatch.setenv(f"PENSTOCK_{name}", "many")
+    ended = run_with()
+    assert ended.returncode == 2
+    (line,) = lines(ended.stderr)
+    assert line["level"] == "error"
+    assert line["message"].startswith(f"PENSTOCK_{name}")
+
+
+@pytest.mark.parametrize("rest", ["1 / 0", "raise SystemExit(3)", "def"])
+def test_an_error_of_the_file_is_json(run_with: Penstock, files: Path, rest: str) -> None:
+    (files / "wrong.py").write_text(f"{rest}\n", encoding="utf-8")
+    ended = run_with("--log-format", "json", file="wrong.py")
+    assert ended.returncode == 2
+    (line,) = lines(ended.stderr)
+    assert (line["level"], line["logger"]) == ("error", "penstock")
+    assert "wrong.py" in line["message"]
+
+
 async def fails(value: int) -> int:
     raise ValueError("no")
 

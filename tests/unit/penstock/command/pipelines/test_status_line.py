@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
 import re
 import subprocess
+import sys
 import termios
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from penstock.command.pipelines.status_line import Remaining, line
+from penstock.command.output import use
+from penstock.command.pipelines.status_line import Remaining, line, on_a_terminal
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 
 Write = Callable[[str, str], Path]
@@ -132,6 +135,21 @@ def test_a_terminal_shows_the_line_and_then_the_report(
     assert (advice is None) is rich
     assert "a line of its own" in seen
     assert "2 in, 2 finished" in seen
+
+
+def test_a_log_in_json_has_no_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    use(as_json=False, least=0)
+    assert on_a_terminal()
+    use(as_json=True, least=0)
+    try:
+        assert not on_a_terminal()
+    finally:
+        use(as_json=False, least=0)
 
 
 def test_a_terminal_that_is_closed_drains(
