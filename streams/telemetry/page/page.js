@@ -465,7 +465,7 @@ function showLetters() {
   const lines = routed.map((stage) => [
     `${stage.stage} ${stage.name}`, count(stage.routed), fixed.stages.find((one) => one.stage === stage.stage).routes.join(", "),
   ]);
-  if (now.fleet) lines.push(["all workers", count(now.fleet.letters), "kept by the servers"]);
+  if (now.fleet?.letters !== undefined) lines.push(["all workers", count(now.fleet.letters), "kept by the servers"]);
   rows("letters", lines);
   byId("letter").hidden = !last;
   if (!last) return;
@@ -485,10 +485,17 @@ function showFleet() {
   const fleet = now.fleet;
   byId("fleet-panel").hidden = !fleet;
   if (!fleet) return;
-  const unit = fleet.unfinished === 1 ? fleet.unit : `${fleet.unit}s`;
-  put(byId("fleet-all"), `${count(fleet.unfinished)} ${unit} unfinished, ${count(fleet.stored)} kept by the servers`);
-  const partitions = Object.entries(fleet.partitions);
-  rows("fleet", Object.entries(fleet.workers).map(([id, worker]) => {
+  // Until the servers have answered for the first time nothing else is known.
+  const { workers = {}, error } = fleet;
+  const partitions = Object.entries(fleet.partitions ?? {});
+  if (fleet.workers) {
+    const unit = fleet.unfinished === 1 ? fleet.unit : `${fleet.unit}s`;
+    const known = `${count(fleet.unfinished)} ${unit} unfinished, ${count(fleet.stored)} kept by the servers`;
+    put(byId("fleet-all"), error ? `${known}, before they did not answer: ${error}` : known);
+  } else {
+    put(byId("fleet-all"), `The servers have not answered: ${error}`);
+  }
+  rows("fleet", Object.entries(workers).map(([id, worker]) => {
     const own = partitions.filter(([, one]) => one.owner === id);
     return [worker.name + (id === fleet.here ? " (this one)" : ""), count(own.length),
       ...[own.reduce((sum, [, one]) => sum + one.lag, 0), worker.in_flight, worker.waiting, worker.finished, worker.failed].map((n) => (n === undefined ? "–" : count(n)))];
@@ -496,7 +503,7 @@ function showFleet() {
   const most = Math.max(1, ...partitions.map(([, one]) => one.lag));
   byId("partitions").replaceChildren(...partitions.map(([number, one]) => {
     const cell = element("li", one.owner ? "" : "free", number);
-    const owner = fleet.workers[one.owner]?.name ?? (one.owner ? "a worker that is not known yet" : "no worker");
+    const owner = workers[one.owner]?.name ?? (one.owner ? "a worker that is not known yet" : "no worker");
     cell.title = `partition ${number}: ${count(one.lag)} unfinished, ${owner}`;
     const fill = cell.appendChild(element("i"));
     fill.style.height = `${(100 * one.lag) / most}%`;

@@ -1,0 +1,48 @@
+"""What the live page shows for the lines that it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import for_each, inbox
+from penstock.streams.testing.plugin import Run
+from tests.helpers.page_in_node import lines_of, looked_at, opened
+
+FLEET: dict[str, Any] = {
+    "here": "a",
+    "unfinished": 7,
+    "unit": "event",
+    "stored": 9,
+    "letters": 0,
+    "workers": {"a": {"name": "worker-1", "in_flight": 1, "waiting": 2}},
+    "partitions": {"1": {"lag": 7, "owner": "a"}},
+}
+
+
+def test_servers_that_do_not_answer_are_named_and_the_page_goes_on(run: Run) -> None:
+    answers = [TimeoutError(), TimeoutError(), FLEET, ConnectionError("url"), FLEET]
+
+    async def fleet() -> dict[str, Any]:
+        answer = answers.pop(0) if answers else FLEET
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def story() -> list[dict[str, Any]]:
+        async with inbox(1).to(for_each(bool)).start() as running:
+            found = await lines_of(running, 9.5, fleet=fleet)
+            running.cancel()
+        return found
+
+    lines = run(story())
+    seen = looked_at(opened(*lines), shown=("state", "fleet-all", "fleet", "letters"))
+    assert {one["state"] for one in seen[: len(lines)]} == {"running"}
+    said = [one["fleet-all"] for one in seen[: len(lines)]]
+    known = "7 events unfinished, 9 kept by the servers"
+    # They are asked every two seconds, and each answer is in the next line.
+    assert said[1] == said[3] == "The servers have not answered: TimeoutError"
+    assert said[5] == said[9] == known
+    assert said[7] == f"{known}, before they did not answer: ConnectionError"
+    assert seen[1]["fleet"] == []
+    assert seen[5]["fleet"] == seen[7]["fleet"] != []
+    assert seen[1]["letters"] is None
