@@ -13,7 +13,7 @@ from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.layout import Layout, Place, layout
 from penstock.streams.picture import drawn, reads_text
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
+from penstock.streams.telemetry.recorder import LATENCIES, Example, Recorder, Sample, example_of
 from penstock.streams.telemetry.unread import UNREAD, unread
 
 if TYPE_CHECKING:
@@ -103,8 +103,7 @@ class Document:
                 # Streams that were not known before, whose stages have no boxes of their own.
                 reader.setdefault("inputs", []).append(self._shown(stage))
         numbers["examples"] = {
-            kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
-            for kind, one in self._recorder.examples.items()
+            kind: self._example(one) for kind, one in self._recorder.examples.items()
         }
         if self.fleet is not None:
             numbers["fleet"] = self.fleet
@@ -114,7 +113,13 @@ class Document:
         if numbers["state"] == "closed":
             report = self._running.report()
             numbers["outcome"] = report.outcome
+            if (error := report.error) is not None:
+                kind = type(error).__name__
+                numbers["ended_by"] = {"error": kind, **self._example(example_of(error))}
         return numbers
+
+    def _example(self, one: Example) -> dict[str, str]:
+        return {"where": one.where, "text": _short(one.text) if self._show_values else ""}
 
     def _letter(self, letter: DeadLetter) -> dict[str, Any]:
         shown = {

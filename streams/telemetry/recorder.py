@@ -33,7 +33,16 @@ from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.telemetry.arrows import Arrow, Arrows
 from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts, Keyed
 
-__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample", "kept_text"]
+__all__ = [
+    "KEPT",
+    "LATENCIES",
+    "Change",
+    "Example",
+    "Recorder",
+    "Sample",
+    "example_of",
+    "kept_text",
+]
 
 KEPT = 900
 """Samples that are kept, one a second: fifteen minutes."""
@@ -110,6 +119,13 @@ class Example(NamedTuple):
 
     where: str
     text: str
+
+
+def example_of(error: BaseException) -> Example:
+    """What is shown of an error that was raised in a stage, or in a task of the pipeline."""
+    notes = getattr(error, "__notes__", ())
+    where = next((note for note in notes if note.startswith(("in stage ", "in the task "))), "")
+    return Example(where.partition(", on the event ")[0], in_a_line(error))
 
 
 class Change(NamedTuple):
@@ -306,9 +322,7 @@ class Recorder:
     def _failed(self, error: BaseException) -> None:
         kind = type(error).__name__
         if kind in self.examples or len(self.examples) < _EXAMPLES:
-            notes = getattr(error, "__notes__", ())
-            where = next((note for note in notes if note.startswith("in stage ")), "")
-            self.examples[kind] = Example(where.partition(", on the event ")[0], in_a_line(error))
+            self.examples[kind] = example_of(error)
 
     def _bad_line(self, error: BadLine) -> None:
         if len(self.bad_lines) < _EXAMPLES:

@@ -451,11 +451,11 @@ function showAccount() {
 
 function showErrors() {
   const kinds = Object.entries(now.errors ?? {}).sort((a, b) => b[1] - a[1]);
-  byId("errors-panel").hidden = !kinds.length;
-  rows("errors", kinds.map(([kind, n]) => {
-    const last = now.examples?.[kind];
-    return [kind, count(n), last ? last.text || last.where : ""];
-  }));
+  const line = (kind, events, one) => [kind, events, one ? one.text || one.where : ""];
+  const shown = kinds.map(([kind, n]) => line(kind, count(n), now.examples?.[kind]));
+  if (now.ended_by) shown.unshift(line(now.ended_by.error, "ended the run", now.ended_by));
+  byId("errors-panel").hidden = !shown.length;
+  rows("errors", shown);
 }
 
 function showLetters() {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from penstock import for_each, inbox
+import pytest
+
+from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, inbox
 from penstock.streams.testing.plugin import Run
 from tests.helpers.page_in_node import lines_of, looked_at, opened
 
@@ -46,3 +49,38 @@ def test_servers_that_do_not_answer_are_named_and_the_page_goes_on(run: Run) -> 
     assert seen[1]["fleet"] == []
     assert seen[5]["fleet"] == seen[7]["fleet"] != []
     assert seen[1]["letters"] is None
+
+
+@pytest.mark.parametrize("show_values", [False, True])
+def test_the_error_that_ends_a_run_is_among_the_failures_with_its_stage(
+    run: Run, *, show_values: bool
+) -> None:
+    async def ends(value: int) -> int:
+        await asyncio.sleep(0.5)
+        raise KeyError("secret")
+
+    async def fails(value: int) -> int:
+        if value == 1:
+            raise ValueError("wrong")
+        return value
+
+    pipeline = from_iterable([1, 2]).pipe(
+        adaptive_flat_map(fails, Fixed(1), on_error="skip"), adaptive_flat_map(ends, Fixed(1))
+    )
+
+    async def story() -> list[dict[str, Any]]:
+        running = pipeline.to(for_each(bool)).start()
+        found = await lines_of(running, 9.5, show_values=show_values)
+        with pytest.raises(KeyError):
+            await running.wait()
+        return found
+
+    lines = run(story())
+    *_, seen = looked_at(opened(*lines), shown=("state", "errors"))
+    assert seen["state"] == "stopped"
+    ending, other = seen["errors"]
+    assert ending[:2] == ["KeyError", "ended the run"]
+    assert "in stage 3 'adaptive_flat_map'" in ending[2]
+    assert other[:2] == ["ValueError", "1"]
+    assert ("secret" in ending[2]) is show_values
+    assert ("secret" in str(lines)) is show_values
