@@ -48,6 +48,7 @@ const found = (id) => {
 };
 
 const snapshots = [];
+let allows = false;
 // A table as a list of its rows, anything else as text; null while it, or its panel, is hidden.
 const look = (id) => {
   const node = found(id);
@@ -83,7 +84,7 @@ function answered({ status = 200, lines = [], text = "" }) {
 }
 
 async function fetched(path) {
-  if (path !== "stream") return { ok: true, json: async () => ({ control: false }) };
+  if (path !== "stream") return { ok: true, json: async () => ({ control: allows }) };
   const next = connections.shift();
   if (next === undefined) {
     snapshot();
@@ -91,6 +92,7 @@ async function fetched(path) {
     return new Promise(() => {});
   }
   if (next.failed) throw new TypeError("fetch failed");
+  allows = next.control ?? false;
   return answered(next);
 }
 

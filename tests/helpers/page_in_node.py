@@ -25,9 +25,9 @@ __all__ = ["failed", "lines_of", "looked_at", "opened", "refused"]
 Connection = dict[str, Any]
 
 
-def opened(*lines: dict[str, Any]) -> Connection:
-    """A connection that ends after these lines."""
-    return {"lines": lines}
+def opened(*lines: dict[str, Any], control: bool = False) -> Connection:
+    """A connection that ends after these lines; `control`: to a run that may be controlled."""
+    return {"lines": lines, "control": control}
 
 
 def refused(status: int, text: str = "") -> Connection:

@@ -563,6 +563,8 @@ function read(line) {
 
 async function connect() {
   const response = await fetch("stream", { headers });
+  // A proxy says that nobody is behind it.
+  if (response.status >= 500) return true;
   if (!response.ok) {
     setState("refused");
     say(response.status === 401
@@ -571,6 +573,7 @@ async function connect() {
     return false;
   }
   say("");
+  askWhatIsAllowed();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
@@ -590,10 +593,17 @@ async function follow() {
       if (!(error instanceof TypeError || error instanceof DOMException)) console.error(error);
     }
     heard = null;
-    if (now.state === "closed") return;
-    setState("gone");
+    // How a run has ended is shown until the next one begins, on the same address.
+    if (now.state !== "closed") setState("gone");
     await new Promise((done) => setTimeout(done, 1000));
   }
+}
+
+// Each run may allow something else.
+function askWhatIsAllowed() {
+  fetch("may", { headers }).then((response) => response.json()).then((may) => {
+    byId("buttons").hidden = !may.control;
+  }).catch(() => {});
 }
 
 async function control(wanted) {
@@ -615,9 +625,6 @@ async function begin() {
   }, 1000);
   addEventListener("hashchange", () => location.reload());
   addEventListener("resize", () => fixed && drawArrows());
-  fetch("may", { headers }).then((response) => response.json()).then((may) => {
-    byId("buttons").hidden = !may.control;
-  }).catch(() => {});
   await follow();
 }
 

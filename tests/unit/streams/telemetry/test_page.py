@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, inbox
 from penstock.streams.testing.plugin import Run
-from tests.helpers.page_in_node import lines_of, looked_at, opened
+from tests.helpers.page_in_node import failed, lines_of, looked_at, opened, refused
 
 FLEET: dict[str, Any] = {
     "here": "a",
@@ -84,3 +84,47 @@ def test_the_error_that_ends_a_run_is_among_the_failures_with_its_stage(
     assert other[:2] == ["ValueError", "1"]
     assert ("secret" in ending[2]) is show_values
     assert ("secret" in str(lines)) is show_values
+
+
+def run_on_a_page(run: Run, *, cancelled: bool) -> list[dict[str, Any]]:
+    """The lines about a run that is cancelled, or goes on."""
+
+    async def story() -> list[dict[str, Any]]:
+        async with inbox(1).to(for_each(bool)).start() as running:
+            if cancelled:
+                asyncio.get_running_loop().call_later(2.5, running.cancel)
+            found = await lines_of(running, 5)
+            running.cancel()
+        return found
+
+    return run(story())
+
+
+def test_a_page_follows_the_next_run_on_the_same_address(run: Run) -> None:
+    first, second = (run_on_a_page(run, cancelled=cancelled) for cancelled in (True, False))
+    seen = looked_at(
+        opened(*first),
+        # Nobody listens until the next run has begun.
+        failed,
+        refused(502, "Bad Gateway"),
+        opened(*second, control=True),
+        failed,
+        shown=("state", "buttons", "message"),
+    )
+    states = [one["state"] for one in seen]
+    closed = states.index("cancelled")
+    again = states.index("running", closed)
+    assert {*states[:closed]} == {"running"}
+    assert {*states[closed:again]} == {"cancelled"}
+    # Waited three times: after the end, and twice when nobody answered.
+    assert again - closed >= 3
+    assert states[-1] == "gone"
+    assert {one["message"] for one in seen} == {None}
+    assert [one["buttons"] is None for one in (seen[closed], seen[again])] == [True, False]
+
+
+def test_a_page_whose_token_is_not_that_of_the_next_run_says_so(run: Run) -> None:
+    first = run_on_a_page(run, cancelled=True)
+    *_, seen = looked_at(opened(*first), refused(401), shown=("state", "message"))
+    assert seen["state"] == "refused"
+    assert "token" in seen["message"]
