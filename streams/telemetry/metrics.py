@@ -82,7 +82,7 @@ class _Collected:
         waiting, in_flight, limit = (
             GaugeMetricFamily(name, text, labels=labels)
             for name, text in (
-                ("penstock_stage_waiting", "Events that wait in a stage"),
+                ("penstock_stage_waiting", "Events that wait in a stage, and results for the next"),
                 ("penstock_stage_in_flight", "Calls under way in a stage"),
                 ("penstock_limit", "Calls that a stage may have under way at once"),
             )
@@ -110,6 +110,8 @@ class _Collected:
         ):
             for stage in numbers["stages"]:
                 value = unread(stage) if family is pending else stage.get(name)
+                if family is waiting and value is not None:
+                    value += stage.get("undelivered", 0)
                 if value is not None:
                     family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family

@@ -223,6 +223,13 @@ function showStages() {
       if (used !== undefined && bound) text = `${count(used)} of ${count(bound)} wait`;
       else if (numbers.keys !== undefined) text = `${count(numbers.keys)} keys`;
     }
+    const { undelivered } = numbers;
+    const { holds } = parts.stage;
+    if (undelivered && holds && undelivered / holds > (bound && used !== undefined ? used / bound : 0)) {
+      // The stage below holds it up, however few its own calls are.
+      used = undelivered;
+      bound = holds;
+    }
     const share = bound && used !== undefined ? Math.min(1, used / bound) : null;
     if (share !== null) {
       const level = levelOf(share);
@@ -255,7 +262,19 @@ function showStages() {
 function inputText(numbers) {
   const shown = numbers.in === undefined ? [] : [factsOf({ kind: "source" }, numbers)];
   if (numbers.limit !== undefined) shown.push(`${count(numbers.in_flight)} of ${count(numbers.limit)} calls`);
+  shown.push(...heldFacts(numbers));
   return shown.length ? `${numbers.name} ${shown.join(", ")}` : "";
+}
+
+// What is in a stage besides what its fill shows.
+function heldFacts(numbers) {
+  const facts = [];
+  if (numbers.parallel !== undefined) facts.push(`${count(numbers.calls)} of ${count(numbers.parallel)} calls`);
+  if (numbers.limit === undefined && numbers.in_flight) facts.push(`${count(numbers.in_flight)} in flight`);
+  if (numbers.limit !== undefined && numbers.waiting) facts.push(numbers.waiting === 1 ? "1 waits" : `${count(numbers.waiting)} wait`);
+  const { undelivered } = numbers;
+  if (undelivered) facts.push(undelivered === 1 ? "1 result waits for the next stage" : `${count(undelivered)} results wait for the next stage`);
+  return facts;
 }
 
 function factsOf(stage, numbers) {
@@ -269,6 +288,7 @@ function factsOf(stage, numbers) {
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }
+  facts.push(...heldFacts(numbers));
   if (numbers.groups) facts.push(numbers.groups === 1 ? "1 key" : `${count(numbers.groups)} keys`);
   if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
   if (numbers.routed) facts.push(numbers.routed === 1 ? "1 dead letter" : `${count(numbers.routed)} dead letters`);

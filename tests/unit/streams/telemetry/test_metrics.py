@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, ops
+from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, ops, rate_limit
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing.plugin import Run
 
@@ -39,3 +40,27 @@ def test_each_stage_of_each_stream_that_is_read_has_a_series_of_its_own(run: Run
     assert ("penstock_stage_sent_total", "4", "adaptive_flat_map", 5) in samples
     assert ("penstock_stage_sent_total", "6", "adaptive_flat_map", 7) in samples
     assert ("penstock_limit", "6", "adaptive_flat_map", 2) in samples
+
+
+def test_results_that_wait_for_the_next_stage_wait_in_their_own(run: Run) -> None:
+    async def story() -> tuple[bytes, dict[str, Any]]:
+        working = from_iterable(range(1_000)).pipe(adaptive_flat_map(work, Fixed(8)))
+        pipeline = working.pipe(rate_limit(1, per=900)).to(for_each(bool))
+        async with pipeline.start() as running:
+            recorder = running.record()
+            await asyncio.sleep(1)
+            numbers = running.statistics()
+            running.cancel()
+        return exposition(numbers, recorder), numbers
+
+    text, numbers = run(story())
+    waiting = {
+        sample.labels["name"]: sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.name == "penstock_stage_waiting"
+    }
+    assert numbers["stages"][1]["waiting"] == 0
+    assert waiting["adaptive_flat_map"] == numbers["stages"][1]["undelivered"] > 200
+    # Every event that waits is in one of them.
+    assert sum(waiting.values()) == numbers["waiting"]

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, inbox
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    batch,
+    for_each,
+    from_iterable,
+    inbox,
+    rate_limit,
+    retry,
+)
 from penstock.streams.testing.plugin import Run
 from tests.helpers.page_in_node import failed, lines_of, looked_at, opened, refused
 
@@ -128,3 +137,68 @@ def test_a_page_whose_token_is_not_that_of_the_next_run_says_so(run: Run) -> Non
     *_, seen = looked_at(opened(*first), refused(401), shown=("state", "message"))
     assert seen["state"] == "refused"
     assert "token" in seen["message"]
+
+
+async def at_once(value: int) -> int:
+    return value
+
+
+async def slowly(value: Any) -> Any:
+    await asyncio.sleep(1_000)
+    return value
+
+
+def boxes_of(run: Run, *stages: Any) -> tuple[list[list[str]], dict[str, Any]]:
+    """The texts in the boxes after a second, and the statistics then."""
+    numbers: dict[str, Any] = {}
+
+    async def story() -> list[dict[str, Any]]:
+        pipeline = from_iterable(range(1_000)).pipe(*stages).to(for_each(slowly))
+        async with pipeline.start() as running:
+            found = await lines_of(
+                running, 1.5, meanwhile=lambda: numbers.update(running.statistics())
+            )
+            running.cancel()
+        return found
+
+    *_, seen = looked_at(opened(*run(story())))
+    return seen["boxes"], numbers
+
+
+def test_results_that_wait_for_the_next_stage_fill_the_box_of_their_own(run: Run) -> None:
+    boxes, numbers = boxes_of(run, adaptive_flat_map(at_once, Fixed(8)), rate_limit(1, per=900))
+    working = numbers["stages"][1]
+    assert (working["in_flight"], working["waiting"]) == (0, 0)
+    assert working["undelivered"] > 200
+    assert "full · 100 %" in boxes[1][0]
+    assert f"0 of 8 calls{working['undelivered']} results wait for the next stage" in boxes[1]
+
+
+def test_the_boxes_show_all_that_is_in_flight_and_waits(run: Run) -> None:
+    async def store(values: list[int]) -> list[int]:
+        await asyncio.sleep(1_000)
+        return values
+
+    boxes, numbers = boxes_of(run, batch(store, 10, parallel=2))
+    batches = numbers["stages"][1]
+    assert (batches["calls"], batches["in_flight"]) == (2, numbers["in_flight"])
+    facts = f"2 of 2 calls · {batches['in_flight']} in flight"
+    assert any(text.endswith(f" wait{facts}") for text in boxes[1])
+
+    boxes, numbers = boxes_of(run, adaptive_flat_map(slowly, Fixed(3)))
+    assert numbers["in_flight"] == 3
+    assert any(text.startswith("3 of 3 calls") for text in boxes[1])
+    boxes, numbers = boxes_of(run, rate_limit(100))
+    assert numbers["in_flight"] == 1
+    assert any("1 in flight" in text for text in boxes[-1])
+
+
+def test_events_that_wait_in_a_working_stage_are_in_its_box(run: Run) -> None:
+    async def fails(value: int) -> int:
+        raise ConnectionError("away")
+
+    again = retry(9, wait=lambda error: 60.0)
+    boxes, numbers = boxes_of(run, adaptive_flat_map(fails, Fixed(3), on_error=again))
+    working = numbers["stages"][1]
+    assert working["waiting"] > 1
+    assert any(f"{working['waiting']} wait" in text for text in boxes[1])
