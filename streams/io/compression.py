@@ -28,6 +28,10 @@ __all__ = [
 
 Kind = Literal["gzip", "zstd"]
 
+# Bytes that a decompressor gets at once. While it still has output it does not say how many of them
+# it has used, and a file may have few. Chosen: larger pieces are not read faster.
+_PIECE = 16 * 1024
+
 # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
 _GZIP_WINDOW = zlib.MAX_WBITS + 16
 
@@ -53,18 +57,21 @@ class Unpacked:
         self._size = size
         # Bytes that were read and not yet passed on.
         self._pending = b""
+        # How many bytes a decompressor has that may still give output.
+        self._held = 0
         self._stopped = False
         self.lasting = raw.lasting
         kind = compression_by_name(name)
         self.read: Callable[[], bytes | None]
         if kind is None:
-            self.read = self._first if from_start else self._more
+            self.read = self._first if from_start else self._plain
         else:
             self.read = self._unpack(kind)
 
     def sizes(self) -> tuple[int, int | None]:
-        """The bytes of the raw input: see `Descriptor.sizes`."""
-        return self._raw.sizes()
+        """The bytes of the raw input, as of a `Descriptor`; read are those that are passed on."""
+        read, total = self._raw.sizes()
+        return read - len(self._pending) - self._held, total
 
     def stop(self) -> None:
         """Read no more of the input; `read` still returns what was read already."""
@@ -75,13 +82,16 @@ class Unpacked:
         """Read no more."""
         self._raw.close()
 
-    def _more(self) -> bytes | None:
-        return b"" if self._stopped else self._raw.read(self._size)
+    def _more(self, size: int) -> bytes | None:
+        return b"" if self._stopped else self._raw.read(size)
+
+    def _plain(self) -> bytes | None:
+        return self._more(self._size)
 
     def _first(self) -> bytes | None:
         """Read until the first bytes show whether the input is compressed."""
         while True:
-            data = self._more()
+            data = self._plain()
             if data is None:
                 return None
             head = self._pending + data
@@ -92,7 +102,7 @@ class Unpacked:
                 return self.read()
             if not data or not any(magic.startswith(head) for magic in _MAGIC):
                 self._pending = b""
-                self.read = self._more
+                self.read = self._plain
                 return head
             self._pending = head
 
@@ -100,12 +110,14 @@ class Unpacked:
         make, failure = _unpackers(kind, self._name)
         # Any: a decompressor of zstd's package, or one like it.
         frame: Any = None
+        # Whether a member has ended: it may be padded, as on tapes (the manual of GNU gzip).
+        padded = False
 
         def read() -> bytes | None:
-            nonlocal frame
+            nonlocal frame, padded
             while True:
                 if not self._pending and (frame is None or frame.needs_input):
-                    data = self._more()
+                    data = self._more(_PIECE)
                     if data is None:
                         return None
                     if not data:
@@ -114,20 +126,26 @@ class Unpacked:
                         return b""
                     self._pending = data
                 if frame is None:
+                    if padded:
+                        self._pending = self._pending.lstrip(b"\0")
+                        if not self._pending:
+                            continue
                     frame = make()
-                pending, self._pending = self._pending, b""
+                piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
+                if piece:
+                    self._held = len(piece)
                 try:
-                    output: bytes = frame.decompress(pending, self._size)
+                    output: bytes = frame.decompress(piece, self._size)
                 except failure as error:
                     raise InputCorrupt(
                         f"{self._name} is not a valid {kind} file: {error}"
                     ) from error
+                if frame.eof or frame.needs_input:
+                    self._held = 0
                 if frame.eof:
-                    self._pending = frame.unused_data
+                    self._pending = frame.unused_data + self._pending
                     frame = None
-                    if kind == "gzip":
-                        # A member may be padded, as on tapes (the manual of GNU gzip).
-                        self._pending = self._pending.lstrip(b"\0")
+                    padded = kind == "gzip"
                 if output:
                     return output
 

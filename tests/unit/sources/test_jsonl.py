@@ -459,6 +459,30 @@ def test_compressed_files_are_read_by_suffix_all_members_of_them(
     assert values[-1] == {"last": 1}
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, zstd])
+def test_of_a_compressed_file_known_by_its_first_bytes_all_members_are_read(
+    run: Run, tmp_path: Path, compress: Any
+) -> None:
+    file = tmp_path / "events.jsonl"
+    # Many begin in one read, and some between two pieces that are decompressed at once.
+    members = [MANY[start : start + 20_000] for start in range(0, len(MANY), 20_000)]
+    file.write_bytes(b"".join(map(compress, members)))
+    values, _ = run(read(read_jsonl(file)))
+    assert values == [{"n": n} for n in range(60_000)]
+
+
+@pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz"])
+@pytest.mark.parametrize("padding", [1, 20_000, 600_000])
+def test_members_of_a_gzip_file_may_be_padded(
+    run: Run, tmp_path: Path, name: str, padding: int
+) -> None:
+    file = tmp_path / name
+    zeros = bytes(padding)
+    file.write_bytes(gzip.compress(b'{"n":1}\n') + zeros + gzip.compress(b'{"n":2}\n') + zeros)
+    values, _ = run(read(read_jsonl(file)))
+    assert values == [{"n": 1}, {"n": 2}]
+
+
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
 @pytest.mark.parametrize("damage", ["cut", "garbage", "scrambled"])
 def test_a_damaged_compressed_file_is_an_error_that_names_it(

@@ -7,6 +7,7 @@ import gzip
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -84,6 +85,36 @@ def test_of_a_compressed_file_the_bytes_are_those_of_the_file(
     file.write_bytes(compress(b"a\nb\n"))
     size = file.stat().st_size
     assert run(watched(read_lines(file), 0.15)) == [(size, size, 0.5), (size, size, 1.0)]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)])
+def test_what_of_a_compressed_file_is_not_decompressed_yet_is_left_of_it(
+    run: Run, tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], named: bool
+) -> None:
+    file = tmp_path / f"some.txt{suffix if named else ''}"
+    noise = Random(17)
+    lines = [f"{n:06}{noise.randbytes(200).hex():-<993}" for n in range(1, 1001)]
+    file.write_bytes(compress("\n".join(lines).encode()))
+    size = file.stat().st_size
+    # The file is read at once.
+    assert 200_000 < size < 256 * 1024
+    first, half, end = run(watched(read_lines(file), 5.05, 50.05))
+    assert size / 20 < first[0] < size / 2 < half[0] < size
+    assert first[1:] == (size, pytest.approx(0.05, abs=0.02))
+    assert half[1:] == (size, pytest.approx(0.5, abs=0.05))
+    assert end == (size, size, 1.0)
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)])
+def test_a_small_file_that_unpacks_to_much_is_not_done_while_it_is_decompressed(
+    run: Run, tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    file = tmp_path / f"some.txt{suffix}"
+    file.write_bytes(compress("\n".join(LINES).encode()))
+    size = file.stat().st_size
+    assert size < 16 * 1024
+    assert run(watched(read_lines(file), 50.05)) == [(0, size, 0.0), (size, size, 1.0)]
 
 
 def test_an_empty_file_is_done(run: Run, tmp_path: Path) -> None:
