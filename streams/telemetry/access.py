@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -63,18 +64,27 @@ class Access:
 
     def is_for_us(self, header: str | None, address: str | None) -> bool:
         """Whether a request's `Host` names this server, whose own address in it is `address`."""
-        name = _without_port(header or "").lower()
-        if name in {self.host.lower(), *(host.lower() for host in self.hosts)}:
+        name = _name(header or "")
+        if name is None:
+            return False
+        # A host of ours with a port, or an IPv6 address without brackets, is meant all the same.
+        if name in {_name(host) or host.lower() for host in (self.host, *self.hosts)}:
             return True
         if is_loopback(self.host):
             return is_loopback(name)
         # A foreign site has none of these names, wherever its own name leads.
         if is_any(self.host) and (is_loopback(name) or name == socket.gethostname().lower()):
             return True
-        return address is not None and name.strip("[]") == address.strip("[]")
+        return address is not None and name == address.strip("[]")
 
 
-def _without_port(header: str) -> str:
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.partition(":")[0]
+# Any port: a proxy, a published port of a container or a tunnel has another one than we listen on,
+# and a site that has its name resolve to this machine does not get one of our names by its port.
+# RFC 9110, 4.2.3 and 7.2: the port may be empty.
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:@,/\s]+)(?::[0-9]*)?", re.IGNORECASE)
+
+
+def _name(header: str) -> str | None:
+    """The host in a `Host` header, without brackets and in lower case; None if it is not one."""
+    found = _HOST.fullmatch(header)
+    return found and found[1].strip("[]").lower()

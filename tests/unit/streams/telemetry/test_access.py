@@ -79,6 +79,45 @@ def test_a_request_names_this_server(
     assert Access(host, hosts=hosts).is_for_us(header, "10.0.0.7") is allowed
 
 
+@pytest.mark.parametrize("port", ["", ":", ":80", ":8443", ":9464"])
+@pytest.mark.parametrize("name", ["localhost", "[::1]", "box.example"])
+def test_a_request_may_name_any_port_as_through_a_forwarded_one(name: str, port: str) -> None:
+    assert Access("127.0.0.1", hosts=("box.example",)).is_for_us(name + port, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("host", "header"),
+    [
+        ("box.example:8443", "box.example"),
+        ("Box.example", "box.example:8443"),
+        ("fd00::5", "[fd00::5]:9464"),
+        ("[fd00::5]", "[fd00::5]"),
+    ],
+)
+def test_a_further_name_may_be_written_as_in_an_address(host: str, header: str) -> None:
+    assert Access("127.0.0.1", hosts=(host,)).is_for_us(header, "127.0.0.1")
+    assert not Access("127.0.0.1", hosts=(host,)).is_for_us("[fd00::6]", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "localhost:9464.evil.example",
+        "localhost:evil",
+        "localhost:9464:9464",
+        "[::1].evil.example",
+        "[::1",
+        "::1",
+        "[localhost]",
+        "box.example@evil.example",
+        "localhost, evil.example",
+        ":9464",
+    ],
+)
+def test_a_host_that_is_no_name_with_a_port_is_not_this_server(header: str) -> None:
+    assert not Access("127.0.0.1", hosts=("box.example",)).is_for_us(header, "127.0.0.1")
+
+
 def test_a_token_is_not_shown_by_its_owner_and_differs_each_time() -> None:
     assert "secret" not in repr(Access("127.0.0.1", "secret"))
     assert new_token() != new_token()
