@@ -515,8 +515,8 @@ class Running:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes events: it has begun, its sources are connected, and it does not
-        drain."""
-        if self._beginning is not None or self._state not in ("running", "paused"):
+        """Whether it takes events: it has begun, is neither paused nor draining, and its sources
+        are connected."""
+        if self._beginning is not None or self._state != "running":
             return False
         return all(source.is_connected for source in self._run.sources)

@@ -270,14 +270,28 @@ def test_health_and_readiness_say_one_word_and_need_no_token() -> None:
             assert (response.status, await response.text()) == (200, "ok\n")
         async with scene.client.get(f"{base}/readyz") as response:
             assert (response.status, await response.text()) == (200, "ready\n")
-        scene.running.pause()
-        async with scene.client.get(f"{base}/readyz") as response:
-            assert response.status == 200
         scene.running.begin_drain(5)
         async with scene.client.get(f"{base}/readyz") as response:
             assert (response.status, await response.text()) == (503, "no\n")
 
     play(story, host="0.0.0.0")
+
+
+def test_a_paused_pipeline_is_alive_and_ready_again_when_it_is_resumed() -> None:
+    async def story(scene: Scene) -> None:
+        async def answers() -> list[tuple[int, str]]:
+            found: list[tuple[int, str]] = []
+            for path in ("/healthz", "/readyz"):
+                async with scene.client.get(path) as response:
+                    found.append((response.status, await response.text()))
+            return found
+
+        scene.running.pause()
+        assert await answers() == [(200, "ok\n"), (503, "no\n")]
+        scene.running.resume()
+        assert await answers() == [(200, "ok\n"), (200, "ready\n")]
+
+    play(story)
 
 
 def test_metrics_are_what_the_statistics_say() -> None:
