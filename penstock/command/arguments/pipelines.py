@@ -194,7 +194,7 @@ def add_completion(add_parser: AddParser) -> None:
     completion = plain(
         add_parser, "completion", "print what completes this command's words in a shell"
     )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
 
 
 def add_publish(add_parser: AddParser) -> None:

@@ -61,7 +61,8 @@ def test_bash_completes_files_where_files_are_wanted(
 
 def test_each_shell_gets_a_script_of_its_own(penstock: Penstock) -> None:
     assert penstock("completion", "zsh").out.startswith("#compdef penstock")
-    assert penstock("completion", "fish").status == 2
+    assert penstock("completion", "fish").out.count("complete -c penstock ") > 100
+    assert penstock("completion", "powershell").status == 2
 
 
 def test_without_shtab_the_extra_is_named(
@@ -101,3 +102,27 @@ def test_the_script_for_zsh_has_all_sub_commands_with_their_options_and_choices(
         script = tmp_path / "_penstock"
         script.write_text(out, encoding="utf-8")
         subprocess.run(["zsh", "-n", script], check=True)
+
+
+def test_the_script_for_fish_has_the_options_of_a_sub_command_with_their_choices_and_files(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    out = penstock("completion", "fish").out
+    completed = [shlex.split(line) for line in out.splitlines() if line.startswith("complete ")]
+    # Each has a condition that names the words before.
+    run = [words for words in completed if "_shtab_penstock_using run" in words]
+    said = {f"--{words[words.index('-l') + 1]}": words for words in run if "-l" in words}
+    parser = whole_parser()
+    (named,) = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
+    assert said.keys() == {
+        option
+        for action in named["run"]._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+    assert "json text" in said["--log-format"]
+    assert any("complete_path" in word for word in said["--report-page"])
+    if shutil.which("fish") is not None:
+        script = tmp_path / "penstock.fish"
+        script.write_text(out, encoding="utf-8")
+        subprocess.run(["fish", "-n", script], check=True)
