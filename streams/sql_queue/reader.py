@@ -85,6 +85,9 @@ class TableReader(SourceStage[dict[str, Any]]):
         run.lessors.append(self)
         self._suspects_at = 0.0
         self._due: int | None = None
+        # The rows that came, and those that were due at the last count: more or fewer may come, as
+        # others enqueue and read too.
+        self._in_all: int | None = None
 
     # Events out.
 
@@ -167,6 +170,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             began = self.run.now()
             with suppress(DatabaseLost):
                 self._due = await due(self._store)
+                self._in_all = self.received + len(self._ready) + self._due
             took = self.run.now() - began
             await asyncio.sleep(max(_COUNTED_EVERY, _REST * took))
 
@@ -257,6 +261,9 @@ class TableReader(SourceStage[dict[str, Any]]):
             seconds = min(self._manner.poll, max(elsewhere.seconds, _QUIET))
             await self._insist(lambda: self._store.changed(seconds))
         else:
+            if self._in_all is not None:
+                # Other readers have the rest of those that were counted.
+                self._in_all = self.received
             self.complete()
 
     async def _is_busy(self) -> bool:
@@ -327,7 +334,8 @@ class TableReader(SourceStage[dict[str, Any]]):
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
         (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
-        are counted only while the running is recorded; `redelivered` rows, which had been claimed
+        are counted only while the running is recorded, and with `follow=False` the part of all that
+        is `emitted`; `redelivered` rows, which had been claimed
         before; `reverted` to be tried again, and `dead`, which failed for good; `bad_rows`,
         `lost_leases`, and `reconnects`, how often the database was unavailable.
         """
@@ -337,6 +345,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             "held": len(self.ledger.held),
             "read_ahead": len(self._ready),
             "pending": self._due,
+            "emitted": self._emitted(),
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
             "dead": self.ledger.dead + self._claims.buried,
@@ -344,3 +353,9 @@ class TableReader(SourceStage[dict[str, Any]]):
             "lost_leases": self.ledger.lost,
             "reconnects": self._insist.lost,
         }
+
+    def _emitted(self) -> float | None:
+        """The part of the rows that are due which has been emitted; None where no end is known."""
+        if self._manner.follow or self._in_all is None:
+            return None
+        return min(1.0, self.received / self._in_all) if self._in_all else 1.0

@@ -135,6 +135,60 @@ def test_rows_that_wait_are_counted_while_it_is_recorded(database: str) -> None:
     run(work())
 
 
+def test_the_progress_through_a_table_is_known_while_it_is_recorded(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = "penstock.streams.sql_queue.reader._COUNTED_EVERY"
+    monkeypatch.setattr(every, 0.01)
+
+    async def work() -> None:
+        go_on = asyncio.Event()
+
+        async def held(value: Any) -> Any:
+            await go_on.wait()
+            return value
+
+        def has_emitted_of(rows: int, numbers: dict[str, Any]) -> bool:
+            pending = numbers["pending"]
+            if pending is None or pending == rows:
+                return False
+            return bool(numbers["emitted"] == numbers["in"] / rows)
+
+        async with queue(database, 1000):
+            stream = read_table(database, batch=10, follow=False)
+            running = stream.pipe(adaptive_flat_map(held, Fixed(1))).to(collect([])).start()
+            running.record()
+            await asyncio.sleep(0)
+            assert running.statistics()["progress"] is None
+            # Rows that are being claimed while they are counted come right with a later count.
+            await until(lambda: has_emitted_of(1000, source_numbers(running.report())))
+            assert running.statistics()["progress"] == 0
+            # Most rows that were counted go to another reader, and are not counted again.
+            monkeypatch.setattr(every, 3600)
+            await asyncio.sleep(0.2)
+            others, _ = await numbers_of(read_table(database, follow=False, wait_for_leases=False))
+            go_on.set()
+            report = await running.wait()
+            assert 0 < report.statistics["in"] == 1000 - len(others) < 500
+            assert source_numbers(report)["emitted"] == report.statistics["progress"] == 1.0
+
+    run(work())
+
+
+def test_a_table_that_is_followed_has_no_progress(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 10):
+            running = read_table(database).to(collect([])).start()
+            running.record()
+            await asyncio.sleep(0)
+            await until(lambda: source_numbers(running.report())["pending"] is not None)
+            assert running.statistics()["progress"] is None
+            running.cancel()
+            await running.wait()
+
+    run(work())
+
+
 def test_a_reader_holds_no_more_rows_than_its_pipeline_has_room_for(database: str) -> None:
     """So other readers find work, though many rows go out at once when it begins."""
 
