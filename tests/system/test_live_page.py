@@ -459,6 +459,7 @@ def test_one_worker_shows_all_workers_and_partitions(
         assert failed == 0
     expect(page.locator("#partitions li")).to_have_count(6)
     expect(page.locator("#partitions li.free")).to_have_count(0)
+    expect(page.locator("#here")).to_contain_text("worker-1, one of 2")
     expect(page.locator("#fleet-all")).to_contain_text(re.compile(r"[1-9]\d* events unfinished"))
     keep(page, "fleet-light-1280")
 

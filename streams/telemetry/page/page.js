@@ -489,7 +489,7 @@ function showLetters() {
   rows("letters", lines);
   byId("letter").hidden = !last;
   if (!last) return;
-  put(byId("letter-name"), `The last, ${duration(Math.max(0, now.seconds - last.at))} before this: ${last.error}, in ${last.stage}, ${last.attempts === 1 ? "at the first attempt" : `after ${count(last.attempts)} attempts`}`);
+  put(byId("letter-name"), `The last${now.fleet ? " of this worker" : ""}, ${duration(Math.max(0, now.seconds - last.at))} before this: ${last.error}, in ${last.stage}, ${last.attempts === 1 ? "at the first attempt" : `after ${count(last.attempts)} attempts`}`);
   put(byId("letter-text"), fixed.values ? `${last.text}\n\n${last.value}` : "Its value is shown with --show-values");
 }
 
@@ -501,9 +501,18 @@ function showWorkers() {
   ]));
 }
 
+// Only a worker has a fleet.
+function showWhose(fleet) {
+  const { workers = {}, here } = fleet ?? {};
+  const known = Object.keys(workers).length;
+  byId("here").hidden = known < 2;
+  put(byId("here"), `The numbers of ${workers[here]?.name ?? "this worker"}, one of ${count(known)}: the others are under All workers`);
+}
+
 function showFleet() {
   const fleet = now.fleet;
   byId("fleet-panel").hidden = !fleet;
+  showWhose(fleet);
   if (!fleet) return;
   // Until the servers have answered for the first time nothing else is known.
   const { workers = {}, error } = fleet;

@@ -11,12 +11,15 @@ from penstock import (
     Fixed,
     adaptive_flat_map,
     batch,
+    collect,
     for_each,
     from_iterable,
     inbox,
     rate_limit,
     retry,
+    route,
 )
+from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.testing.plugin import Run
 from tests.helpers.page_in_node import failed, lines_of, looked_at, opened, refused
 
@@ -58,6 +61,53 @@ def test_servers_that_do_not_answer_are_named_and_the_page_goes_on(run: Run) -> 
     assert seen[1]["fleet"] == []
     assert seen[5]["fleet"] == seen[7]["fleet"] != []
     assert seen[1]["letters"] is None
+
+
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_the_page_of_one_of_several_workers_says_whose_numbers_it_shows(
+    run: Run, others: int
+) -> None:
+    more = {f"b{n}": {"name": f"other-{n}", "in_flight": 0, "waiting": 0} for n in range(others)}
+
+    async def fleet() -> dict[str, Any]:
+        return {**FLEET, "workers": {**FLEET["workers"], **more}}
+
+    async def story() -> list[dict[str, Any]]:
+        async with inbox(1).to(for_each(bool)).start() as running:
+            found = await lines_of(running, 5.5, fleet=fleet)
+            running.cancel()
+        return found
+
+    *_, seen = looked_at(opened(*run(story())), shown=("here", "fleet"))
+    if not others:
+        assert seen["here"] is None
+    else:
+        whose = f"The numbers of worker-1, one of {others + 1}"
+        assert seen["here"] == f"{whose}: the others are under All workers"
+    assert len(seen["fleet"]) == others + 1
+
+
+def test_the_last_dead_letter_on_a_page_of_several_workers_is_of_its_own(run: Run) -> None:
+    async def fleet() -> dict[str, Any]:
+        return {**FLEET, "letters": 3}
+
+    async def fails(value: int) -> int:
+        raise ValueError("no")
+
+    def shown(fleet: Fleet | None) -> Any:
+        async def story() -> list[dict[str, Any]]:
+            letters = route(collect([]))
+            pipeline = from_iterable([1]).pipe(adaptive_flat_map(fails, Fixed(1), on_error=letters))
+            running = pipeline.to(for_each(bool)).start()
+            found = await lines_of(running, 5.5, fleet=fleet)
+            await running.wait()
+            return found
+
+        *_, end = looked_at(opened(*run(story())), shown=("letter-name",))
+        return end["letter-name"]
+
+    assert shown(None).startswith("The last, ")
+    assert shown(fleet).startswith("The last of this worker, ")
 
 
 @pytest.mark.parametrize("show_values", [False, True])
