@@ -28,8 +28,8 @@ __all__ = [
 
 Kind = Literal["gzip", "zstd"]
 
-# Bytes that a decompressor gets at once. While it still has output it does not say how many of them
-# it has used, and a file may have few. Chosen: larger pieces are not read faster.
+# Bytes that a decompressor gets at once. While it still has output, that of zstd does not say how
+# many of them it has used, and a file may have few. Chosen: larger pieces are not read faster.
 _PIECE = 16 * 1024
 
 # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
@@ -132,8 +132,6 @@ class Unpacked:
                             continue
                     frame = make()
                 piece, self._pending = self._pending[:_PIECE], self._pending[_PIECE:]
-                if piece:
-                    self._held = len(piece)
                 try:
                     output: bytes = frame.decompress(piece, self._size)
                 except failure as error:
@@ -142,6 +140,10 @@ class Unpacked:
                     ) from error
                 if frame.eof or frame.needs_input:
                     self._held = 0
+                elif kind == "gzip":
+                    self._held = frame.held
+                elif piece:
+                    self._held = len(piece)
                 if frame.eof:
                     self._pending = frame.unused_data + self._pending
                     frame = None
@@ -165,6 +167,11 @@ class _Gunzip:
     @property
     def needs_input(self) -> bool:
         return not self._stream.unconsumed_tail
+
+    @property
+    def held(self) -> int:
+        """How many bytes of its input it has not used."""
+        return len(self._stream.unconsumed_tail)
 
     @property
     def unused_data(self) -> bytes:

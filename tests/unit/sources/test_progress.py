@@ -106,15 +106,25 @@ def test_what_of_a_compressed_file_is_not_decompressed_yet_is_left_of_it(
     assert end == (size, size, 1.0)
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)])
-def test_a_small_file_that_unpacks_to_much_is_not_done_while_it_is_decompressed(
-    run: Run, tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+def test_a_small_file_of_zstd_that_unpacks_to_much_is_not_done_while_it_is_decompressed(
+    run: Run, tmp_path: Path
 ) -> None:
-    file = tmp_path / f"some.txt{suffix}"
-    file.write_bytes(compress("\n".join(LINES).encode()))
+    file = tmp_path / "some.txt.zst"
+    file.write_bytes(zstd.compress("\n".join(LINES).encode()))
     size = file.stat().st_size
     assert size < 16 * 1024
     assert run(watched(read_lines(file), 50.05)) == [(0, size, 0.0), (size, size, 1.0)]
+
+
+def test_of_a_gzip_file_each_byte_that_is_decompressed_counts(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "some.txt.gz"
+    file.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    size = file.stat().st_size
+    assert size < 16 * 1024
+    first, half, end = run(watched(read_lines(file), 5.05, 50.05))
+    assert 0 < first[0] < half[0] < size
+    assert (first[2], half[2]) == (pytest.approx(0.05, abs=0.005), pytest.approx(0.5, abs=0.005))
+    assert end == (size, size, 1.0)
 
 
 def test_an_empty_file_is_done(run: Run, tmp_path: Path) -> None:
