@@ -10,9 +10,9 @@ Demand:  one event after another, as long as a list is requested. From the strea
          waits.
 Ends:    as in Rx not with the source, but with the stream that begins lists, when those that are
          open have ended too; and with a drain, which stops all of them. The events of a list are
-         finished with it; those that were in one already, or are in none, with the next list.
-         Events that begin or end a list are dropped as "buffer_toggle" as they come. Cancel returns
-         what is kept.
+         finished with it; those that were in one already, with the next list; those that come while
+         no list is open are dropped. Events that begin or end a list are dropped as "buffer_toggle"
+         as they come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
          what ends the lists is read from a shared stream, and might never come.
 

@@ -9,9 +9,11 @@ Demand:  one event at a time from the open stream; one of the source when none i
          open one has no event, two more of the source, so that an error behind them is not late.
 Ends:    when the source and its last stream have ended. An event of the source is finished when its
          stream has ended and all its events are; without any it is dropped as "concat_map". An
-         event of a stream ends as it comes out, towards both. Cancel returns both.
-Errors:  the first one passes on at once, of the source, the function or a stream; the event of the
-         source fails with it; what waits is returned.
+         event of a stream ends as it comes out, towards both. Cancel returns both. A drain stops
+         the source, and reads the open stream to its end.
+Errors:  the first one passes on at once, or when the values before it have been read, of the
+         source, the function or a stream; the event of the source fails with it; what waits is
+         returned.
 
     source         --a-----b--------|
     concat_map(f)  ----1-2----3-1-2-|

@@ -9,7 +9,8 @@ Demand:  one event at a time from the open stream, and the next one of the sourc
          enter with `latest()` to go on with its newest value.
 Ends:    when the source and the open stream have ended. An event of the source is finished when its
          stream has ended and all its events are; one whose stream is not read, or is empty, is
-         dropped as "exclusive". Cancel returns what is open.
+         dropped as "exclusive". Cancel returns what is open. A drain stops the source, and reads
+         the open stream to its end.
 Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
          source it fails.
 

@@ -9,7 +9,8 @@ Demand:  one event at a time from the open stream, and the next one of the sourc
          enter with `latest()` to go on with its newest value.
 Ends:    when the source and the open stream have ended. An event of the source is finished when its
          stream has ended and all its events are; one that comes while another's stream is open, or
-         whose stream is empty, is dropped as "exhaust_map". Cancel returns what is open.
+         whose stream is empty, is dropped as "exhaust_map". Cancel returns what is open. A drain
+         stops the source, and reads the open stream to its end.
 Errors:  the first one passes on at once, of the source, the function or the open stream; the event
          of the source fails with it.
 

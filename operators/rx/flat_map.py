@@ -9,7 +9,8 @@ Memory:  one event of each open stream, and up to `max_concurrent` of the source
 Demand:  one event at a time from each open stream; one of the source while fewer are open.
 Ends:    when the source and all streams have ended. An event of the source is finished when its
          stream has ended and all its events are; without any it is dropped as "flat_map". An event
-         of a stream ends as it comes out, towards both. Cancel cancels all, and returns both.
+         of a stream ends as it comes out, towards both. Cancel cancels all, and returns both. A
+         drain stops the source, and reads the open streams to their ends.
 Errors:  the first one passes on at once, of the source, the function or a stream; the event of the
          source fails with it; all others are cancelled, and what waits is returned.
 

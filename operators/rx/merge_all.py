@@ -9,9 +9,11 @@ Demand:  one event at a time from each open stream; one of the source while fewe
          all are open and none has an event, two more, so that an error behind them is not late.
 Ends:    when the source and all streams have ended. An event of the source is finished when its
          stream has ended and all its events are; without any it is dropped as "merge_all". An event
-         of a stream ends as it comes out, towards both. Cancel cancels all, and returns both.
-Errors:  the first one passes on at once, of the source or of a stream, whose event of the source it
-         fails; all others are cancelled, and what waits is returned.
+         of a stream ends as it comes out, towards both. Cancel cancels all, and returns both. A
+         drain stops the source, and reads the open streams to their ends.
+Errors:  the first one passes on at once, or when the values before it have been read, of the source
+         or of a stream, whose event of the source it fails; all others are cancelled, and what
+         waits is returned.
 
     source       --a-----b--------|
     merge_all()  ----1-2---1-3-2----|

@@ -7,7 +7,7 @@ Memory:  one event of each stream. A plain Observable in place of the other has 
 Demand:  requests one event of each stream at a time, once the answer is requested.
 Ends:    after the answer, with both streams cancelled: what they hold is returned. Events of equal
          pairs are dropped; a pair that differs is finished with the answer.
-Errors:  the error of either stream, or of the comparer, passes through.
+Errors:  the error of either stream passes on when it is reached, that of the comparer at once.
 
     source                --1--2--3--|
     other                 --1--2-----4--|

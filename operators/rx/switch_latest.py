@@ -11,7 +11,8 @@ Demand:  one event at a time from the open stream, and the next one of the sourc
 Ends:    when the source and its last stream have ended. When the next stream comes, the one before
          is cancelled, and what it has sent and nobody has taken is returned. An event of the source
          is finished when its stream has ended or was cancelled, and all that came of it is
-         finished; if nothing came of it, it is dropped as "switch_latest". Cancel returns both.
+         finished; if nothing came of it, it is dropped as "switch_latest". Cancel returns both. A
+         drain stops the source, and reads the open stream to its end.
 Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
          source it fails.
 

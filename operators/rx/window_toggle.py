@@ -13,8 +13,9 @@ Ends:    as in Rx not with the source, but with the stream that begins windows, 
          open have ended too; and with a drain, which stops all of them. What reads them follows:
          `flat_map`, `switch_map`, `merge_all` and the like, with only operators such as `map`
          between. The members of a window are finished with the next result that comes of the
-         windows; those of which nothing comes are dropped at the end. Events that begin or end a
-         window are dropped as "window_toggle" as they come. Cancel returns what is kept.
+         windows; those of which nothing comes, and those that come while no window is open, are
+         dropped. Events that begin or end a window are dropped as "window_toggle" as they come.
+         Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
          what ends the windows is read from a shared stream, and might never come.
 

@@ -306,6 +306,8 @@ class LiftedHolding(Lifted):
                 self._keeps = part.arguments.get("count", 1)
             else:
                 self._folds = part.entry.folds or part.entry.latest
+        # Whether its lists or windows begin by themselves, and leave gaps.
+        self._has_gaps = parts[0].name in ("buffer_toggle", "window_toggle")
         self._has_warned = False
         self._held: deque[Event[Any]] = deque()
         # Whether the operator is taking the last one.
@@ -329,6 +331,9 @@ class LiftedHolding(Lifted):
             error = own_error(raised)
             self._on_failed(error)
         self._is_feeding = False
+        if self._has_gaps and not (self._beside and self._beside.reads_made) and self._held:
+            # No list or window is open: the event is in none.
+            self._held.pop().drop(self.info.name)
 
     def failing(self) -> Event[Any] | None:
         # It is the last that is held, unless it has left in an output already.

@@ -26,7 +26,7 @@ was not known before, at 0; for the operator of this name."""
 
 
 # Streams that begin inside each other, each because the one before has ended at once.
-_DEEPEST = 20
+_DEEPEST = 10
 
 
 class _Stage(Protocol):
@@ -49,8 +49,8 @@ class Beside:
     While results wait for a slow reader, no stream begins, so that none ends and makes one more.
     An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
     none. The operator learns of that only when its own source has ended: otherwise it could end
-    before what its source has emitted has come. Of those that it
-    reads after that it learns nothing.
+    before what its source has emitted has come. One that it reads after that ends at once, and of
+    those that it reads because of that it learns nothing.
     """
 
     def __init__(self, stage: _Stage) -> None:
@@ -65,8 +65,16 @@ class Beside:
         self._parts: deque[Run] = deque()
         # Streams that have not ended and read no shared stream, which this stage may hold up.
         self._independent: dict[_Other, None] = {}
+        # Streams that a function has returned, and the operator reads.
+        self._made: dict[_Other, None] = {}
         # Streams that are being begun inside each other.
         self._depth = 0
+        self._is_ending = False
+
+    @property
+    def reads_made(self) -> bool:
+        """Whether the operator reads a stream that a function has returned."""
+        return bool(self._made)
 
     @property
     def may_signal(self) -> bool:
@@ -80,6 +88,8 @@ class Beside:
             observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
         ) -> DisposableBase:
             other = _Other(stream, self._part_for(stream, at), self, observer, operator)
+            if not at:
+                self._made[other] = None
             self._begin_soon(other)
             return Disposable(lambda: self._cancel(other))
 
@@ -88,7 +98,13 @@ class Beside:
     def _begin_soon(self, other: _Other) -> None:
         if self._stage.run.drains:
             other.is_over = True
-            self._drained.append(other)
+            if self._stage.source_completed and not self._is_ending:
+                # Once: an operator that always reads another one would never end.
+                self._is_ending = True
+                self._stage.within(self._end, other, None)
+                self._is_ending = False
+            else:
+                self._drained.append(other)
         elif self._stage.pending:
             self._later.append(other)
         else:
@@ -197,6 +213,7 @@ class Beside:
 
     def _leave(self, other: _Other) -> None:
         self._independent.pop(other, None)
+        self._made.pop(other, None)
         self._parts.append(other.part)
         # In the order of their ends, which is mostly that in which their events end.
         while self._parts and not self._parts[0].is_unfinished:
