@@ -33,7 +33,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
+from penstock.streams.rx.combining.sharing import Connectable, Memory, kept_note, mapped
 from penstock.streams.rx.lift import HOLD, on_stream
 from penstock.streams.validation import require_count
 
@@ -75,7 +75,9 @@ def multicast(
                 check_plain(chosen, called_name(subject_factory), "multicast", f"use {_INSTEAD}")
             return Connectable(source, info, prefetch, _memory_of(chosen), chosen)
 
-        info = StageInfo(_NAMES.get(type(subject), "multicast"), "", prefetch)
+        memory = _memory_of(subject)
+        note = "" if memory is None else kept_note(memory.size)
+        info = StageInfo(_NAMES.get(type(subject), "multicast"), "", prefetch, note=note)
         if subject_factory is not None and mapper is not None:
             return mapped(make, mapper, info, source)
         return make()

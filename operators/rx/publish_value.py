@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
+from penstock.streams.rx.combining.sharing import Connectable, Memory, kept_note, mapped
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
@@ -43,7 +43,7 @@ def publish_value(
     a working stage.
     """
     require_count("publish_value", prefetch=prefetch)
-    info = StageInfo("publish_value", "", prefetch)
+    info = StageInfo("publish_value", "", prefetch, note=kept_note(1))
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[Any]:

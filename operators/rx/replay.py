@@ -32,7 +32,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, Memory, mapped
+from penstock.streams.rx.combining.sharing import Connectable, Memory, kept_note, mapped
 from penstock.streams.rx.lift import HOLD, on_stream
 from penstock.streams.validation import require_count
 
@@ -60,7 +60,7 @@ def replay(
     size = HOLD if buffer_size is None else buffer_size
     require_count("replay", buffer_size=size, prefetch=prefetch)
     seconds = window.total_seconds() if isinstance(window, timedelta) else window
-    info = StageInfo("replay", f"{size:,}", prefetch)
+    info = StageInfo("replay", f"{size:,}", prefetch, note=kept_note(size))
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:

@@ -5,6 +5,7 @@ Time:    that of the Observables: the first begins with the stream, one more aft
          time is over when one emits or completes.
 Memory:  none of its own. A plain Observable in place of the other stream has a buffer of 1,024.
 Demand:  requests what is requested of it; what the source has not answered goes to the other one.
+         Of a timing stream with demand one event, which is dropped as "timeout_with_mapper".
 Ends:    with the source, or with the other stream. When the time is over the source is cancelled:
          what it holds is returned. A drain begins no other stream. Each event is finished with the
          source that it came from.
@@ -20,6 +21,7 @@ Errors:  the source's, the function's and that of an Observable pass through. Wi
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -34,6 +36,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream
@@ -65,7 +68,9 @@ def timeout_with_mapper(
     def operator(source: Flowable[T]) -> Flowable[T]:
         make = partial(_Timing, first=first, mapper=timeout_duration_mapper, other=following)
         others = [] if following is None else [following]
-        return succession(source, make, StageInfo("timeout_with_mapper"), others)
+        makes = timeout_duration_mapper is not None or isinstance(first, Flowable)
+        info = StageInfo("timeout_with_mapper", makes=makes)
+        return succession(source, make, info, others)
 
     return operator
 
@@ -88,6 +93,10 @@ class _Timing(Timed):
         self._traced: CallObserver | None = None
         if mapper is not None and run.tracing is not None:
             self._traced = run.tracing.calls(info, called_name(mapper), None)
+        # No result waits here, and no drain ends the time.
+        self.pending: deque[Event[Any]] = deque()
+        self.source_completed = False
+        self._beside = Beside(self)
         self._scheduler = LoopScheduler(run, info)
         self._thread = threading.get_ident()
 
@@ -129,6 +138,8 @@ class _Timing(Timed):
             self.within(self._wait_for, timer)
 
     def _wait_for(self, observable: Observable[Any]) -> None:
+        if isinstance(observable, Flowable):
+            observable = self._beside.read(observable, 0, self.info.name)
         if self.state >= CLOSED:
             # The function has cancelled its own stream.
             return

@@ -184,3 +184,10 @@ def test_draw_says_nothing_of_other_streams_where_there_are_none_but_those_that_
 ) -> None:
     pipeline = from_iterable(range(9)).pipe(*_NOT_MADE[name]).to(for_each(print))
     assert as_text(pipeline.describe(), 1).rstrip().endswith("at once.")
+
+
+def test_draw_shows_the_values_that_are_kept_for_later_readers() -> None:
+    pipeline = from_iterable(range(9)).pipe(ops.replay(5_000), ops.ref_count()).to(for_each(print))
+    assert "keeps 5,000 values, and as many for each reader that comes later" in as_text(
+        pipeline.describe(), 1
+    )

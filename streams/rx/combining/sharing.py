@@ -27,7 +27,7 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 
-__all__ = ["Connectable", "Memory", "mapped", "shared"]
+__all__ = ["Connectable", "Memory", "kept_note", "mapped", "shared"]
 
 T = TypeVar("T")
 
@@ -73,6 +73,12 @@ class Memory:
         if self._seconds is not None:
             while self._values and now - self._values[0][0] > self._seconds:
                 self._values.popleft()
+
+
+def kept_note(size: int) -> str:
+    """What a picture says of a stage with a memory, whose values are no events of the source."""
+    values = "1 value" if size == 1 else f"{size:,} values"
+    return f"keeps {values}, and as many for each reader that comes later"
 
 
 class Connectable(Flowable[T]):
@@ -216,6 +222,7 @@ class Hub:
 
     def join(self, downstream: Subscriber[Any], run: Run, *, keeps: bool) -> None:
         """Attach one more reader; the source is read while one that `keeps` it is there."""
+        self._check_loop(run)
         self.joined += 1
         reader = _Reader(downstream, run, self.info, self, keeps=keeps)
         if self._memory is not None and (self._ended is None or self._memory.after_end):
@@ -230,6 +237,16 @@ class Hub:
         if keeps:
             # Not before all readers that are being attached have joined.
             run.attachments.then(self._begin_if_read)
+
+    def _check_loop(self, run: Run) -> None:
+        runs = [reader.joining for reader in self._readers]
+        runs += [] if self._reading is None else [self._reading.run]
+        loops = {one.loop for one in runs if one.has_loop}
+        if run.has_loop and loops - {run.loop}:
+            raise BuildError(
+                f"{self.info.name} is read on another event loop: the readers of a shared stream "
+                "are all on one loop; share a stream on each, or pass values on by an inbox"
+            )
 
     def _begin_if_read(self) -> None:
         if any(reader.keeps for reader in self._readers):

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from reactivex import operators as stock
 from reactivex.subject import Subject
 
-from penstock import Flowable, buffer, from_iterable, ops
+from penstock import Fixed, Flowable, adaptive_flat_map, buffer, collect, from_iterable, ops
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,
     ManualPublisher,
+    MemorySource,
     Probe,
     play,
     run_virtual,
@@ -132,3 +133,37 @@ def test_what_the_mapper_raises_ends_the_stream() -> None:
 
     with pytest.raises(KeyError):
         run_virtual(from_iterable([1]).pipe(ops.timeout_with_mapper(None, broken)).to_list())
+
+
+def test_of_a_timing_stream_with_demand_one_event_is_requested() -> None:
+    async def story() -> tuple[list[Any], MemorySource[int], Any]:
+        timing, into = MemorySource(range(1000)), list[Any]()
+        silent: Any = from_iterable([]).pipe(ops.concat(reactivex.timer(1)))
+        timed = silent.pipe(ops.timeout_with_mapper(timing, None, from_iterable("xyz")))
+        return into, timing, (await timed.to(collect(into)).run()).statistics
+
+    into, timing, numbers = run_virtual(story())
+    assert (into, timing.acked, timing.unsettled) == (["x", "y", "z"], [0], [])
+    assert numbers["dropped"] == {"timeout_with_mapper": 1}
+
+
+def test_a_timing_stream_with_demand_is_cancelled_when_the_event_has_come() -> None:
+    async def story() -> tuple[list[int], list[MemorySource[int]]]:
+        made = list[MemorySource[int]]()
+
+        def timing(value: int) -> Any:
+            made.append(MemorySource([1, 2]))
+            return made[-1].pipe(ops.delay(5))
+
+        source: Any = from_iterable(range(3)).pipe(adaptive_flat_map(_in_a_second, Fixed(1)))
+        return await source.pipe(ops.timeout_with_mapper(None, timing)).to_list(), made
+
+    into, made = run_virtual(story())
+    assert into == [0, 1, 2]
+    # All that `delay` has requested is returned.
+    assert [(one.acked, one.returned, one.unsettled) for one in made] == [([], [1, 2], [])] * 3
+
+
+async def _in_a_second(value: int) -> int:
+    await asyncio.sleep(1)
+    return value

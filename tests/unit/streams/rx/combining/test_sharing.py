@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -541,3 +542,30 @@ def test_readers_that_come_and_go_in_a_pipeline_that_does_not_read_the_source_le
     assert received == 60
     assert numbers == (120, 120, 0, 0, 0)
     assert held[-1] == held[1]
+
+
+def test_a_shared_stream_that_is_read_on_another_loop_is_refused() -> None:
+    entry: Inbox[int] = inbox(10)
+    shared: Any = entry.pipe(ops.share())
+
+    async def first() -> None:
+        running: Running = shared.to(collect(list[int]())).start()
+        await asyncio.sleep(0)
+        with ThreadPoolExecutor(1) as threads:
+            second = threads.submit(asyncio.run, shared.to(collect(list[int]())).run())
+            with pytest.raises(BuildError, match="share is read on another event loop"):
+                second.result()
+        running.cancel()
+
+    asyncio.run(first())
+    # The first has left.
+    assert asyncio.run(_one_more(shared, entry)) == [1]
+
+
+async def _one_more(shared: Any, entry: Inbox[int]) -> list[int]:
+    into = list[int]()
+    running: Running = shared.to(collect(into)).start()
+    await asyncio.sleep(0)
+    await entry.put(1)
+    await running.drain(3)
+    return into
