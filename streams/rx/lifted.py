@@ -306,6 +306,7 @@ class LiftedHolding(Lifted):
                 self._keeps = part.arguments.get("count", 1)
             else:
                 self._folds = part.entry.folds or part.entry.latest
+        self._cuts = (parts[0].name or "").startswith("window")
         # Whether its lists or windows begin by themselves, and leave gaps.
         self._has_gaps = parts[0].name in ("buffer_toggle", "window_toggle")
         self._has_warned = False
@@ -408,8 +409,7 @@ class LiftedHolding(Lifted):
             self.fail(
                 HoldExceeded(
                     f"{len(self._held):,} inputs of {self.info} wait for an output that does "
-                    f"not come (hold {self._hold:,}). {self._why_all()} Use lift(operator, "
-                    "hold=...) to let it hold more, or cut the stream into windows."
+                    f"not come (hold {self._hold:,}). {self._why_all()}"
                 )
             )
         elif not self.pending and not self._has_warned:
@@ -438,9 +438,15 @@ class LiftedHolding(Lifted):
         return len(held) < self._hold
 
     def _why_all(self) -> str:
+        if self._cuts:
+            return (
+                "Their windows gave no result: let what reads a window emit at its end, as count() "
+                "or last_or_default() do."
+            )
+        more = "Use lift(operator, hold=...) to let it hold more, or cut the stream into windows."
         if self._folds:
-            return "The source must not forget them before the result is written."
-        return "It keeps them all."
+            return f"The source must not forget them before the result is written. {more}"
+        return f"It keeps them all. {more}"
 
     def complete(self) -> None:
         # Inputs still held at completion produced no output.

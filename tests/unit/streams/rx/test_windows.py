@@ -221,3 +221,13 @@ def test_an_operator_that_needs_demand_is_refused_in_a_window(
     stream.connect(probe)
     assert isinstance(probe.error, BuildError)
     assert advice in str(probe.error)
+
+
+def test_windows_without_results_for_too_many_events_are_an_error_that_says_what_to_do() -> None:
+    rare = ours.flat_map(lambda window: window.pipe(ops.filter(lambda n: n == 3_000)))
+    probe = Probe[Any](9)
+    from_iterable(range(5_000)).pipe(ours.window_with_count(3), rare).connect(probe)
+    assert str(probe.error).startswith(
+        "1,025 inputs of stage 2 'window_with_count > flat_map' wait for an output that does not "
+        "come (hold 1,024). Their windows gave no result: let what reads a window emit at its end"
+    )
