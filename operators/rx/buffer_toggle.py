@@ -2,8 +2,8 @@
 
 Items:   a list for each event of the other stream; an event may be in several, or in none.
 Time:    a list begins when the other stream emits, and leaves when its own emits or ends.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a list leaves,
-         and a warning says so. A plain Observable in place of another stream has a buffer of 1,024
+Memory:  up to 1,024 unfinished events; then no more are requested until a list leaves, and a
+         warning reports this. A plain Observable in place of another stream has a buffer of 1,024
          besides.
 Demand:  one event after another, as long as a list is requested. From the streams that begin and
          end lists one event at a time too: the next one after the last has come, and while no list
@@ -13,8 +13,8 @@ Ends:    as in Rx not with the source, but with the stream that begins lists, wh
          finished with it; those that were in one already, with the next list; those that come while
          no list is open are dropped. Events that begin or end a list are dropped as "buffer_toggle"
          as they come. Cancel returns what is kept.
-Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
-         what ends the lists is read from a shared stream, and might never come.
+Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
+         what ends the lists is read from a shared stream, because it might never come.
 
     source               --1--2--3--4--|
     buffer_toggle(o, f)  --------a-----|

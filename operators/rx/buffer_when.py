@@ -2,17 +2,17 @@
 
 Items:   a list whenever such a stream emits or ends, and one at the end; it may be empty.
 Time:    when the stream of the list emits or ends.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a list leaves,
-         and a warning says so. A plain Observable in place of another stream has a buffer of 1,024
+Memory:  up to 1,024 unfinished events; then no more are requested until a list leaves, and a
+         warning reports this. A plain Observable in place of another stream has a buffer of 1,024
          besides.
 Demand:  one event after another, as long as a list is requested, and one of each stream that ends a
          list.
 Ends:    with the source, after the open list. The events of a list are finished with it. An event
          that ends a list is dropped as "buffer_when". A drain finishes what has come. Cancel
          returns what is kept.
-Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
-         what ends the lists is read from a shared stream, and might never come. A PenstockError if
-         lists end at once, again and again.
+Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
+         what ends the lists is read from a shared stream, because it might never come. A
+         PenstockError if lists end as soon as they begin, again and again.
 
     source          --1--2--3--4--|
     buffer_when(f)  -------a------(b|)

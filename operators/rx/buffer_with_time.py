@@ -3,8 +3,8 @@
 Items:   a list for each span of time, which may be empty.
 Time:    by the loop's clock, with one timer. While a list waits for demand, so does the timer: the
          lists of a slow reader become longer, and no more of them.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a list leaves,
-         and a warning says so.
+Memory:  up to 1,024 unfinished events; then no more are requested until a list leaves, and a
+         warning reports this.
 Demand:  one event after another, as long as a list is requested. An empty list
          counts for nothing: more events are requested.
 Ends:    with the source, after the open lists. The events of a list are finished with it; those

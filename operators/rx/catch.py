@@ -52,7 +52,7 @@ def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     if callable(handler) and not isinstance(handler, type):
         choose = handler
     elif hasattr(type(handler), "__await__"):
-        # An Observable has that too.
+        # An Observable is awaitable too.
         other = as_stream("catch", handler)
         choose = partial(_always, other)
         known.append(other)

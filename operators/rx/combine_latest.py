@@ -11,8 +11,8 @@ Ends:    when all streams have ended, or one has without a value and the others 
          An event is finished when a newer one has replaced it, or all have ended, and every tuple
          with its value is finished; one that was in no tuple is dropped as "combine_latest". Cancel
          returns the newest events too: tuples that they owe were not made.
-Errors:  the first error of a stream passes on after what has come before and is requested; the
-         others are cancelled, and what waits is returned.
+Errors:  the first error of a stream passes on after the events that came before it and are
+         requested; the other streams are cancelled, and what waits is returned.
 
     source                 --1-----------2--------|
     combine_latest(other)  -----(1,a)----(2,a)--(2,b)--|

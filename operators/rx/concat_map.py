@@ -11,8 +11,8 @@ Ends:    when the source and its last stream have ended. An event of the source 
          stream has ended and all its events are; without any it is dropped as "concat_map". An
          event of a stream ends as it comes out, towards both. Cancel returns both. A drain stops
          the source, and reads the open stream to its end.
-Errors:  the first one passes on at once, or when the values before it have been read, of the
-         source, the function or a stream; the event of the source fails with it; what waits is
+Errors:  the first one, of the source, the function or a stream, passes on at once or when the
+         values before it have been read; the event of the source fails with it; what waits is
          returned.
 
     source         --a-----b--------|

@@ -11,8 +11,8 @@ Ends:    when the source and the open stream have ended. An event of the source 
          stream has ended and all its events are; one whose stream is not read, or is empty, is
          dropped as "exclusive". Cancel returns what is open. A drain stops the source, and reads
          the open stream to its end.
-Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
-         source it fails.
+Errors:  the first one, of the source or of the open stream, passes on at once; that of the open
+         stream fails its event of the source.
 
     source       --a-----b------c------|
     exclusive()  ----1-2----3-----1-2----|

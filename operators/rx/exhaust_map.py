@@ -11,7 +11,7 @@ Ends:    when the source and the open stream have ended. An event of the source 
          stream has ended and all its events are; one that comes while another's stream is open, or
          whose stream is empty, is dropped as "exhaust_map". Cancel returns what is open. A drain
          stops the source, and reads the open stream to its end.
-Errors:  the first one passes on at once, of the source, the function or the open stream; the event
+Errors:  the first one, of the source, the function or the open stream, passes on at once; the event
          of the source fails with it.
 
     source          --a-----b------c------|

@@ -11,7 +11,7 @@ Ends:    when the source and all streams have ended. An event of the source is f
          stream has ended and all its events are; without any it is dropped as "flat_map". An event
          of a stream ends as it comes out, towards both. Cancel cancels all, and returns both. A
          drain stops the source, and reads the open streams to their ends.
-Errors:  the first one passes on at once, of the source, the function or a stream; the event of the
+Errors:  the first one, of the source, the function or a stream, passes on at once; the event of the
          source fails with it; all others are cancelled, and what waits is returned.
 
     source       --a-----b--------|

@@ -12,7 +12,7 @@ Ends:    when the source and the last stream have ended. When the next value com
          event of the source is finished when its stream has ended or was cancelled, and all that
          came of it is finished; if nothing came of it, it is dropped as "flat_map_latest". Cancel
          returns both. A drain stops the source, and reads the open stream to its end.
-Errors:  the first one passes on at once, of the source, the function or the open stream; the event
+Errors:  the first one, of the source, the function or the open stream, passes on at once; the event
          of the source fails with it.
 
     source              --a-----b------|

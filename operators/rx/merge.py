@@ -7,8 +7,8 @@ Memory:  up to `prefetch` events of each stream. A plain Observable has a buffer
 Demand:  requests from every stream what is requested of it, up to `prefetch` each.
 Ends:    when all streams have ended. Cancel cancels all, and returns what waits. Each event is
          finished as if it had come alone.
-Errors:  the first error of a stream passes on after what has come before and is requested; the
-         others are cancelled, and what waits is returned.
+Errors:  the first error of a stream passes on after the events that came before it and are
+         requested; the other streams are cancelled, and what waits is returned.
 
     source         --1-----2-----3--|
     merge(other)   --1--a--2--b--3--|

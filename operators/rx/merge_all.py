@@ -11,9 +11,9 @@ Ends:    when the source and all streams have ended. An event of the source is f
          stream has ended and all its events are; without any it is dropped as "merge_all". An event
          of a stream ends as it comes out, towards both. Cancel cancels all, and returns both. A
          drain stops the source, and reads the open streams to their ends.
-Errors:  the first one passes on at once, or when the values before it have been read, of the source
-         or of a stream, whose event of the source it fails; all others are cancelled, and what
-         waits is returned.
+Errors:  the first one, of the source or of a stream, passes on at once or when the values before it
+         have been read; that of a stream fails its event of the source; all others are cancelled,
+         and what waits is returned.
 
     source       --a-----b--------|
     merge_all()  ----1-2---1-3-2----|

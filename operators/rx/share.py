@@ -13,7 +13,7 @@ Demand:  requests what the fastest reader requests, as long as no more than `pre
 Ends:    every reader ends with the source, after what waits for it. An event is finished when all
          readers have finished it, and fails when one fails it; it counts once in the pipeline. A
          reader that is cancelled returns what waits for it. A drain stops the source. When the
-         pipeline that read it first ends, it is read on for the others.
+         pipeline that reads the source ends first, the source is read on for the others.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source    --1--2--3--4--|

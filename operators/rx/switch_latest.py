@@ -13,8 +13,8 @@ Ends:    when the source and its last stream have ended. When the next stream co
          is finished when its stream has ended or was cancelled, and all that came of it is
          finished; if nothing came of it, it is dropped as "switch_latest". Cancel returns both. A
          drain stops the source, and reads the open stream to its end.
-Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
-         source it fails.
+Errors:  the first one, of the source or of the open stream, passes on at once; that of the open
+         stream fails its event of the source.
 
     source           --a-----b------|
     switch_latest()  ----1-2----1-2---|

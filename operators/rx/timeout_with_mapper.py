@@ -5,7 +5,8 @@ Time:    that of the Observables: the first begins with the stream, one more aft
          time is over when one emits or completes.
 Memory:  none of its own. A plain Observable in place of the other stream has a buffer of 1,024.
 Demand:  requests what is requested of it; what the source has not answered goes to the other one.
-         Of a timing stream with demand one event, which is dropped as "timeout_with_mapper".
+         From a timing stream with demand it requests one event, which is dropped as
+         "timeout_with_mapper".
 Ends:    with the source, or with the other stream. When the time is over the source is cancelled:
          what it holds is returned. A drain begins no other stream. Each event is finished with the
          source that it came from.
@@ -93,7 +94,7 @@ class _Timing(Timed):
         self._traced: CallObserver | None = None
         if mapper is not None and run.tracing is not None:
             self._traced = run.tracing.calls(info, called_name(mapper), None)
-        # No result waits here, and no drain ends the time.
+        # For `Beside`: no result waits here, and no drain ends the time.
         self.pending: deque[Event[Any]] = deque()
         self.source_completed = False
         self._beside = Beside(self)

@@ -3,8 +3,8 @@
 Items:   a stream for each window, whose values leave as they come; an event may be in several
          windows, or in none.
 Time:    a window begins when the other stream emits, and ends when its own emits or ends.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a result leaves,
-         and a warning says so. A plain Observable in place of another stream has a buffer of 1,024
+Memory:  up to 1,024 unfinished events; then no more are requested until a result leaves, and a
+         warning reports this. A plain Observable in place of another stream has a buffer of 1,024
          besides.
 Demand:  one event after another, as long as what reads the windows has room for a result. From the
          streams that begin and end windows one event at a time too: the next one after the last has
@@ -13,11 +13,11 @@ Ends:    as in Rx not with the source, but with the stream that begins windows, 
          open have ended too; and with a drain, which stops all of them. What reads them follows:
          `flat_map`, `switch_map`, `merge_all` and the like, with only operators such as `map`
          between. The members of a window are finished with the next result that comes of the
-         windows; those of which nothing comes, and those that come while no window is open, are
-         dropped. Events that begin or end a window are dropped as "window_toggle" as they come.
-         Cancel returns what is kept.
-Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
-         what ends the windows is read from a shared stream, and might never come.
+         windows; those without a result, and those that come while no window is open, are dropped.
+         Events that begin or end a window are dropped as "window_toggle" as they come. Cancel
+         returns what is kept.
+Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
+         what ends the windows is read from a shared stream, because it might never come.
 
     source               --1--2--3--4--|
     window_toggle(o, f)  ---a----------|

@@ -2,19 +2,19 @@
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    a window ends, and the next begins, when its own stream emits or ends.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a result leaves,
-         and a warning says so. A plain Observable in place of another stream has a buffer of 1,024
+Memory:  up to 1,024 unfinished events; then no more are requested until a result leaves, and a
+         warning reports this. A plain Observable in place of another stream has a buffer of 1,024
          besides.
 Demand:  one event after another, as long as what reads the windows has room for a result, and one
          of each stream that ends a window.
 Ends:    with the source, which ends the open window. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those of
-         which nothing comes are dropped at the end. An event that ends a window is dropped as
+         members of a window are finished with the next result that comes of the windows; those
+         without a result are dropped at the end. An event that ends a window is dropped as
          "window_when". A drain finishes what has come. Cancel returns what is kept.
-Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause, where
-         what ends the windows is read from a shared stream, and might never come. A PenstockError
-         if windows end at once, again and again.
+Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
+         what ends the windows is read from a shared stream, because it might never come. A
+         PenstockError if windows end as soon as they begin, again and again.
 
     source          --1--2--3--4--|
     window_when(f)  a------b------|

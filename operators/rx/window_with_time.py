@@ -2,13 +2,13 @@
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    by the loop's clock, with one timer. While a result waits for demand, so does the timer.
-Memory:  up to 1,024 events that are not finished; then no more are requested until a result leaves,
-         and a warning says so.
+Memory:  up to 1,024 unfinished events; then no more are requested until a result leaves, and a
+         warning reports this.
 Demand:  one event after another, as long as what reads the windows has room for a result.
 Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those of
-         which nothing comes are dropped at the end. Cancel returns them.
+         members of a window are finished with the next result that comes of the windows; those
+         without a result are dropped at the end. Cancel returns them.
 Errors:  the source's passes on. NoLoop without a running loop.
 
     source               --1--2-----3--4--|

@@ -6,8 +6,8 @@ Memory:  up to `prefetch` events of each stream. A plain Observable has a buffer
 Demand:  requests from every stream what is requested of it, up to `prefetch` each.
 Ends:    when a stream has ended and its events are used up: the others are cancelled, and what
          waits is returned, as it is by a cancel. The events of a tuple end together, as it does.
-Errors:  the first error of a stream passes on after what has come before and is requested; the
-         others are cancelled, and what waits is returned.
+Errors:  the first error of a stream passes on after the events that came before it and are
+         requested; the other streams are cancelled, and what waits is returned.
 
     source      --1-----2--------3--|
     zip(other)  -----(1,a)----(2,b)-----|
