@@ -359,7 +359,7 @@ def total_text(stages: list[StageInfo]) -> str:
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
     makers = [str(stage) for stage in stages if stage.makes]
-    made = f", and what the streams hold that {' and '.join(makers)} may make" if makers else ""
+    made = f", and what the streams made by {' and '.join(makers)} hold" if makers else ""
     if open_ended:
         return (
             f"Holds {_events(bounded)}{made}, and what {' and '.join(open_ended)} may hold, "

@@ -82,7 +82,10 @@ class _Collected:
         waiting, in_flight, limit = (
             GaugeMetricFamily(name, text, labels=labels)
             for name, text in (
-                ("penstock_stage_waiting", "Events that wait in a stage, and results for the next"),
+                (
+                    "penstock_stage_waiting",
+                    "Events that wait in a stage, and its results that wait for the next one",
+                ),
                 ("penstock_stage_in_flight", "Calls under way in a stage"),
                 ("penstock_limit", "Calls that a stage may have under way at once"),
             )

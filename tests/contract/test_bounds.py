@@ -174,7 +174,7 @@ def test_draw_says_that_streams_which_are_made_later_hold_more(name: str) -> Non
     assert (
         as_text(pipeline.describe(), 1)
         .rstrip()
-        .endswith(f", and what the streams hold that {last} may make.")
+        .endswith(f", and what the streams made by {last} hold.")
     )
 
 

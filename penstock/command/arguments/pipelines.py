@@ -83,7 +83,7 @@ def _add_logs(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        help="the least level that is logged, by the file too (default with --log-format: info); "
+        help="the lowest level that is logged, also by the file (default with --log-format: info); "
         "errors and the address of --serve are written at every level",
     )
     run.add_argument(

@@ -113,7 +113,7 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
     if restarts and options.report == "text":
         (mention if is_json() else say)(
             f"  begun again after a lost lease: {counted(restarts, 'time')}; the numbers are of "
-            "the last"
+            "the last run"
         )
     return status
 

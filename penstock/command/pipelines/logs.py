@@ -20,8 +20,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 _SET_UP = (
-    "the file of the pipeline sets up logging itself: leave --log-format and --log-level out, or "
-    "the set-up under `if __name__ == '__main__':`"
+    "the file of the pipeline sets up logging itself: leave out --log-format and --log-level, or "
+    "put the set-up under `if __name__ == '__main__':`"
 )
 
 
@@ -49,7 +49,7 @@ def set_up(form: str | None, level: str | None) -> None:
 
 @contextmanager
 def kept() -> Generator[None]:
-    """What `set_up` has done is kept inside the block, in which the file is loaded.
+    """Keep what `set_up` has done while the block loads the file.
 
     Raises BuildError if the file has set up logging itself.
     """
@@ -65,7 +65,7 @@ def kept() -> Generator[None]:
         calls += 1
         before(**options)
 
-    # It does nothing where there is a handler, so that the handlers do not tell of a call.
+    # It does nothing if there is a handler, so the handlers do not show that it was called.
     logging.basicConfig = basic_config
     try:
         yield

@@ -25,7 +25,7 @@ Read = Callable[[Flowable[Any], int, str], Observable[Any]]
 was not known before, at 0; for the operator of this name."""
 
 
-# Streams that begin inside each other, each because the one before has ended at once.
+# How many streams may begin inside each other, each because the one before has ended at once.
 _DEEPEST = 10
 
 
@@ -49,8 +49,8 @@ class Beside:
     While results wait for a slow reader, no stream begins, so that none ends and makes one more.
     An event is dropped as it comes, under the operator's name. A drain ends the streams, and begins
     none. The operator learns of that only when its own source has ended: otherwise it could end
-    before what its source has emitted has come. One that it reads after that ends at once, and of
-    those that it reads because of that it learns nothing.
+    before what its source has emitted has come. A stream that it reads after that ends at once; no
+    end is reported of those that it reads in response to such an end.
     """
 
     def __init__(self, stage: _Stage) -> None:
@@ -63,11 +63,11 @@ class Beside:
         self._drained: list[_Other] = []
         # Parts whose streams have ended and whose events perhaps have not.
         self._parts: deque[Run] = deque()
-        # Streams that have not ended and read no shared stream, which this stage may hold up.
+        # Streams that have not ended and read no shared stream, which might wait for this stage.
         self._independent: dict[_Other, None] = {}
         # Streams that a function has returned, and the operator reads.
         self._made: dict[_Other, None] = {}
-        # Streams that are being begun inside each other.
+        # How many streams are being begun, one inside another.
         self._depth = 0
         self._is_ending = False
 
@@ -113,8 +113,8 @@ class Beside:
     def _begin(self, other: _Other) -> None:
         if self._depth >= _DEEPEST:
             raise PenstockError(
-                f"{other.operator} begins a stream that emits or ends at once again and again: let "
-                "it wait, as reactivex.timer(seconds) does"
+                f"{other.operator} keeps beginning streams that emit or end at once: let them "
+                "wait, as reactivex.timer(seconds) does"
             )
         self._depth += 1
         try:
@@ -132,8 +132,8 @@ class Beside:
             self._depth -= 1
 
     def fill(self) -> bool:
-        """Request the next event of each stream of which one has come, and begin those that wait;
-        whether there were any."""
+        """Request the next event of each stream of which one has come, and begin those that wait.
+        Returns whether there were any."""
         ready, self._ready = self._ready, []
         later, self._later = self._later, []
         for other in ready:

@@ -76,7 +76,7 @@ class Memory:
 
 
 def kept_note(size: int) -> str:
-    """What a picture says of a stage with a memory, whose values are no events of the source."""
+    """The note in a picture of a stage with a memory, whose values are not events of the source."""
     values = "1 value" if size == 1 else f"{size:,} values"
     return f"keeps {values}, and as many for each reader that comes later"
 
@@ -244,8 +244,8 @@ class Hub:
         loops = {one.loop for one in runs if one.has_loop}
         if run.has_loop and loops - {run.loop}:
             raise BuildError(
-                f"{self.info.name} is read on another event loop: the readers of a shared stream "
-                "are all on one loop; share a stream on each, or pass values on by an inbox"
+                f"{self.info.name} is read on another event loop: all readers of a shared stream "
+                "must be on one loop; share a stream on each, or pass values on through an inbox"
             )
 
     def _begin_if_read(self) -> None:
@@ -311,8 +311,8 @@ class Hub:
             self._left(reading)
 
     def stopped_for(self, readers: list[_Reader]) -> bool:
-        """Stop the source, so that what it has is still read, if no pipeline stops it, no others
-        read it, and it would end when these leave. Returns whether it does."""
+        """Stop the source, so that what it has is still read, if it has a running of its own, and
+        only these readers read it and keep it. Returns whether it does."""
         reading = self._reading
         if reading is None or not reading.is_alone:
             return False

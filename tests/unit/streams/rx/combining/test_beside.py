@@ -339,7 +339,7 @@ def test_parts_that_end_at_once_again_and_again_are_an_error_that_says_so(
     cut = [ops.window_when(given(at_once)), ops.merge_all()]
     parts = cut if kind == "window_when" else [ops.buffer_when(given(at_once))]
     probe = read(from_iterable([1, 2]).pipe(*parts), 100)
-    assert str(probe.error).startswith(f"{kind} begins a stream that emits or ends at once again")
+    assert str(probe.error).startswith(f"{kind} keeps beginning streams that emit or end at once")
 
 
 def test_no_stream_that_ends_a_list_begins_while_a_list_waits() -> None:
