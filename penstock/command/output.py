@@ -58,7 +58,7 @@ def is_json() -> bool:
 
 
 def mention(text: str, level: str = "info", *, always: bool = False) -> None:
-    """`say` in the command's own name, in the form of its log; `always`: at every level of it."""
+    """`say` in the command's own name, in the form of its log; `always`: at every log level."""
     if _LEVELS[level] < _Form.least and not always:
         return
     if not _Form.as_json:

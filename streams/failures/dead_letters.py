@@ -27,8 +27,8 @@ _GRACE = 5.0
 class DeadLetterChannels:
     """The channels of a running pipeline: a dead-letter sink is opened once for all stages.
 
-    Those of a part of the running `whole` that may go on after it are its own. They are flushed and
-    hurried with those of the whole too, until they `leave` it.
+    A part of the running `whole` that may go on after it has channels of its own. They are flushed
+    and hurried with those of the whole too, until they `leave` it.
     """
 
     def __init__(self, run: Run, whole: Run | None = None) -> None:

@@ -28,8 +28,8 @@ __all__ = [
 
 Kind = Literal["gzip", "zstd"]
 
-# Bytes that a decompressor gets at once. While it still has output, that of zstd does not say how
-# many of them it has used, and a file may have few. Chosen: larger pieces are not read faster.
+# Bytes that a decompressor gets at once. While it still has output, the one for zstd does not say
+# how many of them it has used, and a small file has few. Chosen: larger pieces are not read faster.
 _PIECE = 16 * 1024
 
 # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
@@ -69,7 +69,7 @@ class Unpacked:
             self.read = self._unpack(kind)
 
     def sizes(self) -> tuple[int, int | None]:
-        """The bytes of the raw input, as of a `Descriptor`; read are those that are passed on."""
+        """The bytes of the raw input, as of a `Descriptor`; those passed on count as read."""
         read, total = self._raw.sizes()
         return read - len(self._pending) - self._held, total
 

@@ -372,10 +372,11 @@ class _Reading(SourceStage[T]):
         """The numbers of every source, and of the lines that are not events.
 
         `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet requested); `bytes_read`
-        and `bytes_total` (None unless it is a file), compressed as they are, of which those are
-        read that have been decompressed, and the part that has been `emitted`; with `created`,
-        events whose time was `created_in_future` or `created_unknown`; and with `position`, the
-        `offset` in bytes up to which everything is finished.
+        and `bytes_total` (None unless it is a file), and the part of the file that has been
+        `emitted`; the bytes of compressed input are counted compressed, and as read when they have
+        been decompressed; with `created`, events whose time was `created_in_future` or
+        `created_unknown`; and with `position`, the `offset` in bytes up to which everything is
+        finished.
         """
         numbers = super().statistics()
         numbers["bad_lines"] = self._bad

@@ -518,9 +518,10 @@ class Run:
         return part
 
     def go_on_alone(self) -> None:
-        """Make this part a run of its own, which others read when `root` has ended.
+        """Make this part a run of its own, for the readers that are left when `root` has ended.
 
-        There its events that have not ended count as returned, and its stages as they are now.
+        In `root`, its events that have not ended count as returned, and its stages keep the numbers
+        that they have now.
         """
         root, runs = self.root, self._with_nested()
         del root._nested[self]
@@ -542,7 +543,7 @@ class Run:
             root.pauses.remove(own)
             for source in own:
                 pauses.add(source)
-                # A pause of the root was one of this part.
+                # If it is paused, the root has paused it.
                 source.resume()
             run.pauses, run.errors = pauses, errors
 
@@ -662,7 +663,7 @@ class Run:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
 
     async def _flush(self, flush: _Step) -> None:
-        # Another one may have taken it back.
+        # Another flush may have taken it back.
         if flush in self._flushes:
             await flush()
 

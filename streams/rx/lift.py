@@ -72,9 +72,9 @@ class Last:
 
 
 def on_stream(operator: Callable[[S], R]) -> Callable[[S], R]:
-    """An operator of this library that has no stock one in its place.
+    """Wrap an operator of this library that has no stock one for a plain Observable.
 
-    Raises BuildError for a source without demand.
+    The result raises BuildError for a source without demand.
     """
 
     @wraps(operator)
@@ -86,7 +86,7 @@ def on_stream(operator: Callable[[S], R]) -> Callable[[S], R]:
 
 
 def check_demand(operator: str, source: object) -> None:
-    """Raise BuildError for a source that is no stream with demand."""
+    """Raise BuildError for a source that is not a stream with demand."""
     if isinstance(source, Flowable):
         return
     if isinstance(source, Observable):

@@ -139,7 +139,7 @@ class Lifted(DemandStage):
         self.fail(error)
 
     def failing(self) -> Event[Any] | None:
-        """Take out the event that is being fed, if one is, which the error is about."""
+        """Remove and return the event that is being fed, if any: an error is about it."""
         fed: Event[Any] | None = self._fed
         self._fed = None
         return fed
@@ -307,11 +307,11 @@ class LiftedHolding(Lifted):
             else:
                 self._folds = part.entry.folds or part.entry.latest
         self._cuts = (parts[0].name or "").startswith("window")
-        # Whether its lists or windows begin by themselves, and leave gaps.
+        # Whether there may be gaps between its lists or windows.
         self._has_gaps = parts[0].name in ("buffer_toggle", "window_toggle")
         self._has_warned = False
         self._held: deque[Event[Any]] = deque()
-        # Whether the operator is taking the last one.
+        # Whether the operator is being fed the last one.
         self._is_feeding = False
         self._one_to_one = all(part.name == "delay" for part in parts)
         # Whether the last output that was sent took over no input, and how many that wait did.
@@ -337,7 +337,7 @@ class LiftedHolding(Lifted):
             self._held.pop().drop(self.info.name)
 
     def failing(self) -> Event[Any] | None:
-        # It is the last that is held, unless it has left in an output already.
+        # It is the last one held, unless it has left in an output already.
         return self._held.pop() if self._is_feeding and self._held else None
 
     def on_completed(self) -> None:
@@ -460,5 +460,5 @@ class LiftedHolding(Lifted):
         self._held.clear()
 
     def statistics(self) -> dict[str, Any]:
-        # Not the outputs that took over no input.
+        # Without the outputs that took over no input.
         return {"waiting": self._answers_waiting + len(self._held), "bound": self._hold}

@@ -400,7 +400,7 @@ def _makes_streams(parts: Sequence[Part]) -> bool:
     ]
     if any(callable(each) and not isinstance(each, Observable) for each in given):
         return True
-    # Behind windows, what it reads are these.
+    # After an operator that makes windows, it reads those.
     return parts[0].name in ("flat_map", "flat_map_indexed")
 
 

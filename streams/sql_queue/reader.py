@@ -85,8 +85,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         run.lessors.append(self)
         self._suspects_at = 0.0
         self._due: int | None = None
-        # The rows that came, and those that were due at the last count: more or fewer may come, as
-        # others enqueue and read too.
+        # The rows that had come and those that were due, at the last count. More or fewer may come,
+        # as others enqueue and read too.
         self._in_all: int | None = None
 
     # Events out.
@@ -334,8 +334,8 @@ class TableReader(SourceStage[dict[str, Any]]):
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
         (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
-        are counted only while the running is recorded, and with `follow=False` the part of all that
-        is `emitted`; `redelivered` rows, which had been claimed
+        are counted only while the running is recorded; with `follow=False`, how much of the rows
+        known at the last count has been `emitted`; `redelivered` rows, which had been claimed
         before; `reverted` to be tried again, and `dead`, which failed for good; `bad_rows`,
         `lost_leases`, and `reconnects`, how often the database was unavailable.
         """
@@ -355,7 +355,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         }
 
     def _emitted(self) -> float | None:
-        """The part of the rows that are due which has been emitted; None where no end is known."""
+        """How much of the rows known at the last count has been emitted; None if not counted."""
         if self._manner.follow or self._in_all is None:
             return None
         return min(1.0, self.received / self._in_all) if self._in_all else 1.0

@@ -34,7 +34,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Whether who listens on an address listens on all addresses of this machine."""
+    """Whether a server with this address listens on all addresses of the machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
@@ -67,19 +67,20 @@ class Access:
         name = _name(header or "")
         if name is None:
             return False
-        # A host of ours with a port, or an IPv6 address without brackets, is meant all the same.
+        # One of our hosts may be given with a port, or as an IPv6 address without brackets.
         if name in {_name(host) or host.lower() for host in (self.host, *self.hosts)}:
             return True
         if is_loopback(self.host):
             return is_loopback(name)
-        # A foreign site has none of these names, wherever its own name leads.
+        # A foreign site has none of these names, whatever address its own name resolves to.
         if is_any(self.host) and (is_loopback(name) or name == socket.gethostname().lower()):
             return True
         return address is not None and name == address.strip("[]")
 
 
-# Any port: a proxy, a published port of a container or a tunnel has another one than we listen on,
-# and a site that has its name resolve to this machine does not get one of our names by its port.
+# Any port is accepted: a proxy, a published port of a container or a tunnel has another one than
+# we listen on, and a site whose name resolves to this machine does not get one of our names by a
+# port.
 # RFC 9110, 4.2.3 and 7.2: the port may be empty.
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:@,/\s]+)(?::[0-9]*)?", re.IGNORECASE)
 

@@ -92,8 +92,8 @@ class Page(NamedTuple):
         )
 
     def words(self) -> list[str]:
-        """These options as words of a command line, but for `show_values`, which other options
-        need too."""
+        """These options as words of a command line, except `show_values`, which other options need
+        too."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         words = ["--serve", f"{host}:{self.port}"]
         if self.hosts:
@@ -315,7 +315,7 @@ async def served(
         await end_of(running)
         raise
     if not again:
-        # Who asked for a page needs its address: the port and the token may be new.
+        # The user asked for a page and needs its address: the port and the token may be new.
         mention(f"live page: {serving.url}", always=True)
     return serving
 

@@ -150,7 +150,7 @@ def _rate(readings: deque[tuple[float, int]]) -> float:
 
 
 def on_a_terminal() -> bool:
-    """Whether standard error is a terminal, for text."""
+    """Whether standard error is a terminal to which text is written, not JSON."""
     try:
         return not is_json() and sys.stderr.isatty()
     except (AttributeError, ValueError):

@@ -80,9 +80,9 @@ class Several(DemandStage):
     """Reads several streams at once, each as far ahead as `prefetch` and its own demand allow.
 
     A subclass implements `combine`, one step with what waits in `inputs`. The first error of a
-    stream ends it as soon as what has come before and is requested has been sent; then, at the end,
-    and at a cancel, all streams are cancelled, and what waits is returned. The streams are read in
-    parts of the running: their sources count in it, and are paused and drained with it.
+    stream ends it as soon as the events that came before it and are requested have been sent; then,
+    at the end, and at a cancel, all streams are cancelled, and what waits is returned. The streams
+    are read in parts of the running: their sources count in it, and are paused and drained with it.
     """
 
     def __init__(
