@@ -74,6 +74,12 @@ class _Collected:
             yield GaugeMetricFamily(
                 "penstock_groups", "Keys that have an event or a turn", numbers["groups"]
             )
+        if numbers["progress"] is not None:
+            yield GaugeMetricFamily(
+                "penstock_progress_ratio",
+                "The part of the input that is done with",
+                numbers["progress"],
+            )
         state = StateSetMetricFamily("penstock_state", "What the pipeline does")
         states = ("running", "paused", "draining", "closed")
         state.add_metric([], {name: name == numbers["state"] for name in states})

@@ -64,3 +64,16 @@ def test_results_that_wait_for_the_next_stage_wait_in_their_own(run: Run) -> Non
     assert waiting["adaptive_flat_map"] == numbers["stages"][1]["undelivered"] > 200
     # Every event that waits is in one of them.
     assert sum(waiting.values()) == numbers["waiting"]
+
+
+def test_progress_has_a_series_where_the_size_of_the_input_is_known(run: Run) -> None:
+    async def story(source: Any) -> dict[str, float]:
+        async with source.to(for_each(bool)).start() as running:
+            recorder = running.record()
+        families = text_string_to_metric_families(
+            exposition(running.statistics(), recorder).decode()
+        )
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
+    assert run(story(from_iterable(range(9))))["penstock_progress_ratio"] == 1
+    assert "penstock_progress_ratio" not in run(story(from_iterable(n for n in range(9))))
