@@ -1,8 +1,8 @@
 """Gather the events of so many seconds into a list.
 
 Items:   a list for each span of time, which may be empty.
-Time:    by the loop's clock, with one timer. While a list waits for demand, so does the timer: the
-         lists of a slow reader become longer, and no more of them.
+Time:    by the loop's clock, with one timer. It stands still while nothing is requested: a slow
+         reader gets what came while it requested, and no more lists.
 Memory:  up to 1,024 unfinished events; then no more are requested until a list leaves, and a
          warning reports this.
 Demand:  one event after another, as long as a list is requested. An empty list

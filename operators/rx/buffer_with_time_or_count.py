@@ -1,8 +1,8 @@
 """Gather the events of so many seconds into a list, or so many events if they come sooner.
 
 Items:   a list for each span of time, or for `count` events; it may be empty.
-Time:    by the loop's clock, with one timer, which begins anew with each list. While a list waits
-         for demand, so does the timer.
+Time:    by the loop's clock, with one timer, which begins anew with each list. It stands still
+         while nothing is requested.
 Memory:  up to `count` events that are not finished.
 Demand:  one event after another, as long as a list is requested. An empty list
          counts for nothing: more events are requested.

@@ -1,8 +1,9 @@
 """Emit the newest event of a stream at each tick, of the clock or of another stream.
 
 Items:   the newest event since the tick before, unchanged; no event for a tick without a new one.
-Time:    at the ticks: every so many seconds, or when the other stream emits or ends. A tick for
-         which nothing is requested waits, and the newest event leaves with the next request.
+Time:    at the ticks: every so many seconds, or when the other stream emits or ends. While nothing
+         is requested the seconds stand still; a tick of another stream waits, and the newest event
+         leaves with the next request.
 Memory:  the newest event. By the clock, which is done by the operator of reactivex, up to 1,024
          events that it replaces are unfinished until the next tick. A plain Observable has a buffer
          of 1,024 besides.

@@ -1,7 +1,7 @@
 """Cut a stream into windows of so many seconds.
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
-Time:    by the loop's clock, with one timer. While a result waits for demand, so does the timer.
+Time:    by the loop's clock, with one timer. It stands still while nothing is requested.
 Memory:  up to 1,024 unfinished events; then no more are requested until a result leaves, and a
          warning reports this.
 Demand:  one event after another, as long as what reads the windows has room for a result.

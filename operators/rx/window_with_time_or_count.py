@@ -1,8 +1,8 @@
 """Cut a stream into windows of so many seconds, or of so many events if they come sooner.
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
-Time:    by the loop's clock, with one timer, which begins anew with each window. While a result
-         waits for demand, so does the timer.
+Time:    by the loop's clock, with one timer, which begins anew with each window. It stands still
+         while nothing is requested.
 Memory:  up to 1,024 events that are not finished, or `count` if that is more.
 Demand:  one event after another, as long as what reads the windows has room for a result.
 Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,

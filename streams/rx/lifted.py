@@ -269,9 +269,10 @@ class LiftedHolding(Lifted):
     stream completes, and returned when the operator ends early or is cancelled.
 
     While an output waits for demand, timers wait too, but run before the next input and before
-    the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
-    that took over no input, such as an empty list, does not meet a reader's demand: more inputs
-    are requested.
+    the end: the operator sees all in order, and its clock cannot outrun a slow reader. The clock of
+    an operator that gathers inputs, or keeps the latest, for a time stands still while nothing is
+    requested. An output that took over no input, such as an empty list, does not meet a reader's
+    demand: more inputs are requested.
 
     In a drain, an operator that keeps only the latest inputs until a tick has its tick at the end
     of its source.
@@ -317,6 +318,12 @@ class LiftedHolding(Lifted):
         # Whether the last output that was sent took over no input, and how many that wait did.
         self._answered_nothing = False
         self._late: list[Callable[[], None]] = []
+        # Whether its clock stands still without demand, and since when it does.
+        self._stands = self._by_ticks and not any(
+            (part.name or "").startswith("delay") for part in parts
+        )
+        self._stands_since: float | None = run.now() if self._stands else None
+        self._hurries = False
         self._answers_waiting = 0
 
     def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
@@ -345,20 +352,28 @@ class LiftedHolding(Lifted):
         super().on_completed()
         if self._keeps is not None and self.run.drains and self.state < CLOSED:
             # It waits for nothing but the next tick, with the newest event.
+            self._hurries = True
             self.scheduler.hurry()
 
     def request(self, n: int, /) -> None:
+        since = self._stands_since
+        if since is not None and n + self.demand > len(self.pending):
+            self._stands_since = None
+            self._late.clear()
+            self.scheduler.postpone(self.run.now() - since)
         super().request(n)
         if self.state < CLOSED and not self.pending:
             self._run_late()
 
     def on_due(self, run: Callable[[], None]) -> None:
-        if self.pending:
+        if self.pending or (self._stands_since is not None and not self._hurries):
             self._late.append(run)
         else:
             super().on_due(run)
 
     def _run_late(self) -> None:
+        if self._stands_since is not None and not self._hurries:
+            return
         late, self._late = self._late, []
         for run in late:
             super().on_due(run)
@@ -391,6 +406,8 @@ class LiftedHolding(Lifted):
         self._answered_nothing = event.origin is NOBODY
         if not self._answered_nothing:
             self._answers_waiting -= 1
+        if self._stands and self.demand == 1:
+            self._stands_since = self.run.now()
         super().send(event)
 
     def wanted(self) -> int:

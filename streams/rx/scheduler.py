@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -46,6 +47,7 @@ class LoopScheduler(PeriodicScheduler):
         # The subject of the sentence that there is no loop for a timer.
         self._who = who or info.name
         self.pending: dict[object, Callable[[], None]] = {}
+        self._handles: dict[object, TimerHandle] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
 
@@ -97,16 +99,27 @@ class LoopScheduler(PeriodicScheduler):
                 outcome.disposable = self.invoke_action(action, state=state)
             finally:
                 self.pending.pop(outcome, None)
+                self._handles.pop(outcome, None)
 
         self.pending[outcome] = run
-        handle = self._run.call_later(seconds, self._info, self._on_due, run)
+        self._handles[outcome] = self._run.call_later(seconds, self._info, self._on_due, run)
 
         def dispose() -> None:
             self.pending.pop(outcome, None)
-            handle.cancel()
+            handle = self._handles.pop(outcome, None)
+            if handle is not None:
+                handle.cancel()
             outcome.dispose()
 
         return Disposable(dispose)
+
+    def postpone(self, seconds: float) -> None:
+        """Let the timers that are set, or wait to be run, be due so much later."""
+        for outcome, run in self.pending.items():
+            handle = self._handles[outcome]
+            handle.cancel()
+            when = handle.when() + seconds
+            self._handles[outcome] = self._run.call_at(when, self._info, self._on_due, run)
 
     def hurry(self) -> None:
         """Run the timers that are set, as if they were due."""

@@ -645,25 +645,29 @@ def test_a_slow_reader_of_an_operator_that_another_source_makes_emit_is_bounded_
     assert isinstance(probe.error, HoldExceeded)
 
 
-def test_the_clock_of_an_operator_waits_for_a_slow_reader_and_not_for_an_input() -> None:
+def test_the_clock_of_an_operator_stands_still_while_nothing_is_requested() -> None:
     async def story() -> None:
         source, probe = ManualPublisher[int](), Probe[Any](request=1)
         source.pipe(ops.buffer_with_time(1.0)).connect(probe)
         await asyncio.sleep(3.5)
-        # The list of the second second waits for demand, and so does the tick of the third.
+        # The first list meets the demand: the second second does not pass.
         assert probe.values == [[]]
         source.send(7)
         await asyncio.sleep(100)
         probe.request(10)
-        # The list of the third second has nothing that came after it.
-        assert probe.values == [[], [], [], [7]]
+        assert probe.values == [[]]
+        await asyncio.sleep(0.5)
+        source.send(8)
+        assert probe.values == [[]]
+        await asyncio.sleep(0.5)
+        assert probe.values == [[], [7, 8]]
         await asyncio.sleep(1.5)
-        assert probe.values == [[], [], [], [7], []]
+        assert probe.values == [[], [7, 8], []]
 
     run_virtual(story())
 
 
-def test_what_was_due_before_the_end_comes_before_it_however_slow_the_reader() -> None:
+def test_no_list_comes_for_the_time_in_which_nothing_was_requested_but_at_the_end() -> None:
     async def story() -> list[Any]:
         source, probe = ManualPublisher[int](), Probe[Any](request=1)
         source.pipe(ops.buffer_with_time(1.0)).connect(probe)
@@ -673,8 +677,51 @@ def test_what_was_due_before_the_end_comes_before_it_however_slow_the_reader() -
         assert probe.completed
         return probe.values
 
-    # Two ticks that were taken or waited, one that waited behind them, and the end.
-    assert run_virtual(story()) == [[], [], [], []]
+    # That of the first second, and that of the end.
+    assert run_virtual(story()) == [[], []]
+
+
+def test_a_slow_reader_gets_lists_of_all_that_came_while_it_requested() -> None:
+    async def numbers() -> AsyncIterator[int]:
+        for n in range(30):
+            await asyncio.sleep(0.005)
+            yield n
+
+    async def story(operator: Any) -> list[Any]:
+        into = list[Any]()
+        stream: Any = from_async_iterable(numbers).pipe(operator)
+        async for value in stream:
+            into.append(value)
+            await asyncio.sleep(0.12)
+        return into
+
+    tens = [list(range(n, n + 10)) for n in (0, 10, 20)]
+    assert run_virtual(story(ops.buffer_with_time(0.05))) == tens
+    assert run_virtual(story(ops.sample(0.05))) == [9, 19, 29]
+
+
+def test_what_a_newer_value_replaces_does_not_pass_debounce_because_the_reader_was_slow() -> None:
+    async def story() -> list[str]:
+        typed = Subject[str]()
+
+        async def type_words() -> None:
+            for word in "abc":
+                for n in range(4):
+                    typed.on_next(f"{word}{n}")
+                    await asyncio.sleep(0.004)
+                await asyncio.sleep(0.1)
+            typed.on_completed()
+
+        task = asyncio.create_task(type_words())
+        into = list[str]()
+        stream: Any = Flowable.of(typed, on_overflow=buffer(100)).pipe(ops.debounce(0.02))
+        async for value in stream:
+            into.append(value)
+            await asyncio.sleep(0.15)
+        await task
+        return into
+
+    assert run_virtual(story()) == ["a3", "b3", "c3"]
 
 
 @pytest.mark.parametrize(
