@@ -19,17 +19,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from reactivex import Observable
-from reactivex.abc import SchedulerBase
+from reactivex.abc import SchedulerBase, SubjectBase
 
 from penstock.streams.errors import BuildError
+from penstock.streams.rx.bounds import MOST_OPEN, PREFETCH
 
 if TYPE_CHECKING:
     from asyncio import Future
+    from datetime import timedelta
 
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from penstock.streams.failures.policy import Backoff
     from penstock.streams.flowable import Flowable
     from penstock.streams.rx.chained import Chained
+    from penstock.streams.rx.combining.sharing import Connectable
 
     A = TypeVarWithDefault("A")
     B = TypeVarWithDefault("B", default=A)
@@ -72,6 +76,10 @@ def _by_ours(stream: Fluent[Any], operator: str, *arguments: Any, **options: Any
     # By name, because the operators import this room.
     module = import_module(f"penstock.operators.rx.{operator}")
     return stream.pipe(getattr(module, operator)(*arguments, **options))
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 # No stream, and of any type.
@@ -121,21 +129,6 @@ class Fluent(Chained[T_co]):
     def filter(self, predicate: Callable[[T_co], bool]) -> Flowable[T_co]:
         """See `reactivex.operators.filter`."""
         return _through(self, "filter", predicate)
-
-    @overload
-    def flat_map(self, mapper: Callable[[T_co], Observable[A] | Future[A]]) -> Flowable[A]: ...
-
-    @overload
-    def flat_map(self, mapper: Callable[[T_co], Iterable[A]]) -> Flowable[A]: ...
-
-    @overload
-    def flat_map(self, mapper: None = None) -> Flowable[object]: ...
-
-    def flat_map(  # pyright: ignore[reportIncompatibleMethodOverride] - takes iterables too
-        self, mapper: Any = None
-    ) -> Flowable[Any]:
-        """See `reactivex.operators.flat_map`; over streams, Observables and iterables."""
-        return _through(self, "flat_map", mapper)
 
     @overload
     def scan(self, accumulator: Callable[[T_co, T_co], T_co]) -> Flowable[T_co]: ...
@@ -206,24 +199,26 @@ class Fluent(Chained[T_co]):
     # Those that end a pipe: what they return is no stream.
 
     def partition(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, predicate: Callable[[T_co], bool], **options: Any
+        self, predicate: Callable[[T_co], bool], *, prefetch: int = PREFETCH
     ) -> list[Flowable[T_co]]:
         """See `penstock.ops.partition`."""
-        both: list[Flowable[T_co]] = _last_of(self, "partition", predicate, **options)
+        both: list[Flowable[T_co]] = _last_of(self, "partition", predicate, prefetch=prefetch)
         return both
 
     def partition_indexed(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, predicate_indexed: Callable[[T_co, int], bool], **options: Any
+        self, predicate_indexed: Callable[[T_co, int], bool], *, prefetch: int = PREFETCH
     ) -> list[Flowable[T_co]]:
         """See `penstock.ops.partition_indexed`."""
         both: list[Flowable[T_co]] = _last_of(
-            self, "partition_indexed", predicate_indexed, **options
+            self, "partition_indexed", predicate_indexed, prefetch=prefetch
         )
         return both
 
-    def to_future(self, future_ctor: Any = None) -> Future[T_co]:
+    def to_future(
+        self, future_ctor: Any = None, scheduler: SchedulerBase | None = None
+    ) -> Future[T_co]:
         """See `penstock.ops.to_future`."""
-        future: Future[T_co] = _last_of(self, "to_future", future_ctor)
+        future: Future[T_co] = _last_of(self, "to_future", future_ctor, scheduler)
         return future
 
     # Those that have options of this library.
@@ -236,9 +231,14 @@ class Fluent(Chained[T_co]):
         self, *sources: Observable[Any], max_concurrent: int | None = ...
     ) -> Flowable[Any]: ...
 
-    def merge(self, *sources: Observable[Any], **options: Any) -> Flowable[Any]:
+    def merge(
+        self,
+        *sources: Observable[Any],
+        max_concurrent: int | None = None,
+        prefetch: int = PREFETCH,
+    ) -> Flowable[Any]:
         """See `penstock.ops.merge`."""
-        return _by_ours(self, "merge", *sources, **options)
+        return _by_ours(self, "merge", *sources, max_concurrent=max_concurrent, prefetch=prefetch)
 
     @overload
     def zip(self, a: Observable[A], /, *, prefetch: int = ...) -> Flowable[tuple[T_co, A]]: ...
@@ -256,9 +256,9 @@ class Fluent(Chained[T_co]):
     @overload
     def zip(self, *args: Observable[Any], prefetch: int = ...) -> Flowable[tuple[Any, ...]]: ...
 
-    def zip(self, *args: Observable[Any], **options: Any) -> Flowable[Any]:
+    def zip(self, *args: Observable[Any], prefetch: int = PREFETCH) -> Flowable[Any]:
         """See `penstock.ops.zip`."""
-        return _by_ours(self, "zip", *args, **options)
+        return _by_ours(self, "zip", *args, prefetch=prefetch)
 
     @overload
     def combine_latest(
@@ -280,9 +280,9 @@ class Fluent(Chained[T_co]):
         self, *others: Observable[Any], prefetch: int = ...
     ) -> Flowable[tuple[Any, ...]]: ...
 
-    def combine_latest(self, *others: Observable[Any], **options: Any) -> Flowable[Any]:
+    def combine_latest(self, *others: Observable[Any], prefetch: int = PREFETCH) -> Flowable[Any]:
         """See `penstock.ops.combine_latest`."""
-        return _by_ours(self, "combine_latest", *others, **options)
+        return _by_ours(self, "combine_latest", *others, prefetch=prefetch)
 
     @overload
     def with_latest_from(self, a: Observable[A], /) -> Flowable[tuple[T_co, A]]: ...
@@ -304,13 +304,176 @@ class Fluent(Chained[T_co]):
         """See `penstock.ops.with_latest_from`."""
         return _by_ours(self, "with_latest_from", *sources)
 
-    def merge_all(self, *options: int) -> Flowable[Any]:
-        """See `penstock.ops.merge_all`."""
-        return _by_ours(self, "merge_all", *options)
+    @overload
+    def flat_map(
+        self, mapper: Callable[[T_co], Observable[A] | Future[A]], max_concurrent: int = ...
+    ) -> Flowable[A]: ...
 
-    def share(self, **options: Any) -> Flowable[T_co]:
+    @overload
+    def flat_map(
+        self, mapper: Callable[[T_co], Iterable[A]], max_concurrent: int = ...
+    ) -> Flowable[A]: ...
+
+    @overload
+    def flat_map(self, mapper: None = None, max_concurrent: int = ...) -> Flowable[object]: ...
+
+    def flat_map(  # pyright: ignore[reportIncompatibleMethodOverride] - takes iterables too
+        self, mapper: Any = None, max_concurrent: int = MOST_OPEN
+    ) -> Flowable[Any]:
+        """See `penstock.ops.flat_map`; without a `mapper` the values are streams."""
+        return _by_ours(self, "flat_map", mapper or _itself, max_concurrent)
+
+    @overload
+    def concat_map(self, project: Callable[[T_co], Observable[A] | Future[A]]) -> Flowable[A]: ...
+
+    @overload
+    def concat_map(self, project: Callable[[T_co], Iterable[A]]) -> Flowable[A]: ...
+
+    def concat_map(  # pyright: ignore[reportIncompatibleMethodOverride] - takes iterables too
+        self, project: Any
+    ) -> Flowable[Any]:
+        """See `penstock.ops.concat_map`."""
+        return _by_ours(self, "concat_map", project)
+
+    @overload
+    def switch_map(self, project: Callable[[T_co], Observable[A] | Future[A]]) -> Flowable[A]: ...
+
+    @overload
+    def switch_map(self, project: None = None) -> Flowable[Any]: ...
+
+    def switch_map(self, project: Any = None) -> Flowable[Any]:
+        """See `penstock.ops.switch_map`."""
+        return _by_ours(self, "switch_map", project)
+
+    @overload
+    def switch_map_indexed(
+        self, project: Callable[[T_co, int], Observable[A] | Future[A]]
+    ) -> Flowable[A]: ...
+
+    @overload
+    def switch_map_indexed(
+        self, *, mapper_indexed: Callable[[T_co, int], Observable[A] | Future[A]]
+    ) -> Flowable[A]: ...
+
+    @overload
+    def switch_map_indexed(self, project: None = None) -> Flowable[Any]: ...
+
+    def switch_map_indexed(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, project: Any = None, *, mapper_indexed: Any = None
+    ) -> Flowable[Any]:
+        """See `penstock.ops.switch_map_indexed`; `mapper_indexed` is reactivex's name."""
+        chosen = mapper_indexed if project is None else project
+        return _by_ours(self, "switch_map_indexed", chosen)
+
+    def merge_all(self, max_concurrent: int = MOST_OPEN) -> Flowable[Any]:
+        """See `penstock.ops.merge_all`."""
+        return _by_ours(self, "merge_all", max_concurrent)
+
+    def retry(
+        self, retry_count: int | None = None, backoff: Backoff | None = None
+    ) -> Flowable[T_co]:
+        """See `penstock.ops.retry`."""
+        return _by_ours(self, "retry", retry_count, backoff)
+
+    def share(self, *, prefetch: int = PREFETCH) -> Flowable[T_co]:
         """See `penstock.ops.share`."""
-        return _by_ours(self, "share", **options)
+        return _by_ours(self, "share", prefetch=prefetch)
+
+    @overload  # type: ignore[override]
+    def publish(self, prefetch: int, /) -> Connectable[T_co]: ...
+
+    @overload
+    def publish(self, mapper: None = None, *, prefetch: int = ...) -> Connectable[T_co]: ...
+
+    @overload
+    def publish(
+        self, mapper: Callable[[Flowable[T_co]], Observable[A]], *, prefetch: int = ...
+    ) -> Flowable[A]: ...
+
+    def publish(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, mapper: Any = None, *, prefetch: int = PREFETCH
+    ) -> Any:
+        """See `penstock.ops.publish`."""
+        return _by_ours(self, "publish", mapper, prefetch=prefetch)
+
+    @overload  # type: ignore[override]
+    def publish_value(
+        self, initial_value: Any, mapper: None = None, *, prefetch: int = ...
+    ) -> Connectable[T_co]: ...
+
+    @overload
+    def publish_value(
+        self,
+        initial_value: Any,
+        mapper: Callable[[Flowable[T_co]], Observable[A]],
+        *,
+        prefetch: int = ...,
+    ) -> Flowable[A]: ...
+
+    def publish_value(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, initial_value: Any, mapper: Any = None, *, prefetch: int = PREFETCH
+    ) -> Any:
+        """See `penstock.ops.publish_value`."""
+        return _by_ours(self, "publish_value", initial_value, mapper, prefetch=prefetch)
+
+    @overload  # type: ignore[override]
+    def replay(
+        self,
+        buffer_size: int | None = None,
+        window: float | timedelta | None = None,
+        *,
+        mapper: None = None,
+        scheduler: SchedulerBase | None = None,
+        prefetch: int = ...,
+    ) -> Connectable[T_co]: ...
+
+    @overload
+    def replay(
+        self,
+        buffer_size: int | None = None,
+        window: float | timedelta | None = None,
+        *,
+        mapper: Callable[[Flowable[T_co]], Observable[A]],
+        scheduler: SchedulerBase | None = None,
+        prefetch: int = ...,
+    ) -> Flowable[A]: ...
+
+    def replay(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        buffer_size: int | None = None,
+        window: float | timedelta | None = None,
+        *,
+        mapper: Any = None,
+        scheduler: SchedulerBase | None = None,
+        prefetch: int = PREFETCH,
+    ) -> Any:
+        """See `penstock.ops.replay`."""
+        options: dict[str, Any] = {"mapper": mapper, "scheduler": scheduler, "prefetch": prefetch}
+        return _by_ours(self, "replay", buffer_size, window, **options)
+
+    @overload  # type: ignore[override]
+    def multicast(self, subject: SubjectBase[Any], *, prefetch: int = ...) -> Connectable[T_co]: ...
+
+    @overload
+    def multicast(
+        self,
+        *,
+        subject_factory: Callable[[SchedulerBase | None], SubjectBase[Any]],
+        mapper: Callable[[Flowable[T_co]], Observable[A]],
+        prefetch: int = ...,
+    ) -> Flowable[A]: ...
+
+    def multicast(  # pyright: ignore[reportIncompatibleMethodOverride] - without one it is refused
+        self,
+        subject: SubjectBase[Any] | None = None,
+        *,
+        subject_factory: Any = None,
+        mapper: Any = None,
+        prefetch: int = PREFETCH,
+    ) -> Any:
+        """See `penstock.ops.multicast`."""
+        options: dict[str, Any] = {"mapper": mapper, "prefetch": prefetch}
+        return _by_ours(self, "multicast", subject, subject_factory=subject_factory, **options)
 
     def __getitem__(self, key: slice | int) -> Flowable[T_co]:
         if isinstance(key, slice):

@@ -18,13 +18,11 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.nested import Nested
 
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap"]
-
-MOST_OPEN = 32
-"""How many streams inside a stream are read at once, unless an operator is given another number."""
 
 
 class Answer:

@@ -15,13 +15,11 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.bounds import PREFETCH
 from penstock.streams.rx.combining.inputs import Input, part_for, reading_all
 from penstock.streams.validation import require_count
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
-
-PREFETCH = 64
-"""How many events of one input may wait, or be requested, unless an operator is given another."""
 
 _Make = Callable[..., "Several"]
 

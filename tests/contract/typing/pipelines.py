@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, assert_type
 
 from reactivex import operators as ops
+from reactivex.subject import Subject
 
 from penstock import (
     Backoff,
@@ -38,6 +39,7 @@ from penstock import (
 from penstock import (
     ops as penstock_ops,
 )
+from penstock.streams.rx.combining.sharing import Connectable
 from penstock.streams.temporal import Period, Violation
 
 
@@ -264,6 +266,40 @@ assert_type(orders.pipe(penstock_ops.switch_map(streams)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.switch_map(lambda order: names)), Flowable[str])
 assert_type(orders.pipe(penstock_ops.exhaust_map(streams)), Flowable[str])
 assert_type(orders.exhaust_map(streams), Flowable[str])
+# The methods take the options of the operators.
+assert_type(orders.retry(3, Backoff(0.1)), Flowable[Order])
+assert_type(orders.retry(retry_count=3, backoff=Backoff(0.1)), Flowable[Order])
+assert_type(orders.share(prefetch=8), Flowable[Order])
+assert_type(orders.flat_map(lambda order: names, 4), Flowable[str])
+assert_type(orders.flat_map(words, max_concurrent=4), Flowable[str])
+assert_type(orders.map(streams).merge_all(max_concurrent=3), Flowable[Any])
+assert_type(orders.concat_map(words), Flowable[str])
+assert_type(orders.concat_map(lambda order: soon), Flowable[str])
+assert_type(orders.switch_map(lambda order: soon), Flowable[str])
+assert_type(orders.switch_map_indexed(lambda order, index: names), Flowable[str])
+assert_type(orders.switch_map_indexed(mapper_indexed=lambda order, index: names), Flowable[str])
+assert_type(orders.flat_map_latest(lambda order: soon), Flowable[str])
+assert_type(orders.catch(lambda error, source: soon), Flowable[Order | str])
+assert_type(orders.on_error_resume_next(lambda error: names), Flowable[Order | str])
+assert_type(orders.partition(bool, prefetch=3), list[Flowable[Order]])
+assert_type(orders.publish(), Connectable[Order])
+assert_type(orders.publish(8), Connectable[Order])
+assert_type(orders.publish(prefetch=8), Connectable[Order])
+assert_type(orders.publish(lambda shared: shared.zip(shared)), Flowable[tuple[Order, Order]])
+assert_type(orders.publish_value(0, prefetch=3), Connectable[Order])
+assert_type(orders.publish_value(0, lambda shared: shared.map(send_now)), Flowable[Receipt])
+assert_type(orders.replay(3, prefetch=4), Connectable[Order])
+assert_type(orders.replay(3, mapper=lambda shared: shared.map(send_now)), Flowable[Receipt])
+assert_type(orders.multicast(Subject[Order](), prefetch=4), Connectable[Order])
+assert_type(
+    orders.multicast(
+        subject_factory=lambda scheduler: Subject[Order](),
+        mapper=lambda shared: shared.map(send_now),
+    ),
+    Flowable[Receipt],
+)
+orders.publish(8).connect().dispose()
+
 assert_type(orders.pipe(penstock_ops.buffer_with_count(3)), Flowable[list[Order]])
 assert_type(orders.pipe(penstock_ops.buffer_with_time(1)), Flowable[list[Order]])
 
