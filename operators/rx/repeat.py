@@ -33,7 +33,7 @@ def repeat(repeat_count: int | None = None) -> Callable[[Flowable[T]], Flowable[
     """Read the source `repeat_count` times in total; None: again and again.
 
     Raises BuildError for a `repeat_count` below 1, and for a source that cannot begin again, such
-    as standard input.
+    as standard input or a named pipe; one that is made later ends the stream with this error.
     """
     return again("repeat", partial(_Repeating, times=repeat_count), repeat_count)
 
@@ -56,4 +56,5 @@ class _Repeating(Succession):
         if error is not None or self._done == self._times:
             self.close(error)
         else:
+            self.check_again()
             self.read(self.source)

@@ -45,7 +45,8 @@ def retry(
     event. To retry the handler of a single event, see the policy `penstock.retry`.
 
     Raises BuildError for a `retry_count` below 1, a wrong `backoff`, and for a source that cannot
-    begin again, such as standard input.
+    begin again, such as standard input or a named pipe; one that is made later ends the stream with
+    this error.
     """
     check_backoff("retry", backoff)
     return again("retry", partial(_Retrying, times=retry_count, backoff=backoff), retry_count)
@@ -81,7 +82,9 @@ class _Retrying(Succession):
     def follow(self, error: BaseException | None) -> None:
         if error is None or self._left == 0:
             self.close(error)
-        elif self._backoff is None:
+            return
+        self.check_again(error)
+        if self._backoff is None:
             self.read(self.source)
         else:
             self._vain += 1

@@ -36,6 +36,7 @@ __all__ = [
     "opening",
     "output_name",
     "output_path",
+    "read_once",
     "refuse_overwriting",
     "refuse_same_file",
     "refuse_to_empty",
@@ -134,6 +135,27 @@ def _check_access(descriptor: int, access: int) -> None:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
         if flags not in (access, os.O_RDWR):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+# What is read of these is gone, also when they are opened again.
+_READ_ONCE = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    getattr(stat, "S_IFSOCK", 0): "a socket",
+}
+
+
+def read_once(path: Path) -> str:
+    """Why this input does not begin again when it is opened again; empty if it does, and for one
+    that does not exist (yet)."""
+    path = actual_input(path)
+    if path == "-" or isinstance(path, int):
+        return f"{input_name(path)} is read once"
+    try:
+        kind = _READ_ONCE.get(stat.S_IFMT(os.stat(path).st_mode))
+    except (OSError, ValueError):
+        return ""
+    return "" if kind is None else f"{os.fspath(path)} is {kind}, which is read once"
 
 
 def refuse_same_file(read: Path | None, written: Path | None) -> None:

@@ -14,6 +14,7 @@ from penstock.streams.boundary.from_observable import buffer, from_observable
 from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.paths import read_once
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import (
@@ -86,12 +87,18 @@ def check_not_async(operator: str, function: Callable[..., Any] | None, instead:
 
 
 def check_begins_again(operator: str, source: Flowable[Any]) -> None:
-    """Raise BuildError if `operator`, which reads `source` again, would not read the same again."""
+    """Raise BuildError if `operator`, which reads `source` again, would not read the same again.
+
+    The answer may change: a file that did not exist may be a pipe when it does.
+    """
     for info in all_stages(stage.info for stage in source.chain()):
-        if info.once:
+        once = info.once
+        if not once and info.is_source and info.path is not None:
+            once = read_once(info.path)
+        if once:
             raise BuildError(
                 f"{operator} reads its source again from the start, and {info} cannot begin "
-                f"again: {info.once}"
+                f"again: {once}"
             )
 
 

@@ -113,7 +113,8 @@ class Succession(DemandStage):
         self._next: Flowable[Any] | None = None
         # Parts whose streams have ended and whose events perhaps have not.
         self._parts: deque[Run] = deque()
-        self._reads = 0
+        self.reads = 0
+        """How many streams have begun."""
         # Errors after which the stage has gone on.
         self._recoveries = 0
         self._has_begun = False
@@ -216,6 +217,16 @@ class Succession(DemandStage):
         else:
             self.fail(error)
 
+    def check_again(self, error: BaseException | None = None) -> None:
+        """Raise BuildError if another reading of `source` would not begin at its start.
+
+        `error` is that of the reading before, which would be forgotten for the other one.
+        """
+        try:
+            check_begins_again(self.info.name, self.source)
+        except BuildError as refused:
+            raise refused from error
+
     def read(self, stream: Flowable[Any]) -> None:
         """Read `stream` from now on; what was read is cancelled.
 
@@ -231,10 +242,10 @@ class Succession(DemandStage):
 
     def _begin_to_read(self, stream: Flowable[Any]) -> None:
         part = self._part_for(stream)
-        self._reads += 1
+        self.reads += 1
         if self.run.has_loop:
             self._is_new = True
-            self.run.call_soon(self.info, self._no_longer_new, self._reads)
+            self.run.call_soon(self.info, self._no_longer_new, self.reads)
         current = self._input = Input(stream, part, self)
         try:
             current.attach()
@@ -259,7 +270,7 @@ class Succession(DemandStage):
         return part
 
     def _no_longer_new(self, read: int) -> None:
-        if read != self._reads:
+        if read != self.reads:
             return
         self._is_new = False
         stream, self._next = self._next, None
@@ -287,7 +298,7 @@ class Succession(DemandStage):
 
     def statistics(self) -> dict[str, Any]:
         """How many streams have begun, and after how many errors the stage has gone on."""
-        return {"waiting": 0, "streams": self._reads, "recoveries": self._recoveries}
+        return {"waiting": 0, "streams": self.reads, "recoveries": self._recoveries}
 
 
 class Looping(Succession):
@@ -310,6 +321,8 @@ class Looping(Succession):
 
     def follow(self, error: BaseException | None) -> None:
         if error is None and self._holds():
+            if self.reads:
+                self.check_again()
             self.read(self.source)
         else:
             self.close(error)

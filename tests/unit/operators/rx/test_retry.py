@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from penstock import (
     from_async_iterable,
     from_iterable,
     ops,
+    read_jsonl,
     read_lines,
 )
 from penstock.streams.errors import BuildError
@@ -160,6 +163,13 @@ def test_no_more_is_requested_than_of_it(length: int, n: int) -> None:
     assert probe.values == ([*range(length - 1), *range(length)])[:n]
 
 
+AGAIN = pytest.mark.parametrize(
+    "operator",
+    [ops.retry(2), ops.repeat(2), ops.while_do(bool), ops.do_while(bool)],
+    ids=["retry", "repeat", "while_do", "do_while"],
+)
+
+
 @pytest.mark.parametrize(
     ("source", "why"),
     [
@@ -173,14 +183,72 @@ def test_no_more_is_requested_than_of_it(length: int, n: int) -> None:
         (from_async_iterable(aiter(from_iterable("abc"))), "it was given an iterator"),
     ],
 )
-@pytest.mark.parametrize(
-    "operator",
-    [ops.retry(2), ops.repeat(2), ops.while_do(bool), ops.do_while(bool)],
-    ids=["retry", "repeat", "while_do", "do_while"],
-)
+@AGAIN
 def test_a_source_that_cannot_begin_again_is_refused(source: Any, why: str, operator: Any) -> None:
     with pytest.raises(BuildError, match=why):
         source.pipe(ops.map(str), operator)
+
+
+@AGAIN
+def test_a_named_pipe_that_is_read_by_its_path_is_refused(operator: Any, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for source in (read_lines(pipe), read_jsonl(str(pipe)), from_iterable("a") + read_lines(pipe)):
+        with pytest.raises(BuildError, match=r"cannot begin again: .*pipe is a pipe, which is"):
+            source.pipe(ops.map(str), operator)
+
+
+def test_a_device_a_socket_and_an_open_pipe_that_are_read_by_their_paths_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BuildError, match="/dev/null is a device, which is read once"):
+        read_lines("/dev/null").pipe(ops.retry(2))
+    # The path of a socket may have 107 bytes at most.
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("bound")
+        with pytest.raises(BuildError, match="bound is a socket, which is read once"):
+            read_lines("bound").pipe(ops.retry(2))
+    reader, writer = os.pipe()
+    with pytest.raises(BuildError, match=f"/dev/fd/{reader} is a pipe, which is read once"):
+        read_lines(f"/dev/fd/{reader}").pipe(ops.retry(2))
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("operator", "values"),
+    [
+        (ops.retry(), "a"),
+        (ops.retry(backoff=Backoff(1)), "a"),
+        (ops.repeat(), "abc"),
+        (ops.do_while(lambda source: True), "abc"),
+        (ops.while_do(lambda source: True), "abc"),
+    ],
+    ids=["retry", "retry with a wait", "repeat", "do_while", "while_do"],
+)
+def test_a_pipe_that_was_made_after_the_stream_is_not_read_a_second_time(
+    operator: Any, values: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "later"
+    fails = Fails(2 if values == "a" else 0)
+
+    def closing(line: str) -> str:
+        # The reader is there: it meets the end behind what was written.
+        if not fails.calls:
+            os.close(both)
+        return str(fails(line))
+
+    seen = list[str]()
+    stream = read_lines(path).pipe(ops.map(closing), operator, ops.do_action(seen.append))
+    os.mkfifo(path)
+    both = os.open(path, os.O_RDWR)
+    os.write(both, b"a\nb\nc\n")
+    with pytest.raises(BuildError, match=r"cannot begin again: .*later is a pipe") as caught:
+        run_virtual(stream.to_list())
+    assert seen == list(values)
+    if values == "a":
+        assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_a_file_begins_again(tmp_path: Path) -> None:
