@@ -130,7 +130,16 @@ class Flowable(Fluent[T_co]):
         flowable: Flowable[Any] = Flowable(attach, info, self, turns=turns, mappings=mappings)
         return flowable
 
-    def connect(self, subscriber: EventSubscriber[T_co]) -> None:
+    if TYPE_CHECKING:
+        # Of two definitions mypy takes the first. To it what `pipe(publish())` makes is no more
+        # than a stream (see `penstock.streams.rx.fluent`), whose `connect()` it must not refuse.
+        def connect(  # pyright: ignore[reportRedeclaration]
+            self, subscriber: EventSubscriber[T_co] | SchedulerBase | None = None
+        ) -> Any: ...
+
+    def connect(  # type: ignore[no-redef]
+        self, subscriber: EventSubscriber[T_co]
+    ) -> None:
         """Attach a subscriber by the rules of Reactive Streams 1.0.4.
 
         The subscriber receives `on_subscribe(subscription)` first, then at most as many events

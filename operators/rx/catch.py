@@ -21,7 +21,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 
@@ -37,10 +37,21 @@ __all__ = ["catch"]
 
 T = TypeVar("T")
 S = TypeVar("S")
-_Handler = Observable[S] | Callable[[Exception, Flowable[T]], Observable[S] | Future[S]]
+_Function = Callable[[Exception, Flowable[T]], Observable[S] | Future[S]]
 
 
-def catch(handler: _Handler[S, T]) -> Callable[[Flowable[T]], Flowable[T | S]]:
+# Apart, as only a function says what the source has.
+@overload
+def catch(handler: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]: ...
+
+
+@overload
+def catch(handler: _Function[T, S]) -> Callable[[Flowable[T]], Flowable[T | S]]: ...
+
+
+def catch(
+    handler: Observable[Any] | _Function[Any, Any],
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Go on with `handler` when the source fails: a stream, or a function that returns one.
 
     The function gets the error and the source: `lambda error, source: source` reads it once more.

@@ -22,8 +22,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, overload
 
+from reactivex import Observable
 from reactivex.abc import SchedulerBase, SubjectBase
 from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 
@@ -39,10 +40,28 @@ from penstock.streams.validation import require_count
 
 __all__ = ["multicast"]
 
+T = TypeVar("T")
+S = TypeVar("S")
+
 _INSTEAD = "a plain function that returns a subject"
 
 # What makes a stream with such a subject is mostly an operator of its own.
 _NAMES: dict[type, str] = {ReplaySubject: "replay", BehaviorSubject: "publish_value"}
+
+
+@overload
+def multicast(
+    subject: SubjectBase[Any], *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Connectable[T]]: ...
+
+
+@overload
+def multicast(
+    *,
+    subject_factory: Callable[[SchedulerBase | None], SubjectBase[Any]],
+    mapper: Callable[[Flowable[T]], Observable[S]],
+    prefetch: int = ...,
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
 def multicast(

@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from reactivex import Observable
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
@@ -32,6 +34,7 @@ from penstock.streams.validation import require_count
 __all__ = ["publish"]
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 @overload
@@ -46,8 +49,8 @@ def publish(
 
 @overload
 def publish(
-    mapper: Callable[[Flowable[T]], Flowable[Any]], *, prefetch: int = PREFETCH
-) -> Callable[[Flowable[T]], Flowable[Any]]: ...
+    mapper: Callable[[Flowable[T]], Observable[S]], *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
 def publish(

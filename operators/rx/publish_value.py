@@ -20,7 +20,9 @@ Errors:  the source's passes on to every reader, after what waits for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
+
+from reactivex import Observable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
@@ -32,11 +34,24 @@ from penstock.streams.validation import require_count
 __all__ = ["publish_value"]
 
 T = TypeVar("T")
+S = TypeVar("S")
+
+
+@overload
+def publish_value(
+    initial_value: Any, mapper: None = None, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Connectable[T]]: ...
+
+
+@overload
+def publish_value(
+    initial_value: Any, mapper: Callable[[Flowable[T]], Observable[S]], *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
 def publish_value(
-    initial_value: T, mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
-) -> Callable[[Flowable[T]], Any]:
+    initial_value: Any, mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[Any]], Any]:
     """A connectable stream that gives each reader the newest value first.
 
     `mapper` as for `publish`. Raises BuildError for a `prefetch` below 1, and between `spread` and
@@ -46,7 +61,7 @@ def publish_value(
     info = StageInfo("publish_value", "", prefetch, note=kept_note(1))
 
     @on_stream
-    def operator(source: Flowable[T]) -> Flowable[Any]:
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
         def make() -> Connectable[Any]:
             memory = Memory(1, initial=(initial_value,), after_end=False)
             return Connectable(source, info, prefetch, memory)

@@ -3,10 +3,11 @@
 Reactivex's fluent methods go through `pipe`, which lifts; a few call their operator directly, and
 go through `pipe` here. The types of the others are in `penstock.streams.rx.chained`.
 
-`pipe` has one signature for both type checkers. The type of a missing operator is that of one that
-changes nothing: mypy takes it from the defaults of the type variables, pyright from the default of
-the parameter. Overloads would not work: mypy infers no type for an argument of an overloaded
-function that is itself generic, as operators are.
+For mypy `pipe` has one signature, in which the type of a missing operator is that of one that
+changes nothing, by the defaults of the type variables. Overloads would not work: mypy infers no
+type for an argument of an overloaded function that is itself generic, as operators are. For pyright
+there is one for each number of operators, by which what the last one returns keeps its type, such
+as that of a connectable stream; where mypy cannot know that, see `Flowable.connect`.
 """
 
 # Mypy refuses the default of the parameters, although it fits where it is used.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from reactivex import Observable
 from reactivex.abc import SchedulerBase, SubjectBase
@@ -45,8 +46,30 @@ if TYPE_CHECKING:
     H = TypeVarWithDefault("H", default=G)
     J = TypeVarWithDefault("J", default=H)
 
+    class _Ours(Protocol):
+        # No base class: its element type would be expected of the operator.
+        groups: bool
+
+    S = TypeVarWithDefault("S", bound=_Ours, default=Any)
+    RA = TypeVarWithDefault("RA", bound=_Ours, default="Flowable[A]")
+    RB = TypeVarWithDefault("RB", bound=_Ours, default="Flowable[B]")
+    RC = TypeVarWithDefault("RC", bound=_Ours, default="Flowable[C]")
+    RD = TypeVarWithDefault("RD", bound=_Ours, default="Flowable[D]")
+    RE = TypeVarWithDefault("RE", bound=_Ours, default="Flowable[E]")
+    RF = TypeVarWithDefault("RF", bound=_Ours, default="Flowable[F]")
+    RG = TypeVarWithDefault("RG", bound=_Ours, default="Flowable[G]")
+    RH = TypeVarWithDefault("RH", bound=_Ours, default="Flowable[H]")
+    RJ = TypeVarWithDefault("RJ", bound=_Ours, default="Flowable[J]")
+
     # One of ours, or a stock one.
     _Operator = Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]]
+
+    # The last one: what ours returns is what pipe returns.
+    _Last = (
+        Callable[[Observable[A]], Observable[B]]
+        | Callable[[Flowable[A]], S]
+        | Callable[[Flowable[A]], Observable[B]]
+    )
 
     class _Missing:
         # A class: strict pyright complains of a function where the type of the element is unknown.
@@ -93,7 +116,7 @@ class Fluent(Chained[T_co]):
 
     if TYPE_CHECKING:
 
-        def pipe(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        def pipe(  # type: ignore[override]  # pyright: ignore[reportRedeclaration]
             self,
             one: _Operator[T_co, A] = _MISSING,
             two: _Operator[A, B] = _MISSING,
@@ -106,6 +129,112 @@ class Fluent(Chained[T_co]):
             nine: _Operator[H, J] = _MISSING,
             /,
         ) -> Flowable[J]: ...
+
+        # Of two definitions mypy takes the first, pyright the last. The longest is the first, for
+        # the operators of a list, of which there may be any number.
+        @overload  # type: ignore[no-redef, no-overload-impl, override]
+        def pipe(  # noqa: F811
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Operator[F, G],
+            eight: _Operator[G, H],
+            nine: _Last[H, J, RJ],
+            /,
+        ) -> RJ: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Operator[F, G],
+            eight: _Last[G, H, RH],
+            /,
+        ) -> RH: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Last[F, G, RG],
+            /,
+        ) -> RG: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Last[E, F, RF],
+            /,
+        ) -> RF: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Last[D, E, RE],
+            /,
+        ) -> RE: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Last[C, D, RD],
+            /,
+        ) -> RD: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Last[B, C, RC],
+            /,
+        ) -> RC: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Operator[T_co, A],
+            two: _Last[A, B, RB],
+            /,
+        ) -> RB: ...
+
+        @overload
+        def pipe(
+            self,
+            one: _Last[T_co, A, RA],
+            /,
+        ) -> RA: ...
+
+        @overload
+        def pipe(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, /
+        ) -> Flowable[T_co]: ...
 
     else:
 

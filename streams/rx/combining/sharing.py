@@ -117,7 +117,7 @@ class Connectable(Flowable[T]):
     def _join(self, downstream: Subscriber[Any], run: Run) -> None:
         self.hub.join(downstream, run, keeps=False)
 
-    def connect(  # type: ignore[override]
+    def connect(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, subscriber: EventSubscriber[T] | SchedulerBase | None = None
     ) -> DisposableBase:
         """Without a subscriber: read the source for all readers, until it ends or the result is

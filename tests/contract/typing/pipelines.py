@@ -300,6 +300,19 @@ assert_type(
 )
 orders.publish(8).connect().dispose()
 
+# What is connectable has `connect()` behind pipe too.
+orders.pipe(penstock_ops.publish()).connect().dispose()
+orders.pipe(penstock_ops.publish(8)).connect().dispose()
+orders.pipe(penstock_ops.publish_value(0)).connect().dispose()
+orders.pipe(penstock_ops.replay(3)).connect().dispose()
+orders.pipe(penstock_ops.multicast(Subject[Order]())).connect().dispose()
+orders.pipe(ops.map(lambda order: order.number), penstock_ops.publish()).connect().dispose()
+assert_type(orders.pipe(penstock_ops.publish(), penstock_ops.ref_count()), Flowable[Order])
+assert_type(orders.pipe(penstock_ops.publish(), ops.map(send_now)), Flowable[Receipt])
+assert_type(
+    orders.pipe(penstock_ops.publish(lambda shared: shared.map(send_now))), Flowable[Receipt]
+)
+
 assert_type(orders.pipe(penstock_ops.buffer_with_count(3)), Flowable[list[Order]])
 assert_type(orders.pipe(penstock_ops.buffer_with_time(1)), Flowable[list[Order]])
 

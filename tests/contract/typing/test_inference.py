@@ -13,17 +13,16 @@ import pytest
 
 HERE = Path(__file__).parent
 PIPELINES = HERE / "pipelines.py"
+MYPY = ["mypy", "--strict", "--no-error-summary", "--follow-imports=silent"]
+PYRIGHT = ["pyright", "--warnings"]
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["mypy", "--strict", "--no-error-summary", "--follow-imports=silent"],
-        ["pyright", "--warnings"],
-    ],
-    ids=["mypy", "pyright"],
+    ("command", "file"),
+    [(MYPY, PIPELINES), (PYRIGHT, PIPELINES), (PYRIGHT, HERE / "connectable.py")],
+    ids=["mypy", "pyright", "pyright, connectable streams"],
 )
-def test_the_type_of_every_stream_is_inferred(command: list[str]) -> None:
-    checker = [sys.executable, "-m", *command, str(PIPELINES)]
+def test_the_type_of_every_stream_is_inferred(command: list[str], file: Path) -> None:
+    checker = [sys.executable, "-m", *command, str(file)]
     checked = subprocess.run(checker, cwd=HERE.parents[1], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
