@@ -112,6 +112,9 @@ _last_of: Any = _by_ours
 class Fluent(Chained[T_co]):
     """What a Flowable is read through: `pipe`, and a method for each of the stock operators."""
 
+    _added: tuple[Any, ...] = ()
+    """The streams that it is the sum of."""
+
     # The operators may read more, or return more, than those of the `pipe` this overrides.
 
     if TYPE_CHECKING:
@@ -610,7 +613,12 @@ class Fluent(Chained[T_co]):
         return _through(self, "slice", key, key + 1, 1)
 
     def __add__(self, other: Observable[A]) -> Flowable[T_co | A]:
-        return _through(self, "concat", other)
+        # One stage for all: streams that are read inside each other are calls inside each other,
+        # and of those Python has a limit.
+        first, *others = self._added or (self,)
+        stream = _through(first, "concat", *others, other)
+        stream._added = (first, *others, other)
+        return stream
 
     __iadd__ = __add__
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pytest
@@ -98,6 +100,17 @@ def test_adding_a_stream_reads_it_after_the_other() -> None:
     stream: Any = from_iterable([1])
     stream += from_iterable([2])
     assert read(stream + from_iterable([3])).values == [1, 2, 3]
+
+
+def test_a_sum_of_many_streams_is_one_stage_that_reads_them_one_after_another() -> None:
+    streams = [from_iterable([n]) for n in range(300)]
+    total = reduce(add, streams)
+    assert repr(total) == "<Flowable from_iterable > concat>"
+    assert read(total).values == list(range(300))
+    part = streams[0] + streams[1]
+    assert read(part + streams[2]).values == [0, 1, 2]
+    assert read(part.map(str) + part).values == ["0", "1", 0, 1]
+    assert read(part).values == [0, 1]
 
 
 def test_an_operator_that_was_not_called_is_a_type_error() -> None:
