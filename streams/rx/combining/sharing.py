@@ -322,7 +322,8 @@ class Hub:
         return True
 
     def pump(self) -> None:
-        """Request what the fastest reader wants, as far as there is room for the slowest."""
+        """Request what the fastest reader wants, as far as there is room for the slowest, and for
+        one that comes later: what is on its way cannot be taken back."""
         reading = self._reading
         if reading is None or reading.subscription is UNCONNECTED:
             return
@@ -331,10 +332,11 @@ class Hub:
             if not readers:
                 return
             wanted = [reader.demand - len(reader.waiting) for reader in readers]
-            n = min(max(wanted), min(wanted) + self.prefetch)
+            n = min(max(wanted), min(wanted) + self.prefetch, self.prefetch)
         else:
             n = max(1, self.prefetch)
-        if n > reading.requested:
+        # By halves, not one by one.
+        if n > reading.requested and n >= 2 * reading.requested:
             missing = n - reading.requested
             reading.requested = n
             reading.subscription.request(missing)

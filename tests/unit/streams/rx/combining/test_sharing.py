@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +21,8 @@ from penstock import (
     adaptive_flat_map,
     collect,
     dead_letters,
+    for_each,
+    from_async_iterable,
     from_iterable,
     inbox,
     read_jsonl,
@@ -359,6 +361,36 @@ def test_a_shared_stream_that_is_read_again_and_again_leaves_nothing_in_its_pipe
 
     held = run_virtual(story())
     assert held[3:] == held[3:4] * 17
+
+
+@pytest.mark.parametrize("first", ["the fast one", "the slow one"])
+def test_no_more_than_prefetch_wait_for_a_slow_pipeline_whichever_starts_first(first: str) -> None:
+    async def rows() -> AsyncIterator[int]:
+        for n in range(400):
+            await asyncio.sleep(0.001)
+            yield n
+
+    async def slow(n: int) -> None:
+        await asyncio.sleep(0.02)
+
+    async def story() -> int:
+        shared: Any = from_async_iterable(rows).pipe(ops.share(prefetch=4))
+        quick = list[int]()
+        pipelines = [shared.to(collect(quick)), shared.to(for_each(slow))]
+        if first == "the slow one":
+            pipelines.reverse()
+        runnings = [pipeline.start() for pipeline in pipelines]
+        waiting = 0
+        for _ in range(300):
+            await asyncio.sleep(0.01)
+            stages = [stage for one in runnings for stage in one.statistics()["stages"]]
+            waiting = max(waiting, *(stage.get("buffered", 0) for stage in stages))
+        for running in runnings:
+            running.cancel()
+            await running.wait()
+        return waiting
+
+    assert run_virtual(story()) <= 4
 
 
 def test_what_branches_with_the_same_numbers_have_sent_is_told_apart() -> None:
