@@ -8,7 +8,10 @@ Demand:  requests what the fastest reader requests, as long as no more than `pre
          readers the source is read, and its events are dropped.
 Ends:    every reader ends with the source, after what waits for it. An event is finished when all
          readers have finished it, fails when one fails it, and is dropped as "publish" without any.
-         A reader that is cancelled returns what waits for it.
+         A reader that is cancelled, or leaves early, returns what it has not finished, whatever the
+         others do with it: a source that gives events again gives these to all. A drain of the
+         first pipeline that reads it stops the source; without one, dispose of what `connect()`
+         returns.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source     --1--2--3--4--|

@@ -10,7 +10,8 @@ Demand:  requests what the fastest reader requests, as long as no more than `pre
 Ends:    every reader ends with the source, after what waits for it. An event is finished when all
          readers have finished it, and fails when one fails it. A value that is kept for later
          readers is finished as if it were not kept, and owes nothing when one gets it. A reader
-         that is cancelled returns what waits for it.
+         that is cancelled, or leaves early, returns what it has not finished, whatever the others
+         do with it: a source that gives events again gives these to all.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source    --1--2--3--4--|

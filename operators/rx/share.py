@@ -12,8 +12,10 @@ Demand:  requests what the fastest reader requests, as long as no more than `pre
          of which one waits for the other (`zip` of a stream and a part of it) may wait for ever.
 Ends:    every reader ends with the source, after what waits for it. An event is finished when all
          readers have finished it, and fails when one fails it; it counts once in the pipeline. A
-         reader that is cancelled returns what waits for it. A drain stops the source. When the
-         pipeline that reads the source ends first, the source is read on for the others.
+         reader that is cancelled, or leaves early, returns what it has not finished, whatever the
+         others do with it: a source that gives events again gives these to all. A drain stops the
+         source. When the pipeline that reads the source ends first, the source is read on for the
+         others.
 Errors:  the source's passes on to every reader, after what waits for it.
 
     source    --1--2--3--4--|
