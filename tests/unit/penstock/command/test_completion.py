@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import shutil
@@ -93,7 +94,7 @@ def test_the_script_for_zsh_has_all_sub_commands_with_their_options_and_choices(
         option
         for action in named["run"]._actions
         for option in action.option_strings
-        if option.startswith("--")
+        if option.startswith("--") and action.help is not argparse.SUPPRESS
     }
     assert said == known
     assert any(spec.startswith("--log-format[") and "(json text)" in spec for spec in run)
