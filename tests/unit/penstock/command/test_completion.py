@@ -119,7 +119,7 @@ def test_the_script_for_fish_has_the_options_of_a_sub_command_with_their_choices
         option
         for action in named["run"]._actions
         for option in action.option_strings
-        if option.startswith("--")
+        if option.startswith("--") and action.help is not argparse.SUPPRESS
     }
     assert "json text" in said["--log-format"]
     assert any("complete_path" in word for word in said["--report-page"])
