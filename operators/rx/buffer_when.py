@@ -12,7 +12,7 @@ Ends:    with the source, after the open list. The events of a list are finished
          returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
          what ends the lists is read from a shared stream, because it might never come. A
-         PenstockError if lists end as soon as they begin, again and again.
+         PenstockError if ten requested lists in a row end as soon as they begin.
 
     source          --1--2--3--4--|
     buffer_when(f)  -------a------(b|)

@@ -14,7 +14,7 @@ Ends:    with the source, which ends the open window. What reads them follows: `
          "window_when". A drain finishes what has come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if
          what ends the windows is read from a shared stream, because it might never come. A
-         PenstockError if windows end as soon as they begin, again and again.
+         PenstockError if ten requested windows in a row end as soon as they begin.
 
     source          --1--2--3--4--|
     window_when(f)  a------b------|
