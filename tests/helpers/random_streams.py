@@ -243,7 +243,7 @@ class RandomStreams:
         self._inner = 0
         self._timers: list[asyncio.TimerHandle] = []
         self.strike, self.how = self._strike()
-        graph = self._graph(rng.choice([1, 1, 2, 2, 3]))
+        graph = self._graph(rng.choice([1, 1, 3, 4, 4]))
         if rng.random() < 0.1:
             graph = self._take(graph)
         self.read = graph.read
@@ -331,8 +331,9 @@ class RandomStreams:
             return 0, "nothing"
         how = self.rng.choice(
             [
-                *("cancel", "cancel from inside", "drain", "drain", "pause"),
-                *("failing function", "failing sink"),
+                *("cancel", "cancel", "cancel from inside", "cancel from inside"),
+                *("drain", "drain", "pause", "pause"),
+                *("failing function", "failing function", "failing sink", "failing sink"),
             ]
         )
         return self.rng.choice([1, 2, 3, 5, 8, 13, 21, 34]), how
@@ -363,9 +364,12 @@ class RandomStreams:
                 *(self._merge, self._merge, self._concat, self._zip, self._zip),
                 *(self._newest, self._newest, self._amb, self._inner_streams),
                 *(self._inner_streams, self._inner_streams, self._inner_streams),
+                *(self._inner_streams, self._inner_streams, self._inner_streams),
                 *(self._shared, self._shared, self._shared, self._shared, self._parted),
-                *(self._by_signals, self._by_signals, self._cut, self._cut, self._cut),
-                *(self._caught, self._caught, self._again, self._again, self._timeout),
+                *(self._by_signals, self._by_signals, self._by_signals, self._by_signals),
+                *(self._cut, self._cut, self._cut),
+                *(self._caught, self._caught, self._timeout, self._timeout),
+                *(self._again, self._again, self._again, self._again),
                 *(self._one_stream, self._one_stream, self._one_stream, self._one_stream),
             ]
         )
