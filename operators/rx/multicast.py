@@ -82,8 +82,7 @@ def multicast(
     if subject is None and (subject_factory is None or mapper is None):
         raise BuildError("multicast needs a subject, or subject_factory= and mapper=")
     check_not_async("multicast", subject_factory, _INSTEAD)
-    if subject is not None:
-        _memory_of(subject)
+    kept = _memory_of(subject)
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -94,8 +93,7 @@ def multicast(
                 check_plain(chosen, called_name(subject_factory), "multicast", f"use {_INSTEAD}")
             return Connectable(source, info, prefetch, _memory_of(chosen), chosen)
 
-        memory = _memory_of(subject)
-        note = "" if memory is None else kept_note(memory.size)
+        note = "" if kept is None else kept_note(kept.size)
         info = StageInfo(_NAMES.get(type(subject), "multicast"), "", prefetch, note=note)
         if subject_factory is not None and mapper is not None:
             return mapped(make, mapper, info, source)

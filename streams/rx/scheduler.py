@@ -47,6 +47,7 @@ class LoopScheduler(PeriodicScheduler):
         # The subject of the sentence that there is no loop for a timer.
         self._who = who or info.name
         self.pending: dict[object, Callable[[], None]] = {}
+        # Of those that are not running.
         self._handles: dict[object, TimerHandle] = {}
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
@@ -94,12 +95,12 @@ class LoopScheduler(PeriodicScheduler):
         def run() -> None:
             if outcome not in self.pending:
                 return
+            self._handles.pop(outcome, None)
             # An operator that answers in a timer may set it again: until then it still counts.
             try:
                 outcome.disposable = self.invoke_action(action, state=state)
             finally:
                 self.pending.pop(outcome, None)
-                self._handles.pop(outcome, None)
 
         self.pending[outcome] = run
         self._handles[outcome] = self._run.call_later(seconds, self._info, self._on_due, run)
@@ -115,10 +116,9 @@ class LoopScheduler(PeriodicScheduler):
 
     def postpone(self, seconds: float) -> None:
         """Let the timers that are set, or wait to be run, be due so much later."""
-        for outcome, run in self.pending.items():
-            handle = self._handles[outcome]
+        for outcome, handle in self._handles.items():
             handle.cancel()
-            when = handle.when() + seconds
+            when, run = handle.when() + seconds, self.pending[outcome]
             self._handles[outcome] = self._run.call_at(when, self._info, self._on_due, run)
 
     def hurry(self) -> None:

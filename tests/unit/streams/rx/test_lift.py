@@ -35,7 +35,10 @@ from penstock import (
 from penstock import ops as _ours
 from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
+from penstock.streams.rx.scheduler import LoopScheduler
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,
@@ -43,6 +46,7 @@ from penstock.streams.testing import (
     MemorySource,
     Probe,
     VirtualClock,
+    no_leaks,
     run_virtual,
 )
 
@@ -934,3 +938,13 @@ def test_an_error_names_the_event_that_an_operator_which_holds_events_fails_at(
     held = [n for n in range(4) if n not in finished]
     assert (source.acked, source.returned, source.unsettled) == (finished, held, [])
     assert source.failed == [4]
+
+
+def test_a_timer_that_runs_is_not_set_again_when_the_others_are_postponed() -> None:
+    async def story() -> None:
+        async with no_leaks():
+            scheduler = LoopScheduler(Run(), StageInfo("timed"))
+            scheduler.schedule_relative(1, lambda *_: scheduler.postpone(5))
+            await asyncio.sleep(1)
+
+    run_virtual(story())
