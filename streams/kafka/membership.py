@@ -255,8 +255,8 @@ class Membership:
             patience = self._full_since + _PATIENCE - self._run.now()
             self._wanted.clear()
             with suppress(TimeoutError):
-                wait = max(0.0, min(patience, self.commits.due_in()))
-                await asyncio.wait_for(self._wanted.wait(), wait)
+                async with asyncio.timeout(max(0.0, min(patience, self.commits.due_in()))):
+                    await self._wanted.wait()
             room = self._reader.room
             if not room and self._run.now() < self._full_since + _PATIENCE:
                 await self._commit_if_due(consumer)
@@ -506,7 +506,8 @@ class Membership:
                 return
             renewal = self._settings.session * _RENEW
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), min(left, renewal))
+                async with asyncio.timeout(min(left, renewal)):
+                    await self._left.wait()
             if self._unconfirmed_for > renewal:
                 await self.commits.confirm(consumer, leaving)
                 self._look_at_doubt()

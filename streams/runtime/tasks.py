@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from penstock.streams.errors import cancelled_inside
 
-__all__ = ["Tasks", "is_cancelled_by_owner"]
+__all__ = ["Tasks", "cancellable", "is_cancelled_by_owner"]
+
+T = TypeVar("T")
 
 # Seconds that cancelled tasks have for their clean-up.
 _GRACE = 5.0
@@ -69,3 +71,18 @@ def is_cancelled_by_owner() -> bool:
     """Whether the current task was cancelled itself; if not, what it awaits was."""
     task = asyncio.current_task()
     return task is not None and bool(task.cancelling())
+
+
+async def cancellable(work: Awaitable[T]) -> T:
+    """Await work of others that may lose a cancellation, which is then raised here.
+
+    `asyncio.wait_for` loses it before Python 3.12 where its result has just come: the task would
+    continue, and who waits for its end would wait for ever.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        return await work
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError

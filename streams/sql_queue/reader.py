@@ -192,7 +192,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         held, before = len(self.ledger.held), inf
         while 0 < held < before:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
+                async with asyncio.timeout(self._terms.lease):
+                    await self.ledger.idle.wait()
             held, before = len(self.ledger.held), held
 
     def _take(self, rows: list[Row]) -> bool:

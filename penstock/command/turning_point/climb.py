@@ -174,7 +174,8 @@ class Climb:
                 break
             load.one_at(now() + pause)
             try:
-                await asyncio.wait_for(load.stirred.wait(), _SILENT)
+                async with asyncio.timeout(_SILENT):
+                    await load.stirred.wait()
             except TimeoutError:
                 raise Held(
                     f"an event has not ended after {_SILENT:g} s without others: a stage of this "

@@ -15,6 +15,7 @@ from nats.errors import Error
 
 from penstock.streams.nats.client.frames import Arrived, Frames
 from penstock.streams.nats.client.refusals import rights_missing
+from penstock.streams.runtime.tasks import cancellable
 
 __all__ = ["Client", "Refused"]
 
@@ -49,7 +50,7 @@ class Client(nats.aio.client.Client):
         asking = asyncio.create_task(untyped.request(subject, *arguments, **options))
         self._asking[asking] = subject
         try:
-            return await asking
+            return await cancellable(asking)
         except asyncio.CancelledError:
             if asking in self._refused:
                 raise rights_missing(
@@ -86,9 +87,13 @@ class Client(nats.aio.client.Client):
 
     async def flush(self, timeout: int = 10) -> None:  # noqa: ASYNC109 - as the client has it
         """As the client's, whose ping overtakes what still waits to be written."""
-        untyped: Any = self
-        await untyped._flush_pending(force_flush=True)
-        await super().flush(timeout)
+        await self._flush_pending(force_flush=True)
+        await cancellable(super().flush(timeout))
+
+    async def _flush_pending(self, force_flush: bool = False) -> asyncio.Future[None]:
+        """As the client's, which ignores that its caller is cancelled."""
+        untyped: Any = super()
+        return await cancellable(untyped._flush_pending(force_flush))
 
     def watch(self, refused: Refused) -> None:
         """Call `refused` with the server's message, in lower case, when it refuses something to

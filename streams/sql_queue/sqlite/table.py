@@ -326,7 +326,8 @@ class SqliteTable(Store):
         end = clock.monotonic() + within
         while (left := end - clock.monotonic()) > 0 and not self._woken.is_set():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), min(self._wait, left))
+                async with asyncio.timeout(min(self._wait, left)):
+                    await self._woken.wait()
             version = await self._data_version()
             if version != self._version:
                 self._version = version

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from hypothesis import given
@@ -111,24 +113,105 @@ def test_a_header_is_read_with_its_fields_and_status() -> None:
     assert fields_of(header) == {"Status": "408", "Nats-Pending-Messages": "7"}
 
 
-def test_a_flush_does_not_overtake_what_was_sent_before_it() -> None:
-    got = bytearray()
+@asynccontextmanager
+async def connected(got: Callable[[bytes], None] = lambda _: None) -> AsyncIterator[Any]:
+    """A client of a server that answers pings and requests; `got` gets what it receives."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"s","version":"2.15.0","max_payload":1000}\r\n')
-        while data := await reader.read(1000):
-            got.extend(data)
-            writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
+        answers = b""
+        while line := await reader.readline():
+            got(line)
+            match line.split():
+                case [b"PING"]:
+                    writer.write(b"PONG\r\n")
+                case [b"SUB", _, _, sid] | [b"SUB", _, sid]:
+                    answers = sid
+                case [b"PUB", _, reply, _]:
+                    writer.write(message(answers, b"", b"", b"{}").replace(b"a.b", reply))
+                case _:
+                    pass
         writer.close()
 
-    async def story() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1")
-        port = server.sockets[0].getsockname()[1]
-        client: Any = await connect([f"nats://127.0.0.1:{port}"], counts=False)
-        await client.publish("subject", b"first")
-        await client.flush()
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    client = await connect([f"nats://127.0.0.1:{port}"], counts=False)
+    try:
+        yield client
+    finally:
         await client.close()
         server.close()
 
+
+def test_a_flush_does_not_overtake_what_was_sent_before_it() -> None:
+    got = bytearray()
+
+    async def story() -> None:
+        async with connected(got.extend) as client:
+            await client.publish("subject", b"first")
+            await client.flush()
+
     asyncio.run(story())
     assert got.index(b"first") < got.rindex(b"PING\r\n")
+
+
+async def cancelled_by(answer: asyncio.Future[Any], task: asyncio.Task[Any]) -> bool:
+    """Cancel the task when it is to be woken by this answer; whether it ends so."""
+    answer.add_done_callback(lambda _: task.cancel())
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
+def test_a_request_that_is_cancelled_as_its_answer_comes_ends_its_task() -> None:
+    async def story() -> bool:
+        async with connected() as client:
+            assert (await client.request("one", b"")).data == b"{}"
+            task = asyncio.create_task(client.request("another", b""))
+            while not client._resp_map:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            [answer] = client._resp_map.values()
+            return await cancelled_by(answer, task)
+
+    assert asyncio.run(story())
+
+
+def test_a_flush_that_is_cancelled_as_its_answer_comes_ends_its_task() -> None:
+    async def story() -> bool:
+        async with connected() as client:
+            task = asyncio.create_task(client.flush())
+            while not client._pongs:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            return await cancelled_by(client._pongs[-1], task)
+
+    assert asyncio.run(story())
+
+
+def test_a_flush_that_is_cancelled_at_once_ends_its_task() -> None:
+    async def story() -> bool:
+        async with connected() as client:
+            task = asyncio.create_task(client.flush())
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            return task.cancelled()
+
+    assert asyncio.run(story())
+
+
+def test_a_task_that_was_cancelled_can_still_ask_to_clean_up() -> None:
+    async def story() -> bytes:
+        async with connected() as client:
+
+            async def work() -> bytes:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    return (await client.request("last", b"")).data  # type: ignore[no-any-return]
+                raise AssertionError
+
+            task = asyncio.create_task(work())
+            await asyncio.sleep(0)
+            task.cancel()
+            return await task
+
+    assert asyncio.run(story()) == b"{}"
