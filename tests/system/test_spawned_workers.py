@@ -167,6 +167,30 @@ def work(number):
     wait_until_gone(workers)
 
 
+def test_a_spawned_worker_that_is_killed_is_missed_while_a_process_that_it_forked_lives(
+    tmp_path: Path,
+) -> None:
+    forks = """
+import signal
+
+def work(number):
+    if number == 30 and not os.path.exists("child"):
+        child = os.fork()
+        if child:
+            open("child", "w").write(str(child))
+            os.kill(os.getpid(), 9)
+        os.closerange(0, 3)
+        signal.pause()
+    return {"number": number}
+"""
+    program = Program(tmp_path, EMBEDDED.replace("\ndef numbers", forks + "\ndef numbers"))
+    status, out, said = program.ended()
+    # It still lives, or this raises an error.
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert (status, out) == (0, "completed 500\n")
+    assert "a worker process ended by SIGKILL" in said
+
+
 def test_a_program_without_a_guard_is_told_so_once(tmp_path: Path) -> None:
     program = Program(tmp_path, EMBEDDED.replace('if __name__ == "__main__"', "if True"))
     status, _, said = program.ended()

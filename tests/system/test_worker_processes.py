@@ -367,3 +367,57 @@ os.fork = fork_and_interrupt
     status, said = Started(tmp_path, text=interrupted + SCRIPT).ended()
     assert status == -signal.SIGINT
     assert said.count("Traceback") == 1
+
+
+FORKS = """
+import signal
+
+def fork():
+    child = os.fork()
+    if child:
+        open("child", "w").write(str(child))
+    else:
+        os.closerange(0, 3)
+        signal.pause()
+"""
+
+
+def test_a_worker_that_is_killed_is_missed_while_a_process_that_it_forked_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    handler = f"""{FORKS}
+def work(event):
+    if event == 3 and not os.path.exists("child"):
+        fork()
+        os.kill(os.getpid(), 9)
+    return event
+
+pipeline = from_iterable(range(10)).pipe(adaptive_flat_map(work)).to(write_jsonl())
+
+if __name__"""
+    started = Started(tmp_path, text=SCRIPT.replace("\nif __name__", handler))
+    status, said = started.ended()
+    # It still lives, or this raises an error.
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert status == 0
+    assert "a worker process ended by SIGKILL" in said
+    assert sorted(started.output.read_text().split()) == [str(n) for n in range(10)]
+
+
+def test_a_run_ends_while_a_process_that_the_parent_forked_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = f"""{FORKS}
+def numbers():
+    fork()
+    yield from range(10)
+
+pipeline = from_iterable(numbers()).pipe(adaptive_flat_map(lambda n: n)).to(write_jsonl())
+
+if __name__"""
+    started = Started(tmp_path, text=SCRIPT.replace("\nif __name__", source))
+    assert started.ended() == (0, "")
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert sorted(started.output.read_text().split()) == [str(n) for n in range(10)]

@@ -50,6 +50,14 @@ def unforkable() -> str | None:
     return f"in a process with threads ({', '.join(threads)})" if threads else None
 
 
+def _write_out() -> None:
+    """Write out what was printed, which a fork would write again."""
+    for stream in (sys.stdout, sys.stderr):
+        # None if this process was started without it.
+        if stream is not None and not stream.closed:  # pyright: ignore[reportUnnecessaryComparison]
+            stream.flush()
+
+
 class Processes:
     """A crew of worker processes, used as a context around the loop of the parent.
 
@@ -61,14 +69,14 @@ class Processes:
         self._section = section
         self._new_loop = loop
         self._alive: dict[int, asyncio.Future[str]] = {}
+        self._gone: dict[int, asyncio.Future[None]] = {}
         self._pending = b""
         # How the nursery has ended.
         self._ended: str | None = None
 
     def __enter__(self) -> Processes:
         ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _write_out()
         with without_signals():
             self._pid = os.fork()
             if not self._pid:
@@ -79,6 +87,9 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Not only closed: a process that a sink has forked may have the socket too.
+        with contextlib.suppress(OSError):
+            self._nursery.shutdown(socket.SHUT_RDWR)
         self._nursery.close()
         self._end_of_nursery()
 
@@ -117,10 +128,12 @@ class Processes:
                 how = self._end_of_nursery()
                 raise OSError(f"the process that starts them has ended by {how}") from None
         ending: asyncio.Future[str] = loop.create_future()
-        self._alive[worker] = ending
+        gone: asyncio.Future[None] = loop.create_future()
+        self._alive[worker], self._gone[worker] = ending, gone
         wire = Wire(received, lambda: ending.add_done_callback(ended))
 
         def ended(ending: asyncio.Future[str]) -> None:
+            gone.set_result(None)
             lost(wire.failure or ending.result())
 
         wire.connect(ours)
@@ -142,9 +155,12 @@ class Processes:
                 found.set_result(how)
 
     async def close(self) -> None:
-        """Wait until the workers have ended; those that have not are killed with the nursery."""
+        """Wait until the workers have ended, and what they said last was read.
+
+        Those that have not ended are killed with the nursery.
+        """
         loop = asyncio.get_running_loop()
-        left = [ending for ending in self._alive.values() if not ending.done()]
+        left = [gone for gone in self._gone.values() if not gone.done()]
         if left:
             await asyncio.wait(left, timeout=_PATIENCE)
         loop.remove_reader(self._nursery)
@@ -230,8 +246,7 @@ class _Nursery:
             traceback.print_exc()
         finally:
             with contextlib.suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
+                _write_out()
             os._exit(status)
 
     def _reap(self) -> None:

@@ -47,8 +47,26 @@ def leave_the_terminal() -> None:
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
+def _keep_from_forks(end: socket.socket) -> None:
+    """Let no process that a handler forks have this socket.
+
+    While it lived, the parent could not notice that the worker has ended.
+    """
+
+    def give_up() -> None:
+        if end.fileno() >= 0:
+            # Not closed: something else could get its number, which a copy of the loop would close.
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, end.fileno(), inheritable=False)
+            os.close(null)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=give_up)
+
+
 async def work(section: Section, end: socket.socket, window: int) -> None:
     """Work on what comes over a socket, until the last message is sent or the parent has gone."""
+    _keep_from_forks(end)
     over = asyncio.Event()
 
     def failed(error: str) -> None:
