@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from traceback import StackSummary
 
 __all__ = [
     "CALL_ERRORS",
@@ -43,6 +47,7 @@ __all__ = [
     "PenstockError",
     "PoolBusy",
     "PublishFailed",
+    "RaisedInWorker",
     "Returned",
     "RightsMissing",
     "ServerTooOld",
@@ -212,6 +217,20 @@ class StreamMissing(CannotOpen):
 
 class JobFailed(PenstockError):
     """A job failed for good on a worker, or crashed its workers."""
+
+
+class RaisedInWorker(PenstockError):
+    """The traceback of an error in a worker process: the cause of the error that is raised here.
+
+    `stack` has its frames.
+    """
+
+    def __init__(self, text: str, stack: StackSummary) -> None:
+        super().__init__(text, stack)
+        self.stack = stack
+
+    def __str__(self) -> str:
+        return f"in a worker process\n{self.args[0]}"
 
 
 class WorkerLost(PenstockError):

@@ -8,7 +8,7 @@ from functools import cache
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.errors import PenstockError, RaisedInWorker
 
 __all__ = ["explain", "users_line", "users_line_of_frame"]
 
@@ -17,13 +17,21 @@ def explain(error: BaseException, *, whole: bool = False) -> str:
     """The error as Python shows it, with its notes, but only with the user's own frames.
 
     One of penstock's own errors is shown as its message and notes only. `whole` keeps everything.
+    Of an error in a worker process only the user's line is shown without it.
     """
     if isinstance(error, PenstockError) and not whole:
         return "\n".join([str(error), *getattr(error, "__notes__", ())])
     trace = TracebackException.from_exception(error)
-    if not whole:
-        _keep_users_frames(trace)
-    return "".join(trace.format()).rstrip("\n")
+    if whole:
+        return "".join(trace.format()).rstrip("\n")
+    origin = error.__cause__
+    if isinstance(origin, RaisedInWorker):
+        trace.__cause__ = None
+    _keep_users_frames(trace)
+    text = "".join(trace.format()).rstrip("\n")
+    if isinstance(origin, RaisedInWorker) and (line := _users_line(origin.stack)) is not None:
+        return f"{text}\nraised in a worker process, at {line}"
+    return text
 
 
 def _keep_users_frames(trace: TracebackException | None) -> None:

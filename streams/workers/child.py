@@ -23,6 +23,7 @@ from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.workers import messages
 from penstock.streams.workers.ends import Inlet, Outlet, Sent, root_of
 from penstock.streams.workers.messages import Link
+from penstock.streams.workers.numbers import with_keys_in_words
 from penstock.streams.workers.placement import Section
 
 __all__ = ["Child"]
@@ -79,9 +80,13 @@ class _Channel:
         """Send the letter to the parent."""
         # Counted here, and written there.
         number = root_of(event).number
-        self._child.send(
-            messages.Letter(number, event.value, messages.sendable(error), self._stage, attempts)
+        letter = messages.Letter(
+            number, event.value, messages.sendable(error), self._stage, attempts
         )
+        try:
+            self._child.send(letter)
+        except NotPicklable:
+            self._child.send(letter._replace(value=None, has_value=False))
         accepted()
         event.fail(error, acknowledged=True)
 
@@ -328,7 +333,7 @@ class Child:
     def _stopping(self, error: BaseException) -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            self.send(messages.Stopping(messages.sendable(error)))
+            self.send(messages.stopping(error))
             self._send_unfinished()
 
     def _failed(self, error: BaseException) -> None:
@@ -353,9 +358,12 @@ class Child:
             self._closing = self._run.loop.create_task(self._close(self._run))
 
     async def _close(self, run: Run) -> None:
-        await run.close()
+        try:
+            await run.close()
+        except Exception as error:
+            self.send(messages.stopping(error))
         self._send_unfinished()
-        self.send(messages.Numbers(self._numbers()))
+        self._send_numbers()
         self.send(messages.Completed())
         self._link.close()
         self._over()
@@ -369,10 +377,18 @@ class Child:
             if info.number > self.section.above.info.number
         }
 
+    def _send_numbers(self) -> None:
+        stages = self._numbers()
+        try:
+            self.send(messages.Numbers(stages))
+        except NotPicklable:
+            # Keys may be of any type.
+            self.send(messages.Numbers(with_keys_in_words(stages)))
+
     def _report_later(self, run: Run) -> None:
         run.call_later(_REPORT, None, partial(self._report, run))
 
     def _report(self, run: Run) -> None:
         if run is self._run and not self._is_closing:
-            self.send(messages.Numbers(self._numbers()))
+            self._send_numbers()
             self._report_later(run)

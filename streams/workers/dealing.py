@@ -82,6 +82,13 @@ class Crew(Protocol):
         """End what is left."""
 
 
+def _raised(message: messages.Stopping) -> BaseException:
+    """The error of a worker, with its traceback there as its cause."""
+    if message.origin is not None:
+        message.error.__cause__ = message.origin
+    return message.error
+
+
 class Dealing(DemandStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
@@ -129,6 +136,8 @@ class Dealing(DemandStage):
         self._shipping = Timer(run, info, partial(self.within, self._ship))
         self._silence = SilenceWatch(run, info, self._peers)
         self._is_open = False
+        # Errors of workers that have closed what their handler used.
+        self._late: list[BaseException] = []
         if work.limiter is not None:
             run.add_tunable(section.working, self.retune)
         for stage in section.infos:
@@ -317,6 +326,8 @@ class Dealing(DemandStage):
             peer.numbers = message.stages
         elif isinstance(message, messages.Warn):
             self.run.errors.warn(message.text, **(message.fields or {}))
+        elif isinstance(message, messages.Stopping):
+            self._late.append(_raised(message))
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
 
@@ -340,7 +351,7 @@ class Dealing(DemandStage):
             case messages.Confirmed():
                 self._limit.confirmed(peer, message.grant)
             case messages.Stopping():
-                self.stop(message.error)
+                self.stop(_raised(message))
             case messages.Withdrawn():
                 peer.is_recalled = False
                 self._owners.move(peer)
@@ -425,7 +436,8 @@ class Dealing(DemandStage):
 
     def _letter(self, peer: Peer, message: messages.Letter) -> None:
         event, _ = peer.out[message.number]
-        part = self._family(event).child(message.value)
+        value = message.value if message.has_value else event.value
+        part = self._family(event).child(value)
         stage, sink = self._sinks[message.stage]
         self.run.letters.open(sink).send(part, message.error, str(stage), message.attempts)
 
@@ -629,6 +641,10 @@ class Dealing(DemandStage):
         if self._is_open:
             self._silence.end()
             await self._crew.close()
+        for error in self._late[1:]:
+            self.run.late_error(error)
+        if self._late:
+            raise self._late[0]
 
     # Numbers.
 

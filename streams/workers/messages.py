@@ -11,7 +11,13 @@ import traceback
 from array import array
 from typing import Any, NamedTuple, Protocol
 
-from penstock.streams.errors import JobFailed, NotPicklable, describe
+from penstock.streams.errors import (
+    JobFailed,
+    NotPicklable,
+    RaisedInWorker,
+    describe,
+    message_of,
+)
 from penstock.streams.limits import Completion
 
 __all__ = [
@@ -40,6 +46,7 @@ __all__ = [
     "Withdrawn",
     "packed",
     "sendable",
+    "stopping",
 ]
 
 
@@ -137,13 +144,17 @@ class Over(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """An event that was given up by a stage that routes such events, with its value there."""
+    """An event that was given up by a stage that routes such events, with its value there.
+
+    Without `has_value` that one cannot be sent, and the letter has the value from before.
+    """
 
     number: int
     value: Any
     error: BaseException
     stage: int
     attempts: int
+    has_value: bool = True
 
 
 class Unsendable(NamedTuple):
@@ -160,9 +171,10 @@ class Completions(NamedTuple):
 
 
 class Stopping(NamedTuple):
-    """A stage begins nothing more, because of an error."""
+    """A stage begins nothing more, or has not been closed, because of an error."""
 
     error: BaseException
+    origin: RaisedInWorker | None = None
 
 
 class Withdrawn(NamedTuple):
@@ -213,6 +225,15 @@ def packed(message: Any) -> bytes:
         raise NotPicklable(f"cannot be sent to another process: {error}") from error
 
 
+def stopping(error: BaseException) -> Stopping:
+    """The message about an error, with its traceback, which no error keeps on its way."""
+    sent = sendable(error)
+    if sent is not error or error.__traceback__ is None or not isinstance(error, Exception):
+        return Stopping(sent)
+    text = "".join(traceback.format_exception(error))
+    return Stopping(sent, RaisedInWorker(text, traceback.extract_tb(error.__traceback__)))
+
+
 def sendable(error: BaseException) -> BaseException:
     """The error, if the other process can read it, or one that says the same."""
     try:
@@ -221,7 +242,7 @@ def sendable(error: BaseException) -> BaseException:
             return error
     except Exception:
         pass
-    told = JobFailed(f"{type(error).__name__}: {describe(str(error))}")
+    told = JobFailed(f"{type(error).__name__}: {describe(message_of(error))}")
     for note in [*getattr(error, "__notes__", ()), "".join(traceback.format_exception(error))]:
         told.add_note(note)
     return told

@@ -7,7 +7,9 @@ from copy import copy
 from operator import itemgetter
 from typing import Any, cast
 
-__all__ = ["of_ended", "successive", "together"]
+from penstock.streams.errors import describe
+
+__all__ = ["of_ended", "successive", "together", "with_keys_in_words"]
 
 # Numbers that are the same in all workers, or of which the greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
@@ -33,6 +35,16 @@ def of_ended(stages: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         stage: {name: value for name, value in numbers.items() if name not in _NOW}
         for stage, numbers in stages.items()
     }
+
+
+def with_keys_in_words(stages: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The same numbers, with the texts of the keys in place of keys that cannot be sent."""
+    return {stage: _keys_in_words(numbers) for stage, numbers in stages.items()}
+
+
+def _keys_in_words(numbers: dict[str, Any]) -> dict[str, Any]:
+    keys = [{**key, "key": describe(key["key"])} for key in numbers.get("hottest_keys", ())]
+    return {**numbers, "hottest": keys[0]["key"], "hottest_keys": keys} if keys else numbers
 
 
 def successive(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -153,6 +155,17 @@ def test_a_handler_that_fails_stops_the_run_with_status_1_and_no_traceback(
     assert are_in_order(command.results())
 
 
+def test_an_error_of_a_handler_is_reported_with_its_line(command: Command) -> None:
+    command.start("--workers", "2", mode="fails")
+    _, said = command.ended()
+    lines = PIPELINE.splitlines()
+    line = 1 + next(at for at, text in enumerate(lines) if "raise ValueError" in text)
+    assert re.search(rf"^raised in a worker process, at .*orders\.py:{line}$", said, re.M)
+    command.start("--workers", "2", "--traceback", mode="fails")
+    _, said = command.ended()
+    assert 'raise ValueError("seven of three")' in said
+
+
 def test_an_event_that_is_skipped_is_counted_and_the_status_is_3(command: Command) -> None:
     command.start("--workers", "2", mode="fails", on_error="skip")
     status, said = command.ended()
@@ -220,3 +233,19 @@ def test_a_page_about_the_run_has_the_numbers_of_all_workers(command: Command) -
     assert f"<b>{EVENTS + EVENTS // 2:,}</b>in" in page
     assert f"<b>{EVENTS:,}</b>finished" in page
     assert f"<b>{EVENTS // 2:,}</b>dropped (duplicate)" in page
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_workers_need_no_standard_streams(command: Command, closed: str) -> None:
+    words = [sys.executable, "-m", "penstock", "run", "orders.py", "--workers", "2"]
+    files = ["--input", "in.jsonl", "--output", "out.jsonl", "--", "works", "stop"]
+    status = subprocess.run(
+        f"{shlex.join([*words, *files])} {closed}",
+        shell=True,
+        cwd=command.folder,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    ).returncode
+    assert (status, len(command.results())) == (0, EVENTS)

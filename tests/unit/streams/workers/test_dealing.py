@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -25,8 +27,9 @@ from penstock import (
     retry,
     route,
     spread,
+    using,
 )
-from penstock.streams.errors import JobFailed, NotPicklable, WorkerLost
+from penstock.streams.errors import JobFailed, NotPicklable, RaisedInWorker, WorkerLost
 from penstock.streams.limits import Outcome
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing import MemorySink
@@ -359,6 +362,97 @@ async def fails_with_an_error_that_cannot_be_copied(value: int) -> int:
 def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
     stream = from_iterable([1]).pipe(adaptive_flat_map(fails_with_an_error_that_cannot_be_copied))
     with pytest.raises(JobFailed, match="Odd: 'not even 1'"):
+        run_with(LocalCrew(2), stream)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def fails_with_an_error_without_a_text(value: int) -> int:
+    raise Silent(lambda: value)
+
+
+def test_an_error_whose_text_cannot_be_read_stops_the_pipeline_too() -> None:
+    stream = from_iterable([1]).pipe(adaptive_flat_map(fails_with_an_error_without_a_text))
+    with pytest.raises(JobFailed, match="Silent whose str raised RuntimeError"):
+        run_with(LocalCrew(2), stream)
+
+
+async def divides_by_zero(value: int) -> int:
+    try:
+        return 1 // (value - value)
+    except ZeroDivisionError as error:
+        raise ValueError("no quotient") from error
+
+
+def test_the_cause_of_an_error_is_its_traceback_in_the_worker() -> None:
+    stream = from_iterable([1]).pipe(adaptive_flat_map(divides_by_zero))
+    with pytest.raises(ValueError, match="no quotient") as caught:
+        run_with(LocalCrew(2), stream)
+    origin = caught.value.__cause__
+    assert isinstance(origin, RaisedInWorker)
+    assert "return 1 // (value - value)" in str(origin)
+    assert 'raise ValueError("no quotient") from error' in str(origin)
+    assert origin.stack[-1].name == "divides_by_zero"
+
+
+def test_a_value_that_cannot_be_sent_back_is_in_its_letter_as_the_worker_got_it(
+    tmp_path: Any,
+) -> None:
+    letters = tmp_path / "letters.jsonl"
+    stream = from_iterable(range(4)).pipe(
+        ops.map(lambda value: lambda: value),
+        adaptive_flat_map(lambda value: odd(value()), on_error=route(dead_letters(letters))),
+    )
+    results, report = run_with(LocalCrew(2), stream)
+    assert sorted(results) == [0, 2]
+    assert report.exit_status == 3
+    lines = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert sorted((line["value"], line["error"]) for line in lines) == [
+        (1, "ValueError"),
+        (3, "ValueError"),
+    ]
+
+
+def test_keys_that_cannot_be_sent_are_in_the_statistics_as_text() -> None:
+    class Client:
+        def __repr__(self) -> str:
+            return "a client"
+
+    client = Client()
+    seen: list[Any] = []
+
+    async def look(running: Running) -> None:
+        await asyncio.sleep(0.5)
+        seen.append(running.statistics()["stages"][1])
+
+    stream = from_iterable(range(10)).pipe(
+        group_by(lambda _: client), spread(), adaptive_flat_map(slow)
+    )
+    results, _ = run_with(LocalCrew(1), stream, look)
+    assert results == list(range(10))
+    assert seen[0]["hottest"] == "a client"
+    assert seen[0]["hottest_keys"][0]["key"] == "a client"
+
+
+async def slow(value: int) -> int:
+    await asyncio.sleep(0.1)
+    return value
+
+
+def test_an_error_of_closing_in_a_worker_is_that_of_the_pipeline() -> None:
+    @asynccontextmanager
+    async def session() -> AsyncIterator[int]:
+        yield 1
+        raise OSError("cannot close")
+
+    async def add(one: int, value: int) -> int:
+        return one + value
+
+    stream = from_iterable(range(5)).pipe(adaptive_flat_map(using(session)(add)))
+    with pytest.raises(OSError, match="cannot close"):
         run_with(LocalCrew(2), stream)
 
 
