@@ -413,10 +413,11 @@ class WorkerStage(CallingStage):
             for _ in due:
                 self._levels.pop()
 
-    def withdraw(self) -> None:
-        """Return the events that have not begun, but for those that are to be tried again."""
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Return the events for which this is true, unless they have begun before."""
         self._recall()
-        events = [event for event in self._inbox if self._results.head is not event]
+        head = self._results.head
+        events = [event for event in self._inbox if event is not head and is_gone(event)]
         if self._retries is not None:
             events = [event for event in events if not self._retries.count(event)]
         for event in events:

@@ -263,8 +263,7 @@ class Reading(SourceStage[Any]):
         self._again = [token for token in self._again if token.partition.held]
         self._withdrawing = True
         try:
-            for withdraw in reversed(self.run.withdrawals):
-                withdraw()
+            self.run.withdraw()
         finally:
             self._withdrawing = False
         self.wake_soon()

@@ -280,20 +280,32 @@ class KeyedQueues:
         queue.is_open = False
         self.opened.pop(queue, None)
 
-    def withdraw(self) -> list[Event[Any]]:
-        """Take out all events that wait. Turns that are held go on."""
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Take out the waiting events for which this is true. Turns that are held go on."""
         events: list[Event[Any]] = []
-        for queue in list(self._queues.values()):
-            events += queue.events
-            queue.events.clear()
-            if not queue.holders:
-                del self._queues[queue.key]
-                self._spare.append(queue)
-                if self._ends_matter:
-                    self._dismiss(queue)
-        self.rotation.clear()
-        self.opened.clear()
-        self.waiting = 0
+        emptied: list[KeyQueue] = []
+        for queue in self._queues.values():
+            rest = deque[Event[Any]]()
+            for event in queue.events:
+                (events if is_gone(event) else rest).append(event)
+            if queue.events and not rest:
+                self.opened.pop(queue, None)
+                if not queue.holders:
+                    emptied.append(queue)
+            queue.events = rest
+        outside = set(self._outside)
+        for queues in (self.rotation, self._outside):
+            ready = [queue for queue in queues if queue.events]
+            queues.clear()
+            queues.extend(ready)
+        for queue in emptied:
+            del self._queues[queue.key]
+            self._spare.append(queue)
+            if queue not in outside:
+                self._dismiss(queue)
+            elif self._leaves:
+                self.ended.append(queue.key)
+        self.waiting -= len(events)
         return events
 
     def close(self) -> list[Event[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
@@ -98,9 +99,9 @@ class KeyedStage(DemandStage):
             if self._freed < self._batch:
                 break
 
-    def withdraw(self) -> None:
-        """Return the events that wait to their source."""
-        events = self.queues.withdraw()
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Return to their source the waiting events for which this is true."""
+        events = self.queues.withdraw(is_gone)
         self._freed += len(events)
         give_back_all(events)
         if self._freed >= self._batch:

@@ -191,9 +191,8 @@ class Run:
         self.stages: list[tuple[StageInfo, Statistics]] = []
         # By the number of the stage; see `add_tunable`.
         self.tunable: dict[int | str, Callable[[Limiter], None]] = {}
-        # Return what waits in a stage to the source, the last stage first. To be called
-        # from the source down, or an event that waited would take the place of another.
-        self.withdrawals: list[Callable[[], None]] = []
+        # See `withdraw`; in the order in which the stages are made, the last of them first.
+        self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
         self.tasks = Tasks(self._task_failed)
         self._nested: dict[Run, None] = {}
         # What `part` sets: the run that this one is a part of, and how.
@@ -434,6 +433,14 @@ class Run:
             self._whole.returned(count)
         elif self._drains:
             self.left_by_drain += count
+
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool] = lambda event: True) -> None:
+        """Return the events that wait in a stage, and for which this is true, to their sources.
+
+        From the source down, or an event that waits would take the place of another.
+        """
+        for withdraw in reversed(self.withdrawals):
+            withdraw(is_gone)
 
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""

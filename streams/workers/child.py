@@ -206,8 +206,7 @@ class Child:
             case messages.Withdraw():
                 if self._inlet is not None and self._run is not None:
                     self._inlet.withdraw()
-                    for withdraw in reversed(self._run.withdrawals):
-                        withdraw()
+                    self._run.withdraw()
                     self._send_unfinished()
                 self.send(messages.Withdrawn())
             case messages.Stop():

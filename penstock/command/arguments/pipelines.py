@@ -61,8 +61,6 @@ def add_run(add_parser: AddParser) -> None:
         "stage has no on_error or if it ends its workers (default: 3)",
     )
     run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
-    # By `run --data`: how many workers begin together.
-    run.add_argument("--together", type=int, default=1, help=argparse.SUPPRESS)
     _add_workers(
         run, "run the handler in N processes of this machine; auto: as many as there are cores"
     )

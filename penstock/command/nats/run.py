@@ -50,7 +50,6 @@ class Cluster(NamedTuple):
     room: int | None = None
     batch: int | None = None
     attempts: int | None = None
-    together: int = 1
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
@@ -65,7 +64,6 @@ class Cluster(NamedTuple):
             options.room,
             options.batch,
             getattr(options, "attempts", None),
-            getattr(options, "together", 1),
         )
 
     def layout_of(self, pipeline: Pipeline) -> Layout:
@@ -140,7 +138,6 @@ async def _work(
             limit=options.limit,
             warn=partial(mention, level="warning"),
             beside=_Beside(options, client).of,
-            together=cluster.together,
         )
         if options.report == "text":
             mention(

@@ -271,7 +271,6 @@ async def _workers(
     """Worker processes; at the end each gets a signal to drain, and is waited for."""
     words = [sys.executable, "-m", "penstock", "run", options.file]
     words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
-    words += ["--together", str(options.workers)]
     words += ["--lease", f"{_LEASE:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
     # Their work is reported here, in total.
     words += ["--report", "none"]

@@ -18,6 +18,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value, value_of
 from penstock.streams.nats.partition.arrival import Arrival, Delivery
 from penstock.streams.nats.partition.partition import Partition
+from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -139,6 +140,10 @@ class Deliveries:
             self._forget(partition)
             partition.queue.clear()
 
+    def let_go(self) -> None:
+        if self._stage is not None:
+            self._stage.let_go()
+
 
 def _entry(partition: Partition) -> tuple[float, int, Partition]:
     arrival, places = partition.queue[0]
@@ -162,7 +167,16 @@ class _Stage(SourceStage[Any]):
         run.lessors.append(self)
 
     def holds(self, token: Delivery, /) -> bool:
-        return token[0].partition.lease.held
+        return token[0].partition.begin(token)
+
+    def let_go(self) -> None:
+        """Take what is left to the next owners of partitions out of the pipeline."""
+        self.run.withdraw(self._is_left)
+
+    def _is_left(self, event: Event[Any]) -> bool:
+        return any(
+            origin is self and token[0].partition.is_left(token) for origin, token in roots(event)
+        )
 
     def produce(self) -> None:
         deliveries = self._deliveries

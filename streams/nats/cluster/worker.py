@@ -67,12 +67,8 @@ class Worker:
         limit: tuple[int, int] | None = None,
         warn: Callable[[str], None] = lambda text: None,
         beside: Beside | None = None,
-        together: int = 1,
     ) -> None:
-        """`beside` is entered with each run, from its start to its end. `together` is how many
-        workers begin at the same time: none takes partitions before all are there, or the length of
-        a lease has passed. The first would take them all, and finish what it has begun of each
-        before it hands it over."""
+        """`beside` is entered with each run, from its start to its end."""
         if ttl is not None and ttl <= 0:
             raise BuildError(f"a lease of {ttl:g} s: must be positive seconds")
         if attempts < 1:
@@ -94,8 +90,6 @@ class Worker:
         self._limit = limit
         self._warn = warn
         self._beside = beside
-        self._together = together
-        self._all_by = -inf
         self._since = clock.wall()
         self._roster: Roster | None = None
         # Whether it has announced itself.
@@ -130,8 +124,11 @@ class Worker:
         return self._id
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
-        """Take in no more, finish what is in, hand all partitions over; `run` then returns."""
+        """Take in no more, finish what has begun, hand all partitions over; `run` then returns."""
         self._leaving = True
+        for number, partition in self.partitions.items():
+            partition.leave()
+            self._work_on(partition, partial(self._hand_over, number), at_once=True)
         if self.running is not None:
             self.running.begin_drain(deadline, by_signal=by_signal)
 
@@ -150,7 +147,6 @@ class Worker:
         self._floors.start()
         await self._news.start()
         await self._outbox.start()
-        self._all_by = clock.monotonic() + self._ttl
         keeping = asyncio.create_task(self._keep(), name="penstock leases")
         try:
             while True:
@@ -228,8 +224,6 @@ class Worker:
         """Hand over the partitions of others' shares, and take free ones of our own share."""
         assert self._roster is not None
         workers = {self._id, *await self._roster.members()}
-        if len(workers) < self._together and clock.monotonic() < self._all_by:
-            return
         shares = assign(len(self._layout.numbers), workers)
         mine = {one for one, worker in shares.items() if worker == self._id}
         for number in set(self.partitions) - mine:

@@ -63,6 +63,9 @@ class Reader(Protocol):
     def withdraw(self, partition: Partition) -> None:
         """Drop what is not in the pipeline yet: it is delivered to the next owner."""
 
+    def let_go(self) -> None:
+        """Take what is left to the next owners of partitions out of the pipeline."""
+
 
 class Partition:
     """Delivers in order, tracks what is done, and detects lost deliveries.
@@ -110,6 +113,8 @@ class Partition:
         self._done: dict[int, set[int]] = {}
         # The number of their events, of those not done, and of those in the pipeline.
         self._events = self._here = self._in_pipe = 0
+        # The last event that has begun, by its message and place.
+        self._begun = 0, 0
         # The last message received, or 0, and how many events one may hold.
         self._last, self._largest = 0, layout.batch or 1
         self._window = max(_WINDOW, _MESSAGES * self._largest)
@@ -272,6 +277,21 @@ class Partition:
         """So many of its events are in the pipeline."""
         self._in_pipe += count
 
+    def begin(self, delivery: Delivery) -> bool:
+        """An event is about to begin; returns whether it may."""
+        if self.is_left(delivery):
+            return False
+        self._begun = max(self._begun, _place(delivery))
+        return self.lease.held
+
+    def is_left(self, delivery: Delivery) -> bool:
+        """Whether an event is left to the next owner.
+
+        Not one that comes before others that have begun: of these the next owner would not know
+        that they are done.
+        """
+        return self._closing and _place(delivery) > self._begun
+
     def done(self, arrival: Arrival, places: Collection[int]) -> None:
         """The events at these places of a message are done: every sink accepted them, or they were
         dropped on purpose."""
@@ -348,16 +368,23 @@ class Partition:
         self._done |= {one.sequence: one.ended for one in self._above}
         self._above.clear()
         self._events = self._here = self._in_pipe = self._last = 0
+        self._begun = 0, 0
         self.reads_anew = True
         self._doubt()
 
+    def leave(self) -> None:
+        """Take in no more, and take what has not begun out of the pipeline, unless it comes before
+        what has: it is left to the next owner."""
+        self._closing = True
+        self._withdraw()
+        self._reader.let_go()
+
     async def stop(self) -> None:
-        """Take in no more, wait until what is in the pipeline has ended, and have it written."""
+        """Leave, wait until what is in the pipeline has ended, and have it written."""
         from nats.errors import Error
 
-        self._closing = True
+        self.leave()
         await self._close()
-        self._withdraw()
         if self._in_pipe > 0:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
@@ -391,3 +418,8 @@ class Partition:
             await self.open()
         elif self._kept is not None:
             await self._purge.look(self._kept.known, self._oldest())
+
+
+def _place(delivery: Delivery) -> tuple[int, int]:
+    """The message of an event, and its place in it."""
+    return delivery[0].sequence, delivery[1]

@@ -41,8 +41,7 @@ class Lending(SourceStage[int]):
     def take_away(self) -> None:
         """Lose what is left, and withdraw what has not begun."""
         self._lost |= set(range(100))
-        for withdraw in reversed(self.run.withdrawals):
-            withdraw()
+        self.run.withdraw()
 
     def produce(self) -> None:
         while self.demand and self._left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -299,6 +300,27 @@ class Model:
         self.shares[key] += 1
         return key, self.waiting[key].pop(0)
 
+    def withdraw(self, is_gone: Callable[[int], bool]) -> list[tuple[str, int]]:
+        gone = [(key, one) for key, all in self.waiting.items() for one in all if is_gone(one)]
+        emptied: list[str] = []
+        for key, numbers in self.waiting.items():
+            rest = [one for one in numbers if not is_gone(one)]
+            if numbers and not rest:
+                emptied.append(key)
+            self.waiting[key] = rest
+        self.more = [key for key in self.more if self.waiting[key]]
+        gone_inside = 0
+        for key in emptied:
+            if self.shares[key]:
+                continue
+            gone_inside += key not in self.outside
+            del self.waiting[key]
+        self.line = [key for key in self.line if key in self.waiting]
+        self.outside = [key for key in self.outside if key in self.waiting]
+        self.line += self.outside[:gone_inside]
+        del self.outside[:gone_inside]
+        return gone
+
     def release(self, keys: list[str]) -> None:
         for key in keys:
             self.shares[key] -= 1
@@ -322,6 +344,7 @@ def test_a_walk_at_random_gives_what_the_model_gives(
 
 
 STEPS = ["put", "put", "put", "take", "take", "release", "release", "open", "close", "share"]
+STEPS += ["withdraw"]
 
 
 def walk(rng: random.Random, feeders: int | None) -> None:
@@ -355,6 +378,10 @@ def walk(rng: random.Random, feeders: int | None) -> None:
                     one = rng.choice(held)
                     open_turns([one.turn])
                     model.open_turn(one.value[0])
+            case "withdraw":
+                gone = set(rng.sample(range(number + 1), rng.randrange(number + 2)))
+                withdrawn = made.withdraw(lambda one, gone=gone: one.value[1] in gone)
+                assert values(withdrawn) == model.withdraw(gone.__contains__)
             case "close":
                 if held:
                     one = rng.choice(held)

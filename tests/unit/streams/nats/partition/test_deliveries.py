@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from orjson import dumps
 
-from penstock import adaptive_flat_map, for_each, from_iterable, group_by, spread
+from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, group_by, spread
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease import Lease
@@ -28,6 +28,7 @@ async def owned(
     done: list[int],
     letters: MemorySink | None = None,
     layout: Layout | None = None,
+    limit: Fixed | None = None,
 ) -> AsyncGenerator[Partition]:
     """A partition with a pipeline that reverts failed events."""
     table: Any = server.table
@@ -44,7 +45,7 @@ async def owned(
             # Which reads ahead.
             group_by(lambda number: number % 2),
             spread(),
-            adaptive_flat_map(handle, on_error="revert"),
+            adaptive_flat_map(handle, limit, on_error="revert"),
         )
         .to(for_each(done.append))
     ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
@@ -232,6 +233,62 @@ def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> Non
             owners.append(partition)
             await asyncio.sleep(9)
             assert begun == [0]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_partition_is_handed_over_when_what_has_begun_has_ended() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(1)
+        return number
+
+    async def story() -> None:
+        server = Server()
+        for number in range(100):
+            server.publish("key", b"%d" % number)
+        async with owned(server, handle, done, limit=Fixed(2)) as partition:
+            await asyncio.sleep(2.5)
+            await partition.stop()
+            assert loop.time() < 4
+            # Two keys.
+            assert done == [0, 1, 2, 3, 4, 5]
+            assert server.table.floor == 6
+        async with owned(server, handle, done, limit=Fixed(2)):
+            await asyncio.sleep(60)
+        assert done == list(range(100))
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_what_comes_before_others_that_have_begun_is_done_before_a_partition_is_handed_over() -> (
+    None
+):
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(1 if number % 2 else 10)
+        return number
+
+    async def story() -> None:
+        server = Server()
+        for number in range(20):
+            server.publish("key", b"%d" % number)
+        async with owned(server, handle, done, limit=Fixed(2)) as partition:
+            # The first of one key has begun, and the fifth of the other.
+            await asyncio.sleep(4.5)
+            await partition.stop()
+            assert 50 < loop.time() < 51
+            assert sorted(done) == list(range(10))
+            assert server.table.floor == 10
+        async with owned(server, handle, done, limit=Fixed(2)):
+            await asyncio.sleep(60)
+        assert sorted(done) == list(range(20))
 
     loop.run_until_complete(story())
     loop.close()
