@@ -25,7 +25,6 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
-from penstock.streams.rx.table import LISTING
 
 __all__ = ["Lifted", "LiftedHolding"]
 
@@ -298,30 +297,26 @@ class LiftedHolding(Lifted):
         self._by_ticks = any(part.entry.by_ticks for part in parts)
         # How many outputs may wait.
         self._most_waiting: float = hold
+        first = parts[0].entry
         if len(parts) == 1:
-            (part,) = parts
-            if part.name in LISTING:
+            if first.lists:
                 # Only an input, a tick, of which one may wait, and the end make it emit.
                 self._most_waiting = inf
-            if part.entry.latest and part.arguments.get("predicate") is None:
-                self._keeps = part.arguments.get("count", 1)
+            if first.latest and parts[0].arguments.get("predicate") is None:
+                self._keeps = parts[0].arguments.get("count", 1)
             else:
-                self._folds = part.entry.folds or part.entry.latest
-        self._cuts = (parts[0].name or "").startswith("window")
-        # Whether there may be gaps between its lists or windows.
-        self._has_gaps = parts[0].name in ("buffer_toggle", "window_toggle")
+                self._folds = first.folds or first.latest
+        self._windows, self._gaps = first.windows, first.gaps
         self._has_warned = False
         self._held: deque[Event[Any]] = deque()
         # Whether the operator is being fed the last one.
         self._is_feeding = False
-        self._one_to_one = all(part.name == "delay" for part in parts)
+        self._in_order = all(part.entry.in_order for part in parts)
         # Whether the last output that was sent took over no input, and how many that wait did.
         self._answered_nothing = False
         self._late: list[Callable[[], None]] = []
         # Whether its clock stands still without demand, and since when it does.
-        self._stands = self._by_ticks and not any(
-            (part.name or "").startswith("delay") for part in parts
-        )
+        self._stands = self._by_ticks and not any(part.entry.delays for part in parts)
         self._stands_since: float | None = run.now() if self._stands else None
         self._hurries = False
         self._answers_waiting = 0
@@ -339,7 +334,7 @@ class LiftedHolding(Lifted):
             error = own_error(raised)
             self._on_failed(error)
         self._is_feeding = False
-        if self._has_gaps and not (self._beside and self._beside.reads_made) and self._held:
+        if self._gaps and not (self._beside and self._beside.reads_made) and self._held:
             # No list or window is open: the event is in none.
             self._held.pop().drop(self.info.name)
 
@@ -382,7 +377,7 @@ class LiftedHolding(Lifted):
         if self.state >= CLOSED:
             return
         held = self._held
-        if self._one_to_one and held:
+        if self._in_order and held:
             event = held.popleft()
             event.value = value
         elif held:
@@ -455,7 +450,7 @@ class LiftedHolding(Lifted):
         return len(held) < self._hold
 
     def _why_all(self) -> str:
-        if self._cuts:
+        if self._windows:
             return (
                 "Their windows gave no result: let what reads a window emit at its end, as count() "
                 "or last_or_default() do."

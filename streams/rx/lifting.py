@@ -36,7 +36,7 @@ from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.lists import Lists
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
-from penstock.streams.rx.table import COUNTING, LISTING, READING, STATELESS, TABLE, Entry, Kind
+from penstock.streams.rx.table import READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
 from penstock.streams.validation import is_at_least, is_count
 
@@ -64,9 +64,6 @@ _ASKED = frozenset(
     )
 )
 
-# Operators whose whole numbers must not be 0.
-_AT_LEAST_ONE = LISTING | {"window_with_count", "window_with_time_or_count"}
-
 # Arguments of stock operators that are whole numbers, and those that are times.
 _COUNTS = frozenset(("count", "skip", "index"))
 _TIMES = frozenset(
@@ -92,10 +89,22 @@ def lift_one(
         stream: Flowable[Any] = _ours(parts[0])(source)
         return stream
     if holds is not None:
-        kind = Kind.HOLDS if holds else Kind.AT_ONCE
-        entry = Entry(kind, "", by_ticks=all(part.entry.by_ticks for part in parts))
+        entry = _declared(Kind.HOLDS if holds else Kind.AT_ONCE, [part.entry for part in parts])
         parts = [_as_one(parts, Part(_names(parts) or None, entry, operator, {}))]
     return _lift_chain(parts, source, hold)
+
+
+def _declared(kind: Kind, entries: Sequence[Entry]) -> Entry:
+    """The entry of an operator of which the user has said that it answers like this."""
+    if len(entries) == 1:
+        return replace(entries[0], kind=kind, latest=False, folds=False)
+    return Entry(
+        kind,
+        "",
+        by_ticks=all(entry.by_ticks for entry in entries),
+        windows=any(entry.windows for entry in entries),
+        delays=any(entry.delays for entry in entries),
+    )
 
 
 def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
@@ -129,7 +138,7 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
                 if part.entry.kind is not Kind.AT_ONCE:
                     refuse_windows(windows)
                 windows.append(part)
-            elif part.name is not None and part.name.startswith("window"):
+            elif part.entry.windows:
                 windows.append(_with_windows(part))
             elif part.entry.kind is Kind.OURS:
                 result = _ours(part)(stream)
@@ -172,7 +181,8 @@ def _check_numbers(part: Part) -> None:
     """Raise BuildError for counts and times of a stock operator, which would fail while it runs."""
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS):
         return
-    least = int(part.name in _AT_LEAST_ONE)
+    # A list, or a window, of none would never end.
+    least = int(part.entry.lists or part.entry.windows)
     for name, value in part.arguments.items():
         if value is None:
             continue
@@ -301,7 +311,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         if part.entry.kind is Kind.REFUSED:
             raise BuildError(f"{part.name} {part.entry.why}; use {part.entry.instead}")
     holds = any(part.entry.kind is Kind.HOLDS for part in parts)
-    lists = hold == HOLD and len(parts) == 1 and parts[0].name in LISTING
+    lists = hold == HOLD and len(parts) == 1 and parts[0].entry.lists
     if lists:
         hold = _counted(parts[0])
     elif hold == HOLD:
@@ -315,7 +325,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     # A holding one requests one more than it may hold, which may be answered. A list leaves with
     # its last input.
     held = hold if lists else hold + 1
-    gathers = 1 if all(part.name == "delay" for part in parts) or not holds else held
+    gathers = 1 if all(part.entry.in_order for part in parts) or not holds else held
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
     # A function of flat_map may return streams, of which several are open at once, each of which
     # has an event here.
@@ -352,7 +362,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
 
 def _counted(part: Part) -> int:
     """How many inputs an operator holds because its arguments say so."""
-    if part.name not in COUNTING:
+    if not part.entry.counts:
         return 0
     return max([int(part.arguments.get(name) or 0) for name in ("count", "skip")])
 

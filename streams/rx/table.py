@@ -19,12 +19,11 @@ The entries follow the source of reactivex 6.1 and are tested against its behavi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
 __all__ = [
-    "COUNTING",
     "READING",
     "SPECIAL",
     "STATELESS",
@@ -50,8 +49,18 @@ class Entry:
     """An entry of the table.
 
     `why` is a clause that follows the operator's name; `instead` follows the word "use" and
-    is empty unless the operator is refused. `by_ticks`: it holds an input for a limited time, or
-    until another source emits, and not until more inputs come.
+    is empty unless the operator is refused. The rest is of operators that hold:
+
+    by_ticks   it holds an input for a limited time, or until another source emits, and not until
+               more inputs come
+    latest     it needs only the latest inputs: `count` of them, or one
+    folds      it makes one value of all inputs
+    counts     it needs to hold as many inputs as its arguments `count` and `skip` say
+    lists      it holds no more inputs than these arguments say
+    windows    it emits streams, whose values are lost unless they are read at once
+    gaps       an input may come while no list or window is open, and is in none
+    delays     it emits each input some time later, however slow the reader is
+    in_order   one output for each input, in the order of the inputs
     """
 
     kind: Kind
@@ -60,24 +69,20 @@ class Entry:
     by_ticks: bool = False
     latest: bool = False
     folds: bool = False
+    counts: bool = False
+    lists: bool = False
+    windows: bool = False
+    gaps: bool = False
+    delays: bool = False
+    in_order: bool = False
 
 
 def _at_once(why: str, names: str) -> dict[str, Entry]:
     return dict.fromkeys(names.split(), Entry(Kind.AT_ONCE, why))
 
 
-def _holds(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
-    holding = dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
-    return holding | dict.fromkeys(by_ticks.split(), Entry(Kind.HOLDS, why, by_ticks=True))
-
-
-def _latest(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
-    holding = _holds(why, names, by_ticks)
-    return {name: replace(entry, latest=True) for name, entry in holding.items()}
-
-
-def _folds(why: str, names: str) -> dict[str, Entry]:
-    return {name: replace(entry, folds=True) for name, entry in _holds(why, names).items()}
+def _holds(why: str, names: str, **how: bool) -> dict[str, Entry]:
+    return dict.fromkeys(names.split(), Entry(Kind.HOLDS, why, "", **how))
 
 
 def _ours(why: str, names: str) -> dict[str, Entry]:
@@ -132,49 +137,79 @@ _ANSWERING_AT_ONCE = {
     ),
 }
 
+# The reasons that several entries share.
+_WINDOWS = (
+    "emits streams whose values arrive later; they are lost unless it is followed at once by an "
+    "operator that subscribes to them, such as flat_map"
+)
+_LAST = "emits the last inputs, which it cannot know before completion"
+_DELAYS = "emits an input when a time has passed"
+
 _HOLDING = {
     **_holds(
-        "gathers inputs into a list, which leaves when it is full, at a tick, or at completion",
+        "gathers inputs into a list, which leaves when it is full, or at completion",
         "buffer_with_count",
-        by_ticks="buffer buffer_toggle buffer_when buffer_with_time buffer_with_time_or_count",
+        counts=True,
+        lists=True,
     ),
     **_holds(
-        "emits streams whose values arrive later; they are lost unless it is followed at once"
-        " by an operator that subscribes to them, such as flat_map",
-        "window_with_count",
-        by_ticks="window window_toggle window_when window_with_time window_with_time_or_count",
+        "gathers inputs into a list, which leaves when it is full, at a tick, or at completion",
+        "buffer_with_time_or_count",
+        by_ticks=True,
+        counts=True,
+        lists=True,
     ),
+    **_holds(
+        "gathers inputs into a list, which leaves at a tick or at completion",
+        "buffer buffer_when buffer_with_time",
+        by_ticks=True,
+    ),
+    **_holds(
+        "gathers inputs into lists, each of which begins and leaves at a tick",
+        "buffer_toggle",
+        by_ticks=True,
+        gaps=True,
+    ),
+    **_holds(_WINDOWS, "window_with_count", counts=True, windows=True),
+    **_holds(_WINDOWS, "window_with_time_or_count", by_ticks=True, counts=True, windows=True),
+    **_holds(_WINDOWS, "window window_when window_with_time", by_ticks=True, windows=True),
+    **_holds(_WINDOWS, "window_toggle", by_ticks=True, windows=True, gaps=True),
     **_holds(
         "emits what it made of all inputs, at completion",
         "max_by min_by to_dict to_iterable to_list to_marbles to_set",
     ),
-    **_folds(
+    **_holds(
         "emits one value that it made of all inputs, at completion",
         "average count max min reduce sum",
+        folds=True,
     ),
     **_holds(
         "emits inputs that it cannot know before completion",
         "single single_or_default single_or_default_async take_last_with_time",
     ),
-    **_latest(
-        "emits the last inputs, which it cannot know before completion",
-        "fork_join last last_or_default take_last take_last_buffer",
+    **_holds(_LAST, "fork_join last last_or_default", latest=True),
+    **_holds(_LAST, "take_last take_last_buffer", latest=True, counts=True),
+    **_holds(
+        "emits an input when enough later ones have followed it",
+        "skip_last",
+        counts=True,
     ),
     **_holds(
-        "emits an input when enough later ones, or enough time, have followed it",
-        "skip_last skip_last_with_time",
+        "emits an input when enough time has followed it",
+        "skip_last_with_time",
     ),
+    **_holds(_DELAYS, "delay", by_ticks=True, delays=True, in_order=True),
+    **_holds(_DELAYS, "delay_with_mapper", by_ticks=True, delays=True),
     **_holds(
-        "emits an input when a time has passed",
-        by_ticks="delay delay_with_mapper",
-    ),
-    **_latest(
         "keeps the latest input until a tick or a silence; a newer one replaces it",
-        by_ticks="debounce sample throttle_with_mapper throttle_with_timeout",
+        "debounce sample throttle_with_mapper throttle_with_timeout",
+        by_ticks=True,
+        latest=True,
     ),
-    **_latest(
+    **_holds(
         "keeps the latest input until every other source has a new value too",
         "zip_latest",
+        latest=True,
     ),
 }
 
@@ -240,17 +275,6 @@ TABLE: Mapping[str, Entry] = MappingProxyType(
 #: Operators that keep nothing from one event to the next, nor do anything when the stream begins or
 #: ends: a part of the events may pass through one instance, the rest through another.
 STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_map"))
-
-#: Operators that hold no more inputs than their arguments `count` and `skip` say.
-LISTING = frozenset(("buffer_with_count", "buffer_with_time_or_count"))
-
-#: Operators that need to hold as many inputs as these arguments say.
-COUNTING = LISTING | frozenset(
-    (
-        *("window_with_count", "window_with_time_or_count"),
-        *("skip_last", "take_last", "take_last_buffer"),
-    )
-)
 
 #: Lifted operators that read other streams, and the arguments that are streams or return them.
 READING: Mapping[str, tuple[str, ...]] = MappingProxyType(

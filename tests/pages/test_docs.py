@@ -34,7 +34,7 @@ from examples.open_orders import orders
 from penstock import operators, sinks, sources
 from penstock.command.kata.report.table import table
 from penstock.operators import rx
-from penstock.streams.rx.table import COUNTING, SPECIAL, TABLE, Entry, Kind
+from penstock.streams.rx.table import SPECIAL, TABLE, Entry, Kind
 
 HOME = Path(__file__).parents[2]
 PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
@@ -242,7 +242,7 @@ def test_how_much_each_lifted_operator_holds_is_said_of_all() -> None:
             return 0
         if entry.latest or entry.folds:
             return 1 + entry.folds
-        return 3 if entry.by_ticks else 4 if name in COUNTING else 5
+        return 3 if entry.by_ticks else 4 if entry.counts else 5
 
     assert listed == [sorted(n for n, e in lifted if row(n, e) == at) for at in range(6)]
 
