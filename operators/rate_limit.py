@@ -168,7 +168,7 @@ def rate_limit(
     """Let `rate` events pass each `per` seconds, and `burst` at once after a pause.
 
     With `cost`, a field's name or a function of the value, it is events of that cost together: such
-    as tokens per minute, where `burst` is at least the cost of the dearest event. Give a
+    as tokens per minute, where `burst` is at least the cost of the most expensive event. Give a
     `RateLimit` instead of a number to share it between stages, to change it while it runs, or to
     correct an estimated cost when the true one is known (`charge`); it has its own `per` and
     `burst`. Several limits are several stages, one after the other. Raises BuildError unless the
@@ -247,8 +247,8 @@ class _Bucket(DemandStage):
         if cost > burst:
             raise CostTooHigh(
                 f"the event costs {cost:,.9g}, and can never pass: {self.info} holds at most "
-                f"{burst:,}. Give a burst= that is at least the cost of the dearest event, or go "
-                'on without it: on_error="skip", or on_error=route(sink).'
+                f"{burst:,}. Give a burst= that is at least the cost of the most expensive event, "
+                'or go on without it: on_error="skip", or on_error=route(sink).'
             )
         return cost
 

@@ -69,7 +69,7 @@ class _Using(Openable[T, R], Generic[S, T, R]):
     ) -> None:
         if not is_coroutine_function(handler):
             raise BuildError(
-                f"using(...) takes an `async def` handler, and '{handler_name(handler)}' is none"
+                f"using(...) takes an `async def` handler, and '{handler_name(handler)}' is not one"
             )
         self.func: Callable[[S, T], Awaitable[R]] = handler
         self._make = make
@@ -122,8 +122,8 @@ class _Opened(Generic[S, T, R]):
         context: Any = self._make()
         if not hasattr(context, "__aenter__"):
             raise WrongType(
-                f"using(...): {describe(context)} is no async context manager, which `async with` "
-                "could open and close"
+                f"using(...): {describe(context)} is not an async context manager, which "
+                "`async with` could open and close"
             )
         async with context as opened:
             resource.set_result(opened)

@@ -1,4 +1,4 @@
-"""Where the stages of a pipeline stand in a picture: in lanes side by side, and in rows.
+"""The layout of a picture: the stages of a pipeline in lanes side by side, and in rows.
 
 The pipeline's own stages are in the first lane, from top to bottom. Each other stream that a stage
 reads is in a lane to the right of that stage, and ends in the row above it. Two streams share a
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.streams.protocol.numbering import with_above
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["Arrow", "Layout", "Place", "Turn", "layout"]
+__all__ = ["Arrow", "Bend", "Layout", "Place", "layout"]
 
 # Distances from the middle of a box, in hundredths of its width, like all places within a lane: to
 # the first arrow that leaves beside it, and from each to the next; the same of arrows that come;
@@ -35,7 +35,7 @@ class Place:
     lane: int
 
 
-class Turn(NamedTuple):
+class Bend(NamedTuple):
     """Where an arrow goes to the side: in a track, counted from the top, below a row."""
 
     row: int
@@ -47,7 +47,7 @@ class Arrow:
     """From the stage with the number `above` to the one that reads it; it goes down in `lane`.
 
     `leaves` and `comes` are how far to the right of the middle of a box it begins and ends, in
-    hundredths of the width of a box. Without turns it goes straight down. With one turn it goes
+    hundredths of the width of a box. Without bends it goes straight down. With one bend it goes
     there from one place to the other. With two, it goes to the middle of its lane, and from there.
     """
 
@@ -56,7 +56,7 @@ class Arrow:
     lane: int
     leaves: int = 0
     comes: int = 0
-    turns: tuple[Turn, ...] = ()
+    bends: tuple[Bend, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _turn(places: dict[int, Place], arrows: list[Arrow], rows: int) -> list[int]
         for arrow, x, to_x in (*parting, *joining):
             over = [track for track, left, right in taken if x <= right and left <= to_x]
             track = max(over, default=-1) + 1
-            arrow.turns = (*arrow.turns, Turn(row, track))
+            arrow.bends = (*arrow.bends, Bend(row, track))
             taken.append((track, x, to_x))
         counts.append(max((track + 1 for track, _, _ in taken), default=0))
     return counts

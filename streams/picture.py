@@ -178,11 +178,11 @@ class _Drawing:
         x = self._middles[above.lane] + _WIDTH * arrow.leaves / 100
         to_x = self._middles[below.lane] + _WIDTH * arrow.comes / 100
         ways = [(x, to_x)]
-        if len(arrow.turns) == 2:
+        if len(arrow.bends) == 2:
             ways = [(x, self._middles[arrow.lane]), (self._middles[arrow.lane], to_x)]
         points = [(x, self._rows[above.row][0] + _height(above.stage))]
-        for turn, (begin, end) in zip(arrow.turns, ways, strict=False):
-            y = self._rows[turn.row][1] + _LEAD + _TRACK * turn.track
+        for bend, (begin, end) in zip(arrow.bends, ways, strict=False):
+            y = self._rows[bend.row][1] + _LEAD + _TRACK * bend.track
             points += [(begin, y), (end, y)]
         return [*points, (to_x, self._rows[below.row][0])]
 
@@ -191,7 +191,7 @@ class _Drawing:
         (x, y), last = points[0], points[-1]
         if not arrow.leaves:
             return x, y + _GAP / 2 + 4
-        if len(arrow.turns) == 1:
+        if len(arrow.bends) == 1:
             return last[0], last[1] - 12
         return points[2][0], points[2][1] + _GAP / 2
 

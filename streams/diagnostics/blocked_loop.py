@@ -148,7 +148,7 @@ class _Watched:
     def _answer(self) -> None:
         self._thread, self._native = get_ident(), get_native_id()
         for blocks in self.blocks:
-            blocks.turned()
+            blocks.iterated()
         self._answered = True
 
     def _report(self) -> None:

@@ -1,4 +1,4 @@
-"""How far apart the neighbours of a group leave, in events, as a histogram of bounded size."""
+"""A histogram of distances, in events, between neighbours of a group; its size is bounded."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Blocks:
         """The total seconds for which the current thread was kept from running."""
         return self._queued_of(get_native_id())
 
-    def turned(self) -> None:
+    def iterated(self) -> None:
         """Note that the loop runs: no call is in progress."""
         self._queued = self.queued()
 

@@ -1,4 +1,4 @@
-"""Why no broker answers: what a client keeps to itself while a request waits for an answer."""
+"""Diagnosis of brokers that do not answer: errors that a waiting request does not raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far apart the events of a group leave the rotation, from a sample of the groups."""
+"""A sample of the distances at which events of one group leave the rotation."""
 
 from __future__ import annotations
 

@@ -265,13 +265,13 @@ class BatchSize:
     def _compare(self) -> None:
         """Decide, or go on with the other size."""
         gains = self._gains()
-        turns = len(gains)
+        pairs = len(gains)
         step = log(self._trial / self._base)
-        elasticity = sum(gains) / turns / step
-        error = sqrt(max(_NOISE**2, self._errors.value) / turns) / abs(step)
+        elasticity = sum(gains) / pairs / step
+        error = sqrt(max(_NOISE**2, self._errors.value) / pairs) / abs(step)
         # Where doubling gains much, certainty costs more than a mistake.
         doubling = self._up and self._step == _DOUBLE and elasticity > 0.5
-        left = error * (1 - turns / _MOST)
+        left = error * (1 - pairs / _MOST)
         sure = doubling or not -_WORSE * left < elasticity - _TARGET < _SURE * left
         if not sure:
             self._measure(self._trial if self.size == self._base else self._base)

@@ -1,4 +1,4 @@
-"""The protocol of limiters: a number, and the methods by which a limiter is told how calls ended.
+"""The protocol of limiters: a number, and the methods that report to a limiter how calls ended.
 
 A limiter proposes how many events may be worked on at once; the operator enforces it. A limiter is
 pure arithmetic: it reads no clock, starts no thread, does no I/O, and takes randomness only from a
@@ -111,12 +111,12 @@ def list_form(limiter: Limiter) -> Callable[[list[Completion]], None] | None:
 
 
 def one_by_one(
-    tell: Callable[[float, float, int, Outcome], None],
+    report: Callable[[float, float, int, Outcome], None],
 ) -> Callable[[list[Completion]], None]:
     """A function that passes on each completion of a list by itself."""
 
-    def tell_all(completions: list[Completion]) -> None:
+    def report_all(completions: list[Completion]) -> None:
         for now, since, in_flight, outcome in completions:
-            tell(now, since, in_flight, outcome)
+            report(now, since, in_flight, outcome)
 
-    return tell_all
+    return report_all

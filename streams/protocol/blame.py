@@ -1,4 +1,4 @@
-"""Whose code failed, in which stage, on which event: the notes on a user's exception."""
+"""Notes on a user's exception: the stage in which it was raised, and the event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits until all stages of a stream are attached."""
+"""Calls that wait until all stages of a stream are attached."""
 
 from __future__ import annotations
 

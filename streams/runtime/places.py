@@ -1,4 +1,4 @@
-"""The places of stages in a pipeline: which it was known to have, and the numbers of the others.
+"""The numbers of stages in a running, with those that are made while it runs.
 
 A stage that was not known before, as the streams of `publish(mapper)` have, gets the lowest number
 that no other stage of the running has now. Those come after the numbers of the sinks.

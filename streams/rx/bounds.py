@@ -1,4 +1,4 @@
-"""How much the operators that read several streams keep, unless they are given another number.
+"""Default bounds of the operators that read several streams.
 
 Apart from them, because the fluent methods name these defaults and must not import the operators.
 """

@@ -1,4 +1,4 @@
-"""The stage of lists of so many events, without Rx in between."""
+"""The stage of `buffer_with_count`: lists of a number of events, without Rx in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each stock `reactivex` operator behaves under demand: the lift table.
+"""The lift table: how each stock `reactivex` operator behaves under demand.
 
 A stock operator has no demand, so what may be requested from its source depends on when it
 answers. The table says when, for every public name of `reactivex.operators`:
@@ -312,6 +312,6 @@ WITH_ASYNC = Entry(
 WITH_ASYNC_GENERATOR = Entry(
     Kind.REFUSED,
     "is given an async generator function, whose generators it would not read",
-    "adaptive_flat_map(handler), which does; for spread(), which takes turns between them, a plain "
+    "adaptive_flat_map(handler), which does; for spread(), which rotates over them, a plain "
     "function that returns them, as in ops.map(lambda value: pages(value))",
 )

@@ -80,7 +80,7 @@ class Claims:
 
     async def _claim(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
         # A claim in progress is not interrupted: the rows it claims have to be returned.
-        self._claiming = asyncio.ensure_future(self._in_turn(call))
+        self._claiming = asyncio.ensure_future(self._claim_alone(call))
         try:
             claim = await asyncio.shield(self._claiming)
         except asyncio.CancelledError:
@@ -90,7 +90,7 @@ class Claims:
         self.buried += len(claim.buried)
         return claim
 
-    async def _in_turn(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+    async def _claim_alone(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
         began = 0.0
 
         async def attempt() -> Claim:

@@ -315,8 +315,8 @@ def payload_of(value: Any) -> str:
     payload = encoded(value)
     if not payload.startswith(b"{"):
         raise TypeError(
-            f"a row of a queue takes objects of JSON, as of dicts and records, and "
-            f"{describe(value)} is none: write it as the field of one"
+            f"a row of a queue takes JSON objects, such as those of dicts and records, and "
+            f"{describe(value)} is not one: make it a field of one"
         )
     return payload.decode()
 

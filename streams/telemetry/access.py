@@ -1,4 +1,4 @@
-"""Who may see a live page, and who may control a pipeline through it.
+"""Access control: who may see a live page, and who may control a pipeline through it.
 
 On the loopback interface everybody on the machine may look; elsewhere a token is needed, and to
 control it is needed everywhere. It is sent as `Authorization: Bearer`, never in a query, where logs

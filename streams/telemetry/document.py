@@ -58,7 +58,7 @@ class Document:
             "title": _short(self._title or " > ".join(stage.name for stage in stages)),
             "stages": list(self._stages(stages, laid)),
             "arrows": [
-                [one.above, one.below, one.lane, one.leaves, one.comes, list(map(list, one.turns))]
+                [one.above, one.below, one.lane, one.leaves, one.comes, list(map(list, one.bends))]
                 for one in laid.arrows
             ],
             "lanes": laid.lanes,

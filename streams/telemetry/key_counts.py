@@ -1,4 +1,4 @@
-"""The keys with the most events, of which there may be any number: a bounded count of each."""
+"""Heavy hitters: counts of the keys with the most events, in bounded memory."""
 
 from __future__ import annotations
 

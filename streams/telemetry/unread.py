@@ -1,4 +1,4 @@
-"""What a source has still to read, under the name that each kind of source has for it."""
+"""The lag of a source: what it has still to read, as each kind of source calls it."""
 
 from __future__ import annotations
 

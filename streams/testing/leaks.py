@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 # A cancelled task ends, its waiters wake and their callbacks run: three loop iterations, and as
 # many again for each layer of clean-up that itself waits.
-TURNS = 10
+ITERATIONS = 10
 
 # Real seconds that a finished thread may take to disappear.
 THREAD_GRACE = 1.0
@@ -107,7 +107,7 @@ class LeakCheck:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for _ in range(TURNS):
+        for _ in range(ITERATIONS):
             if error is not None or not self._left_on_the_loop():
                 break
             await asyncio.sleep(0)

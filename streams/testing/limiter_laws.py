@@ -236,11 +236,11 @@ def counts_in_lists_as_one_by_one(make: Make, floor: int, ceiling: int) -> None:
     plant.down = False
     plant.run(1000)
     limiter, draw, at = _made(make), random.Random(3), 0
-    tell = list_form(limiter)
-    while tell is not None and at < len(plant.completions):
+    report = list_form(limiter)
+    while report is not None and at < len(plant.completions):
         size = draw.randint(1, 20)
         try:
-            tell(plant.completions[at : at + size])
+            report(plant.completions[at : at + size])
             limit = limit_of(limiter)
         except Exception as error:
             raise LawBroken(f"of a list it raised {error!r}") from error

@@ -80,7 +80,7 @@ class RemoteDesk(SourceStage[Any]):
         # Since when the worker has been idle for lack of jobs, and its earlier idle time.
         self._dry_since: float | None = None
         self._dry = 0.0
-        self._told_capacity = -1
+        self._announced_capacity = -1
         self._news = asyncio.Event()
 
     @property
@@ -105,7 +105,7 @@ class RemoteDesk(SourceStage[Any]):
             self._dry_since = self.run.now()
         if self._requests is not None:
             self._requests.look()
-            if self.capacity != self._told_capacity:
+            if self.capacity != self._announced_capacity:
                 self._news.set()
 
     async def _open(self) -> None:
@@ -148,7 +148,7 @@ class RemoteDesk(SourceStage[Any]):
         return self.run.now() < token.parcel.until
 
     async def _called(self, message: Msg) -> None:
-        self._told_capacity = -1
+        self._announced_capacity = -1
         self._news.set()
 
     async def _greet(self) -> None:
@@ -167,9 +167,9 @@ class RemoteDesk(SourceStage[Any]):
             except TimeoutError:
                 self._trim()
 
-    def told(self, capacity: int) -> None:
+    def announced(self, capacity: int) -> None:
         """The master is being informed of the capacity."""
-        self._told_capacity = capacity
+        self._announced_capacity = capacity
 
     # Jobs.
 
@@ -226,30 +226,30 @@ class RemoteDesk(SourceStage[Any]):
 
     # Outcomes.
 
-    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
-        def reported(known: bool) -> None:
+    def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
+        def answered(known: bool) -> None:
             if known:
                 event.finish()
             else:
                 event.drop("no master")
-            told()
+            reported()
             self._measure()
 
         job: RemoteJob = event.token
         try:
-            self._reports.done(job, event.value, reported)
+            self._reports.done(job, event.value, answered)
         except Exception as error:
             # The result cannot be encoded as JSON, or is too large.
-            self._reports.failed(job, error, 1, reported)
+            self._reports.failed(job, error, 1, answered)
 
-    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
-        def reported(known: bool) -> None:
+    def failed_for_good(self, event: Event[DeadLetter], reported: Callable[[], None]) -> None:
+        def answered(known: bool) -> None:
             event.finish()
-            told()
+            reported()
             self._measure()
 
         letter = event.value
-        self._reports.failed(event.token, letter.error, letter.attempts, reported)
+        self._reports.failed(event.token, letter.error, letter.attempts, answered)
 
     def _measure(self) -> None:
         """Jobs finished per second of busy time, counting those known to the master.

@@ -185,20 +185,20 @@ class Bench(SourceStage[Any]):
     def release(self) -> None:
         self._hub.part(self)
 
-    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+    def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
         job: _Job = event.token
         job.master.offering.succeeded(job.number, event.value)
         event.finish()
-        told()
+        reported()
 
-    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+    def failed_for_good(self, event: Event[DeadLetter], reported: Callable[[], None]) -> None:
         job: _Job = event.token
         letter = event.value
         error = letter.error
         assert isinstance(error, Exception)
         job.master.offering.failed(job.number, error, letter.attempts)
         event.finish()
-        told()
+        reported()
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         if ending not in (Ending.FORGIVEN, Ending.FAILED):

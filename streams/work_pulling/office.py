@@ -47,11 +47,11 @@ class Office(Protocol):
 class Desk(Protocol):
     """Supplies the jobs of one worker, and takes their outcomes."""
 
-    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+    def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
         """Report the value of a job's event; when the master knows, finish the event and call
-        `told`."""
+        `reported`."""
 
-    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+    def failed_for_good(self, event: Event[DeadLetter], reported: Callable[[], None]) -> None:
         """The same for a job that failed for good."""
 
 

@@ -48,7 +48,7 @@ class Worker(Protocol):
         """How many jobs the worker can hold."""
         ...
 
-    def told(self, capacity: int) -> None:
+    def announced(self, capacity: int) -> None:
         """The master is being informed of it."""
 
 
@@ -70,7 +70,7 @@ class Reports:
     def hello(self) -> bytes:
         """Announce the worker and its capacity."""
         capacity = self._worker.capacity
-        self._worker.told(capacity)
+        self._worker.announced(capacity)
         return dumps({"worker": self._worker.id, "capacity": capacity})
 
     def done(self, job: RemoteJob, value: Any, known: Known) -> None:
@@ -141,7 +141,7 @@ class Reports:
 
     def _report(self, batch: list[_Item]) -> bytes:
         capacity = self._worker.capacity
-        self._worker.told(capacity)
+        self._worker.announced(capacity)
         report: dict[str, Any] = {"worker": self._worker.id, "capacity": capacity}
         for kind in ("done", "failed", "returned", "asked"):
             report[kind] = [item.content for item in batch if item.kind == kind]

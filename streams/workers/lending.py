@@ -1,4 +1,4 @@
-"""How one limit is divided among workers.
+"""The division of one limit among workers.
 
 Each worker has at most the slots that it was granted in use, and all of them together no more than
 the limit. A slot that is taken back from a worker counts as in use until it cannot be: until the

@@ -1,4 +1,4 @@
-"""Which worker has which events.
+"""Ownership of keys and events by workers.
 
 A key belongs to the worker that has events of it, and to none when these have ended; other events
 go to the worker with the fewest. Order per key follows: a worker keeps it, and what it sends comes

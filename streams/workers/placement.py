@@ -1,4 +1,4 @@
-"""Which stages of a pipeline run in its workers, and which in the process that reads the source.
+"""Placement of stages: which run in workers, and which in the process that reads the source.
 
 The workers run the stage that calls the handler, and the stages around it that keep nothing from
 one event to the next: a part of the events may pass through one worker, the rest through another. A

@@ -38,7 +38,7 @@ def add_kata(add_parser: AddParser) -> None:
     kata.add_argument(
         "--rate",
         type=float,
-        help="events a second (default: 1000; with --cpu-ms more than one process can do)",
+        help="events per second (default: 1000; with --cpu-ms more than one process can do)",
     )
     kata.add_argument(
         "--cpu-ms",

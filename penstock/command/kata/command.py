@@ -100,8 +100,8 @@ def _check_length(load: Load, options: argparse.Namespace) -> None:
     """Raise BuildError for a load of which nothing would be measured."""
     if not len(load):
         raise BuildError(
-            f"kata: {load.rate:g} events a second for {load.seconds:g} s are no event: give more "
-            "--seconds or a higher --rate"
+            f"kata: {load.rate:g} events per second for {load.seconds:g} s make no event: give "
+            "more --seconds or a higher --rate"
         )
     if options.pause is not None and options.pause > load.seconds:
         raise BuildError(

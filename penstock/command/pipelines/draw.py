@@ -152,7 +152,7 @@ def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
     return [
         ("dispatcher", "gives each free feeder the next group"),
         (counted(stage.feeders, "feeder"), "each has one group, until that is empty"),
-        ("spreader", "takes one event of each feeder in turn"),
+        ("spreader", "takes one event of each feeder in rotation"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What is finished, as the brokers keep it: commits of offsets by the consumer itself."""
+"""Commits of offsets, made by the consumer itself."""
 
 from __future__ import annotations
 

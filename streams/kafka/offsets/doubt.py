@@ -1,4 +1,4 @@
-"""What the holder of a partition notes, so that the next one knows which record may have ended it.
+"""Poison-record detection: notes on which records may have ended the holder of a partition.
 
 A process that a record ends leaves no word of it. So while one holds a partition, the metadata of
 its commits has a note, which it takes out when it gives the partition up. A note that is still

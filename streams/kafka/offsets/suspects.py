@@ -1,4 +1,4 @@
-"""Finds the record that ends its process: what may have done so begins in small parts, alone.
+"""Poison-record search: records that may have ended a process begin in small parts, alone.
 
 The holder of a partition whose note says that the last one was lost (`doubt.py`) begins a few
 records, and writes down which before it does. While they are worked on, nothing else is in the

@@ -40,14 +40,16 @@ def about(
 
 
 class News:
-    """That one has come or gone, or let go of a partition. It may get lost: they look now and then
-    in any case."""
+    """Notices that a worker has come or gone, or released a partition.
+
+    They may get lost, so workers look at intervals as well.
+    """
 
     def __init__(self, client: Client, subject: str) -> None:
         self._client = client
         self._subject = subject
         self._subscription: Subscription | None = None
-        self._told = asyncio.Event()
+        self._heard = asyncio.Event()
 
     async def start(self) -> None:
         self._subscription = await self._client.listen(self._subject, self._hear)
@@ -59,7 +61,7 @@ class News:
             with suppress(Error):
                 await self._subscription.unsubscribe()
 
-    async def tell(self) -> None:
+    async def publish(self) -> None:
         """Make all workers, including this one, look at once."""
         from nats.errors import Error
 
@@ -67,14 +69,14 @@ class News:
             await self._client.publish(self._subject, b"")
 
     async def _hear(self, message: Msg) -> None:
-        self._told.set()
+        self._heard.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait until there is news, at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._told.wait()
+                await self._heard.wait()
 
     def clear(self) -> None:
         """The news so far is being handled."""
-        self._told.clear()
+        self._heard.clear()

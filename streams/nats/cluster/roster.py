@@ -113,7 +113,7 @@ class Roster:
             return ""
         return (entry.value or b"").decode()
 
-    async def tell(self, id: str, about: bytes) -> None:
+    async def announce(self, id: str, about: bytes) -> None:
         """Announce a worker, with its status."""
         await self._table.put(f"m.{id}", about)
 

@@ -205,7 +205,7 @@ class Worker:
         roster = self._roster
         assert roster is not None
         renewed = await asyncio.gather(
-            roster.tell(
+            roster.announce(
                 self._id,
                 about(self.name, self._since, self.partitions, self.restarts, self.running),
             ),
@@ -218,7 +218,7 @@ class Worker:
                 raise error
         if not self._known:
             self._known = True
-            await self._news.tell()
+            await self._news.publish()
 
     async def _share(self) -> None:
         """Hand over the partitions of others' shares, and take free ones of our own share."""
@@ -307,7 +307,7 @@ class Worker:
         await partition.stop()
         if self.partitions.pop(number, None) is not None:
             await partition.lease.release()
-            await self._news.tell()
+            await self._news.publish()
 
     async def _go(self) -> None:
         """Hand everything over, as far as the servers can be reached."""

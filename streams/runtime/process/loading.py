@@ -1,4 +1,4 @@
-"""Whether the file of a pipeline is being imported for another program, which runs it then."""
+"""Import guard: the file of a pipeline must not run it while another program imports it."""
 
 from __future__ import annotations
 

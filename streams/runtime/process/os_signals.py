@@ -36,12 +36,12 @@ class Drains(Protocol):
 
 @contextmanager
 def drain_on_signals(
-    running: Drains, deadline: float, tell: Callable[[str], None] | None = None
+    running: Drains, deadline: float, report: Callable[[str], None] | None = None
 ) -> Generator[None]:
     """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
     A third one ends the process at once, by the default handler. SIGHUP, unless it is ignored,
-    counts only as a first one. `tell`, if given, is called with a message at the first and at the
+    counts only as a first one. `report`, if given, is called with a message at the first and at the
     second. On exit the previous handlers are restored. Outside the main thread, which is the only
     one that receives signals, the context does nothing.
     """
@@ -66,13 +66,13 @@ def drain_on_signals(
             loop.call_soon_threadsafe(cancel)
 
     def drain() -> None:
-        if tell is not None:
-            tell(f"draining, for at most {deadline:g} s; another signal cancels")
+        if report is not None:
+            report(f"draining, for at most {deadline:g} s; another signal cancels")
         running.begin_drain(deadline, by_signal=True)
 
     def cancel() -> None:
-        if tell is not None:
-            tell("cancelling")
+        if report is not None:
+            report("cancelling")
         running.cancel()
 
     with ExitStack() as previous:

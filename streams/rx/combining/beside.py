@@ -1,4 +1,4 @@
-"""The streams that a lifted operator reads besides the one above it, with demand."""
+"""Further inputs of a lifted operator, such as what ends its windows, read with demand."""
 
 from __future__ import annotations
 

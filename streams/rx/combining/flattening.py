@@ -1,4 +1,4 @@
-"""Makes the streams of operators that read the streams which are, or come of, their values."""
+"""Builds operators that flatten streams of streams, such as `merge_all` and `concat_map`."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
 def check_not_async(operator: str, function: Callable[..., Any] | None, instead: str = "") -> None:
     """Raise BuildError for an async function, whose coroutines `operator` would not await.
 
-    Also for an async generator function, whose generators are no streams.
+    Also for an async generator function, whose generators are not streams.
     """
     if inspect.isasyncgenfunction(function):
         raise BuildError(
-            f"{operator} is given an async generator function, whose generators are no streams; "
+            f"{operator} is given an async generator function, whose generators are not streams; "
             f"use {operator}(lambda value: from_async_iterable({called_name(function)}(value)))"
         )
     if function is not None and is_async(function):

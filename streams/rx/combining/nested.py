@@ -1,4 +1,4 @@
-"""The events of a stream that a stage reads for one of its own, one at a time."""
+"""Inner streams: each is read by a stage for one of its events, one event at a time."""
 
 from __future__ import annotations
 

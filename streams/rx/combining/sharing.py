@@ -1,4 +1,4 @@
-"""Streams whose readers share one reading of their source."""
+"""Multicasting: the readers of a stream share one reading of its source."""
 
 from __future__ import annotations
 

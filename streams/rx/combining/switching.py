@@ -1,4 +1,4 @@
-"""The stages of operators that read one of the streams which are their values, and drop others."""
+"""The stages of `switch_latest`, `exclusive` and the like: they read one inner stream at a time."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 SQLite has one lock per file and no queue for it: a connection that finds it taken sleeps, up to 100
 ms, and tries again, while the lock may be free. Here a poller waits instead for the lock of a file
-beside it, `...-turn`, which the system hands on at once, also when a process dies. It is held
+beside it, `...-lock`, which the system hands on at once, also when a process dies. It is held
 through the commit: SQLite then copies its log into the file before others write on, so the log is
 restarted and stays small.
 
@@ -26,7 +26,7 @@ from penstock.streams import clock
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Turn"]
+__all__ = ["LockQueue"]
 
 # Seconds until a poller does without the queue.
 _COURTESY = 0.5
@@ -35,11 +35,11 @@ _COURTESY = 0.5
 _PAUSE, _EVERY = 0.11, 4.0
 
 
-class Turn:
+class LockQueue:
     """The place of one connection in the lock queue of a file; used from one thread."""
 
     def __init__(self, path: str) -> None:
-        self._path = f"{path}-turn"
+        self._path = f"{path}-lock"
         self._fd: int | None = None
         # Whether a thread still waits for a lock that this poller did without.
         self._late = False

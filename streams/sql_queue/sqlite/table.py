@@ -28,7 +28,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import Layout, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
-from penstock.streams.sql_queue.sqlite.lock_queue import Turn
+from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
 
 __all__ = ["SqliteTable", "json_path"]
@@ -92,7 +92,7 @@ class SqliteTable(Store):
         self._db: sqlite3.Connection | None = None
         self._durable: bool | None = None
         self._thread = ThreadPoolExecutor(1, "sqlite")
-        self._turn = Turn(self._path)
+        self._lock_queue = LockQueue(self._path)
         self._woken = asyncio.Event()
         self._version: int | None = None
         self._wait = _SOON
@@ -203,7 +203,7 @@ class SqliteTable(Store):
 
         def attempt() -> T:
             db = self._connected()
-            with self._turn.taken() if writing else nullcontext():
+            with self._lock_queue.taken() if writing else nullcontext():
                 return within(db)
 
         def within(db: sqlite3.Connection) -> T:
@@ -248,7 +248,7 @@ class SqliteTable(Store):
         db, self._db = self._db, None
         if db is not None:
             db.close()
-        self._turn.close()
+        self._lock_queue.close()
 
     def _all(
         self, db: sqlite3.Connection, text: str, values: dict[str, Any] | None = None

@@ -182,19 +182,19 @@ function drawArrows() {
     const said = arrows.appendChild(shape("text", { x: text[0] + 9, y: text[1] }));
     said.textContent = `${rate(perSecond(events))}/s`;
   };
-  for (const [above, below, lane, leaves, comes, turns] of fixed.arrows) {
+  for (const [above, below, lane, leaves, comes, bends] of fixed.arrows) {
     const [from, to] = [places.get(above), places.get(below)];
     const x = from.x + (width * leaves) / 100;
     const toX = to.x + (width * comes) / 100;
-    const ways = turns.length === 2 ? [[x, middles[lane]], [middles[lane], toX]] : [[x, toX]];
+    const ways = bends.length === 2 ? [[x, middles[lane]], [middles[lane], toX]] : [[x, toX]];
     const points = [[x, from.bottom]];
-    turns.forEach(([row, track], at) => {
+    bends.forEach(([row, track], at) => {
       const y = lows[row] + LEAD + TRACK * track;
       points.push([ways[at][0], y], [ways[at][1], y]);
     });
     points.push([toX, to.top]);
     let text = [x, from.bottom + 17];
-    if (leaves) text = turns.length === 1 ? [toX, to.top - 10] : [points[2][0], points[2][1] + 17];
+    if (leaves) text = bends.length === 1 ? [toX, to.top - 10] : [points[2][0], points[2][1] + 17];
     line(points, sentOver(above, below), text);
   }
   const end = fixed.stages.filter((stage) => stage.kind !== "sink").pop();

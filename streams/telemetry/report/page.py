@@ -334,7 +334,9 @@ def _keys(recorder: Recorder, *, show_values: bool) -> Iterator[Html]:
     heads = ("key", *(["of all events"] if keys.total else []), "most waiting", "longest wait")
     caption = "Waiting was looked at once a second"
     if keys.total:
-        caption = "Shares of about a thousand events a second; waiting was looked at once a second"
+        caption = (
+            "Shares of about a thousand events per second; waiting was looked at once a second"
+        )
     parts: list[str] = [table(heads, rows, texts=(0,), caption=caption)]
     if not show_values:
         parts.append(f'<p class="soft">The keys are {_HIDDEN}.</p>')

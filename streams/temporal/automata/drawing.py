@@ -329,7 +329,7 @@ def _guard(names: tuple[str, ...], care: int, value: int) -> str:
 
 
 def _arc(arc: Arc, places: Sequence[Point], walkers: Sequence[int]) -> list[str]:
-    """An arc, in the colours of those that have walked it, by turns."""
+    """An arc, in the colours of those that have walked it, alternately."""
     if len(walkers) < 2:
         return [_marked(_curve(arc, places, arc.looks), *(walkers or (0,)))]
     drawn, whole = (4, 8) if "dashed" in arc.looks else (8, 8)

@@ -1,4 +1,4 @@
-"""Where the states of a drawn automaton stand, and the labels of its arcs, so that all can be read.
+"""The layout of a drawn automaton: places of its states, and of the labels of its arcs.
 
 States are in rows by their distance from the first. The label of an arc is in its middle, or as
 near to it as it covers neither a state nor another label.

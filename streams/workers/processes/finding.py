@@ -1,4 +1,4 @@
-"""How another process, which begins with nothing, finds a pipeline: by a name in a module."""
+"""Import by name: how a process that begins with nothing finds a pipeline in a module."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def place_of(pipeline: Stages, where: str) -> Place:
     if not found:
         raise BuildError(
             f"workers= {where} starts processes that import the pipeline by its name, and "
-            f" {pipeline!r} has no name at the top level of a module. {_ADVICE}"
+            f"{pipeline!r} has no name at the top level of a module. {_ADVICE}"
         )
     module, name = min(found, key=lambda place: place[0] == "__main__")
     program: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What every worker process does, however it was started."""
+"""The main function of a worker process, however it was started."""
 
 from __future__ import annotations
 

@@ -198,5 +198,5 @@ def test_a_resource_instead_of_what_makes_it_is_refused() -> None:
 def test_what_is_no_async_context_manager_is_refused_by_name(run: Run) -> None:
     make: Callable[[], Any] = dict
     operator = adaptive_flat_map(using(make)(fetch))
-    with pytest.raises(WrongType, match=r"using\(\.\.\.\): \{\} is no async context manager"):
+    with pytest.raises(WrongType, match=r"using\(\.\.\.\): \{\} is not an async context manager"):
         run(MemorySource(["a"]).pipe(operator).to(MemorySink()).run())

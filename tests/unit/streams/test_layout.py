@@ -191,7 +191,7 @@ def test_an_arrow_past_other_stages_goes_down_in_a_lane_of_its_own() -> None:
     shared = from_iterable([1]).pipe(ops.share())
     column = column_of(mapped(shared, 2).pipe(ops.zip(mapped(shared, 1), shared)))
     laid = layout(column)
-    far = [arrow for arrow in laid.arrows if len(arrow.turns) == 2]
+    far = [arrow for arrow in laid.arrows if len(arrow.bends) == 2]
     assert [(arrow.above, arrow.below, arrow.lane) for arrow in far] == [(2, 6, 2)]
     root = ElementTree.fromstring(as_svg(column, [], "a stream"))
     paths = [one.get("d", "") for one in root.iter(f"{SVG}path") if one.get("class") == "pipe"]

@@ -44,7 +44,7 @@ class Event(TypedDict):
 class Load:
     """A seeded open-loop load; iterating yields `(due, event)`, due in seconds from the start.
 
-    `rate` events a second for `seconds`, for `clients` clients (1000, 1001, ...); the share
+    `rate` events per second for `seconds`, for `clients` clients (1000, 1001, ...); the share
     `duplicates` of them repeats the uuid and the client of an event of the last ten seconds.
     `list(load)` is the whole schedule, ordered by due time; it can be iterated any number of
     times and is the same each time. Where nothing new was sent for ten seconds (at a very low
@@ -62,7 +62,7 @@ class Load:
 
     def __post_init__(self) -> None:
         if not self.rate > 0:
-            raise ValueError(f"rate is {self.rate}, must be more than 0 events a second")
+            raise ValueError(f"rate is {self.rate}, must be more than 0 events per second")
         if self.clients < 1:
             raise ValueError(f"clients is {self.clients}, must be at least 1")
         if not 0 <= self.duplicates <= 1:

@@ -177,7 +177,7 @@ def test_the_parts_of_the_job_spreader_are_shown_where_its_feeders_are_given(
         "  3 feeders",
         "  spreader",
     ]
-    assert "takes one event of each feeder in turn" in lines[5]
+    assert "takes one event of each feeder in rotation" in lines[5]
     without = penstock("draw", write_file("job.py", SPREAD.format(""))).out
     assert "dispatcher" not in without
 

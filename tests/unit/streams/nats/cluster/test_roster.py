@@ -128,11 +128,11 @@ def test_a_worker_counts_until_it_leaves_or_has_said_nothing_for_as_long_as_a_le
     async def story() -> None:
         server = Server(1e6, cycle([0.001]))
         roster = roster_of(server)
-        await roster.tell("one", b'{"name": "1"}')
-        await roster.tell("two", b'{"name": "2"}')
+        await roster.announce("one", b'{"name": "1"}')
+        await roster.announce("two", b'{"name": "2"}')
         assert await roster.members() == {"one": {"name": "1"}, "two": {"name": "2"}}
         await asyncio.sleep(1)
-        await roster.tell("two", b'{"name": "2"}')
+        await roster.announce("two", b'{"name": "2"}')
         assert roster.soonest == pytest.approx(TTL * 1.01, abs=0.01)
         await asyncio.sleep(roster.soonest - 1)
         assert set(await roster.members()) == {"two"}

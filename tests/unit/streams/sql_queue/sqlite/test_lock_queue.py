@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.streams.sql_queue.sqlite import lock_queue
-from penstock.streams.sql_queue.sqlite.lock_queue import Turn
+from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 
 
 def waiters() -> list[threading.Thread]:
@@ -19,7 +19,7 @@ def waiters() -> list[threading.Thread]:
 
 
 def test_who_waits_gets_the_turn_when_it_is_over(tmp_path: Path) -> None:
-    first, second = Turn(f"{tmp_path}/work.db"), Turn(f"{tmp_path}/work.db")
+    first, second = LockQueue(f"{tmp_path}/work.db"), LockQueue(f"{tmp_path}/work.db")
     order: list[str] = []
 
     def wait() -> None:
@@ -40,7 +40,7 @@ def test_who_does_not_get_the_turn_soon_does_without_and_keeps_it_from_nobody_la
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock_queue, "_COURTESY", 0.01)
-    stopped, other, third = (Turn(f"{tmp_path}/work.db") for _ in range(3))
+    stopped, other, third = (LockQueue(f"{tmp_path}/work.db") for _ in range(3))
     done: list[str] = []
     with stopped.taken():
         with other.taken():
@@ -64,7 +64,7 @@ def test_the_lock_is_left_alone_while_turns_are_waited_for_and_not_otherwise(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
-    first, second = Turn(f"{tmp_path}/work.db"), Turn(f"{tmp_path}/work.db")
+    first, second = LockQueue(f"{tmp_path}/work.db"), LockQueue(f"{tmp_path}/work.db")
     begun = threading.Event()
 
     def wait() -> None:
@@ -75,7 +75,7 @@ def test_the_lock_is_left_alone_while_turns_are_waited_for_and_not_otherwise(
     for expected in (1, 1):
         with first.taken():
             if not pauses:
-                os.utime(f"{tmp_path}/work.db-turn", (0, 0))
+                os.utime(f"{tmp_path}/work.db-lock", (0, 0))
             waiting = threading.Thread(target=wait)
             waiting.start()
             begun.wait()
@@ -94,14 +94,14 @@ def test_where_the_file_of_turns_cannot_be_made_or_locked_one_does_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    with Turn(f"{tmp_path}/missing/work.db").taken():
+    with LockQueue(f"{tmp_path}/missing/work.db").taken():
         done.append("not made")
 
     def refuse(fd: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    unlocked = Turn(f"{tmp_path}/work.db")
+    unlocked = LockQueue(f"{tmp_path}/work.db")
     with unlocked.taken():
         done.append("not locked")
     unlocked.close()

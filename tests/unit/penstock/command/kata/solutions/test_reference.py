@@ -265,8 +265,8 @@ def test_a_load_that_makes_no_sense_is_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--seconds", "0"], "1000 events a second for 0 s are no event: give more --seconds"),
-        (["--seconds", "1", "--rate", "0.1"], "0.1 events a second for 1 s are no event"),
+        (["--seconds", "0"], "1000 events per second for 0 s make no event: give more --seconds"),
+        (["--seconds", "1", "--rate", "0.1"], "0.1 events per second for 1 s make no event"),
         (["--seconds", "0.5", "--pause"], "a pause of 1 s does not fit into a run of 0.5 s"),
     ],
 )
