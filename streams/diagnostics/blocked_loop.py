@@ -238,8 +238,6 @@ def _at_work(stage: object, event: object, called: FrameType | None) -> str:
 
 def _info(stage: object) -> StageInfo | None:
     info: StageInfo | None = _attribute(stage, StageInfo, "info", "_info")
-    if info is None:
-        info = _attribute(getattr(stage, "_faults", None), StageInfo, "_info")
     return info
 
 

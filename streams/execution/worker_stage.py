@@ -201,7 +201,7 @@ class WorkerStage(CallingStage):
         # For calls that have begun and are due.
         self._levels.clear()
         if self._learns:
-            self._levels.extend([self._among] * len(self._due))
+            self._levels.extend([self._concurrency] * len(self._due))
         self._control.retuned(old)
         self._drain()
 
@@ -381,10 +381,10 @@ class WorkerStage(CallingStage):
         A call that takes the place of one that has just ended counts as begun at that end, however
         many ends were flushed together.
         """
-        among = self._among
+        total = self._concurrency
         flushed = self._flushed if self._shared is None else self._shared.replaced(n)
         same = min(flushed, n)
-        return [among + flushed] * same + list(range(among + flushed + 1, among + n + 1))
+        return [total + flushed] * same + list(range(total + flushed + 1, total + n + 1))
 
     def _wake_slots(self) -> None:
         """Make slots take the events that are due."""
@@ -574,7 +574,7 @@ class WorkerStage(CallingStage):
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
         self.in_flight += 1
-        level = self._among if self._learns else 0
+        level = self._concurrency if self._learns else 0
         done, is_later = 0, False
         result: Any = None
         error: BaseException | None = None
@@ -647,7 +647,7 @@ class WorkerStage(CallingStage):
             self._is_concurrent = True
             self._set_limiter(self._limiter)
         if self._learns:
-            self._levels.append(self._among)
+            self._levels.append(self._concurrency)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._watch.begin()
         self._begun[event] = call
@@ -674,11 +674,11 @@ class WorkerStage(CallingStage):
         self._ended.clear()
         if self._completions:
             completions, self._completions = self._completions, []
-            among = self._among if self._is_concurrent else completions[0][2]
+            total = self._concurrency if self._is_concurrent else completions[0][2]
             self._call_ended(len(ended))
             self._flushed = len(ended)
             if self._from_arrival:
-                completions = [(event.ended, event.created, among, _SUCCESS) for event in ended]
+                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
             if self._learns:
                 self._control.completed(completions)
                 self._follow_limiter()
@@ -724,7 +724,7 @@ class WorkerStage(CallingStage):
         """A call has failed: report it, and try its event again or apply the error policy."""
         if self._ended:
             self._flush()
-        among = self._among
+        total = self._concurrency
         self._call_ended(1)
         if self.state >= CLOSED:
             event.give_back()
@@ -751,7 +751,7 @@ class WorkerStage(CallingStage):
         if seconds:
             self._hold_back(seconds)
         if self._from_arrival:
-            self._control.completed([(event.ended, event.created, among, outcome)])
+            self._control.completed([(event.ended, event.created, total, outcome)])
         elif self._learns:
             started = event.started or event.ended
             self._control.completed([(event.ended, started, level, outcome)])
@@ -836,14 +836,14 @@ class WorkerStage(CallingStage):
             self._limit = self._control.limit
 
     @property
-    def _among(self) -> int:
+    def _concurrency(self) -> int:
         """Calls in flight in all stages that share the limit, as reported to the limiter.
 
         When as many events as the limit wait for their next attempt, nothing new begins: the limit
         is then reported as used up.
         """
-        among = self.in_flight if self._shared is None else self._shared.in_flight
-        return max(among, self._limit) if self._waiting.holding else among
+        total = self.in_flight if self._shared is None else self._shared.in_flight
+        return max(total, self._limit) if self._waiting.holding else total
 
     def _check_below(self, shared: Shared) -> None:
         """Refuse an iterator whose results a stage under the same limit would have to take."""

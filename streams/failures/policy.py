@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_at_least, is_count
 
 if TYPE_CHECKING:
     import random
 
-    from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
 
 __all__ = [
@@ -137,7 +137,7 @@ def route(sink: Sink[DeadLetter]) -> Route:
     sources pause while 1,024 letters beyond the bound of the sink are not accepted. Raises
     BuildError unless `sink` is a sink.
     """
-    if not hasattr(sink, "open"):
+    if not isinstance(cast(Any, sink), Sink):
         raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
     return Route(sink)
 
@@ -198,8 +198,8 @@ def check_policy(
                 f"{stage}({option}=retry(...)): only adaptive_flat_map and batch can retry; use "
                 '"stop", "skip", "revert" or route(sink) here.'
             )
-    elif isinstance(getattr(policy, "info", None), StageInfo):
-        sink = cast(Any, policy).info.name
+    elif isinstance(policy, Sink):
+        sink = policy.info.name
         raise BuildError(
             f"{stage}({option}={sink}(...)): what fails goes to a sink by route: "
             f"{option}=route({sink}(...))"

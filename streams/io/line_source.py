@@ -197,7 +197,6 @@ class _Reading(SourceStage[T]):
         self._path = options.path
         self._name = input_name(options.path)
         self.file = "" if actual_input(options.path) == "-" else self._name
-        """Its name in errors about events; empty for standard input."""
         self._follow = options.follow
         created, route = options.created, options.on_bad_line
         self._created = None if created is None else Creation(created, run.now)

@@ -61,14 +61,21 @@ class Writing(ConfirmedSink):
     """One run of `penstock.write_kafka`.
 
     While events are under way, a thread waits for the answers of the brokers; the client writes
-    them in batches by itself.
+    them in batches by itself. `record_of`, if given, makes the record of a value.
     """
 
-    def __init__(self, run: Run, closed: Closed, settings: WritingSettings) -> None:
+    def __init__(
+        self,
+        run: Run,
+        closed: Closed,
+        settings: WritingSettings,
+        record_of: Callable[[Any], KafkaRecord[Any]] | None = None,
+    ) -> None:
         stride = max(1, settings.window // 4)
         super().__init__(run, closed, settings.window, stride, settings.on_error)
         self._run = run
         self._settings = settings
+        self._record_of = record_of
         self._encode = Encoding(run, settings, self)
         self._producer = settings.producer(dict(settings.client))
         self._threads = ThreadPoolExecutor(1, "penstock write_kafka")
@@ -100,6 +107,9 @@ class Writing(ConfirmedSink):
     # Events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        if self._record_of is not None:
+            for event in events:
+                event.value = self._record_of(event.value)
         super().on_events(events)
         if self.under_way and not self._waits:
             self._waits = True

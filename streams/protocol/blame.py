@@ -50,10 +50,13 @@ def event_name(event: Event[Any]) -> str:
 
 def _mark(event: Event[Any]) -> Any:
     """The token of an event; that of a line in a file with the name of the file."""
+    # Imported here: it imports this module.
+    from penstock.streams.protocol.source_stage import SourceStage
+
     if isinstance(event.token, int):
         for origin, token in roots(event):
-            if token == event.token and (file := getattr(origin, "file", "")):
-                return f"{file}, line {token}"
+            if token == event.token and isinstance(origin, SourceStage) and origin.file:
+                return f"{origin.file}, line {token}"
     return event.token
 
 

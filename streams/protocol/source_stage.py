@@ -60,6 +60,9 @@ class SourceStage(DemandStage, Generic[T]):
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
 
+    # The file whose lines the tokens of its events number, for errors about them.
+    file = ""
+
     @property
     def is_connected(self) -> bool:
         """Whether it reaches what it reads, such as a server, as far as is known."""

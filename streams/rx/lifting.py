@@ -333,7 +333,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     bound = held if holds else 2 * MOST_OPEN if opens else int(one_by_one)
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
-    make: _MakeStage | None = _native_stage(parts, lists=lists)
+    make: _MakeStage | None = _stage_without_rx(parts, lists=lists)
     if make is None and holds:
         make = partial(LiftedHolding, parts=parts, hold=hold)
     elif make is None:
@@ -373,10 +373,10 @@ def _called_by(parts: Sequence[Part]) -> str:
     return called_name(*(value for name, value in given if name not in _NOT_WITH_EACH))
 
 
-def _native_stage(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
-    """The function that makes the stage of a native operator; None for all others.
+def _stage_without_rx(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
+    """What makes the stage of an operator that is done without Rx in between; None for others.
 
-    `lists`: of lists, which hold as many events as their arguments say.
+    `lists`: lists are, because they hold only as many events as their arguments say.
     """
     if len(parts) != 1:
         return None

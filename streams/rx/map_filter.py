@@ -16,8 +16,8 @@ from penstock.streams.runtime.context import Run
 __all__ = ["Filter", "Map"]
 
 
-class _Native(Stage[Any, Any]):
-    """A stage whose user function may raise, which stops the pipeline."""
+class _FunctionStage(Stage[Any, Any]):
+    """The base of both: what the user's function raises stops the pipeline."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class _Native(Stage[Any, Any]):
         self._fail(error, passed, events[at + 1 :])
 
 
-class Map(_Native):
+class Map(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         function = self._function
         at = 0
@@ -66,7 +66,7 @@ class Map(_Native):
             self.downstream.on_events(events)
 
 
-class Filter(_Native):
+class Filter(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
         dropped: list[Event[Any]] = []

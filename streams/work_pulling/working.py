@@ -83,7 +83,7 @@ class _GivenUp(Sink[DeadLetter], LettersOnly):
     info = StageInfo("report failures", "", _WINDOW)
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return _ReportingFailures(closed)
+        return _Reporting(closed, failures=True)
 
 
 class _Reporting(SinkStage[Any]):
@@ -91,20 +91,19 @@ class _Reporting(SinkStage[Any]):
 
     asks_first = _WINDOW
 
-    def __init__(self, closed: Closed) -> None:
+    def __init__(self, closed: Closed, *, failures: bool = False) -> None:
         super().__init__(closed)
+        self._failures = failures
         self._open = 0
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._open += len(events)
         for event in events:
             job: Job = event.token
-            self._report(job, event)
+            report = job.desk.failed_for_good if self._failures else job.desk.succeeded
+            report(event, self._reported)
 
-    def _report(self, job: Job, event: Event[Any]) -> None:
-        job.desk.succeeded(event, self._told)
-
-    def _told(self) -> None:
+    def _reported(self) -> None:
         self._open -= 1
         if self.state:
             self.end_if_idle()
@@ -118,8 +117,3 @@ class _Reporting(SinkStage[Any]):
     def statistics(self) -> dict[str, Any]:
         """The number of outcomes that the master does not know of yet."""
         return {"unreported": self._open}
-
-
-class _ReportingFailures(_Reporting):
-    def _report(self, job: Job, event: Event[Any]) -> None:
-        job.desk.failed_for_good(event, self._told)

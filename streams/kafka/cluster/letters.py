@@ -22,7 +22,6 @@ from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.records import marks, place_of, records
 from penstock.streams.kafka.record import KafkaRecord, headers_of
 from penstock.streams.kafka.writing import Writing, WritingSettings
-from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -51,11 +50,7 @@ class KafkaLetters(Sink[DeadLetter], LettersOnly):
         self._layout = layout
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return _Letters(run, closed, self._layout)
-
-
-class _Letters(Writing):
-    def __init__(self, run: Run, closed: Closed, layout: Layout) -> None:
+        layout = self._layout
         settings = WritingSettings(
             layout.letters,
             layout.servers,
@@ -69,13 +64,7 @@ class _Letters(Writing):
             retry(1),
             partial(producer_of, who=_WHO),
         )
-        super().__init__(run, closed, settings)
-        self._group = layout.group
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            event.value = _record_of(event.value, self._group)
-        super().on_events(events)
+        return Writing(run, closed, settings, partial(_record_of, group=layout.group))
 
 
 class _Origin(NamedTuple):

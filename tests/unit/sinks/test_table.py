@@ -256,7 +256,7 @@ def test_a_refused_value_stops_the_pipeline_by_default(database: str) -> None:
     ("value", "said"),
     [
         (object(), "not JSON serializable"),
-        *((value, "takes objects of JSON") for value in (7, "a", [1], None, True, 1.5)),
+        *((value, "takes JSON objects") for value in (7, "a", [1], None, True, 1.5)),
     ],
 )
 def test_a_value_that_a_reader_could_not_read_fails_its_event(

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import adaptive_flat_map
+from penstock import adaptive_flat_map, route
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import Backoff, check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
@@ -41,6 +42,11 @@ def test_a_mark_that_is_a_number_is_that_of_a_line() -> None:
 def test_a_stage_that_may_not_retry_does_not_mention_keys() -> None:
     with pytest.raises(BuildError, match="only adaptive_flat_map and batch can retry; use"):
         check_policy(retry(2), "write_jsonl")
+
+
+def test_what_can_be_opened_and_is_not_a_sink_is_refused_by_route() -> None:
+    with pytest.raises(BuildError, match=r"route\(.*dead.jsonl.*\): give a sink, such as route"):
+        route(Path("dead.jsonl"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("on", [(), BaseException, "ValueError", (ValueError, 3), [ValueError]])
