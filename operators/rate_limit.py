@@ -4,8 +4,8 @@ Items:   every event, in order; none is dropped.
 Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds: an
          event takes one, or as many as it costs, when it passes. In any `per` seconds events of at
          most `rate + burst` tokens pass, what `RateLimit.charge` took or gave back included. Stages
-         that share a limit are served in the order in which their events came: a dear one is not
-         overtaken for ever. One timer.
+         that share a limit are served in the order in which their events came: an expensive one
+         is not overtaken for ever. One timer.
 Memory:  the one event that is next and waits for its tokens.
 Demand:  one event at a time; the next is requested when the last has passed.
 Ends:    with the source, after the waiting event. Cancel returns that one.

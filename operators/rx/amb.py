@@ -16,7 +16,7 @@ Errors:  those of the stream that was first, and at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from reactivex import Observable
@@ -24,8 +24,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.inputs import Input, as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
 from penstock.streams.rx.lift import WithStock
@@ -46,15 +45,7 @@ def amb(right_source: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]
 
 
 class _Racing(Several):
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        streams: Sequence[Flowable[Any]],
-    ) -> None:
-        super().__init__(downstream, run, info, streams)
-        self._first: Waiting | None = None
+    _first: Waiting | None = None
 
     def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
         self._reacts(source)

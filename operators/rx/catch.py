@@ -93,14 +93,12 @@ class _Catching(Succession):
     ) -> None:
         super().__init__(downstream, run, info, source)
         self._choose = choose
-        self._has_caught = False
 
     def recovers(self) -> bool:
-        return not self._has_caught
+        return not self.reads
 
     def follow(self, error: BaseException | None) -> None:
-        if self._has_caught or not isinstance(error, Exception):
+        if self.reads > 1 or not isinstance(error, Exception):
             self.close(error)
         else:
-            self._has_caught = True
             self.read(as_stream("catch", self._choose(error, self.source)))

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar, overload
 
 from reactivex import Observable
@@ -83,8 +82,7 @@ def combine_latest(
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(streams) + 1
         info = StageInfo("combine_latest", f"of {n}", n, gathers=n, until_more=True)
-        make = partial(_Combining, prefetch=prefetch)
-        return several([source, *streams], make, info, holds=True, prefetch=prefetch)
+        return several([source, *streams], _Combining, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.combine_latest(*others))
 

@@ -66,9 +66,8 @@ def merge(
     others = [as_stream("merge", source) for source in sources]
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        make = partial(_Merging, prefetch=prefetch)
         info = StageInfo("merge", f"of {len(others) + 1}", 0)
-        return several([source, *others], make, info, prefetch=prefetch)
+        return several([source, *others], _Merging, info, prefetch=prefetch)
 
     return WithStock(operator, stock.merge(*sources))
 

@@ -74,14 +74,12 @@ class _Resuming(Succession):
     ) -> None:
         super().__init__(downstream, run, info, source)
         self._choose = choose
-        self._has_resumed = False
 
     def recovers(self) -> bool:
         return True
 
     def follow(self, error: BaseException | None) -> None:
-        if self._has_resumed:
+        if self.reads > 1:
             self.close(None)
         else:
-            self._has_resumed = True
             self.read(as_stream("on_error_resume_next", self._choose(error)))

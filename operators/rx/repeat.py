@@ -49,11 +49,9 @@ class _Repeating(Succession):
     ) -> None:
         super().__init__(downstream, run, info, source)
         self._times = times
-        self._done = 0
 
     def follow(self, error: BaseException | None) -> None:
-        self._done += 1
-        if error is not None or self._done == self._times:
+        if error is not None or self.reads == self._times:
             self.close(error)
         else:
             self.check_again()

@@ -116,12 +116,6 @@ class _Comparing(DemandStage):
             self.fail(error)
         self._drain()
 
-    def late(self, error: BaseException, /) -> None:
-        if self.state >= CLOSED:
-            self.run.failed(error)
-        else:
-            self.run.late_error(error)
-
     # The drain loop.
 
     def step(self) -> bool:

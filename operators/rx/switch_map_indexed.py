@@ -31,7 +31,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.combining.flattening import Inner
-from penstock.streams.rx.combining.switching import switched_indexed
+from penstock.streams.rx.combining.switching import switched
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["switch_map_indexed"]
@@ -48,6 +48,6 @@ def switch_map_indexed(
     It may return a stream, an Observable or a future. Without `project` the values are streams.
     """
     return WithStock(
-        lambda source: switched_indexed("switch_map_indexed", source, project),
+        lambda source: switched("switch_map_indexed", source, project, indexed=True),
         stock.switch_map_indexed(cast("Any", project)),
     )

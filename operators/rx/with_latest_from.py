@@ -90,8 +90,9 @@ class _Following(Several):
         run: Run,
         info: StageInfo,
         streams: Sequence[Flowable[Any]],
+        prefetch: int,
     ) -> None:
-        super().__init__(downstream, run, info, streams, _AHEAD)
+        super().__init__(downstream, run, info, streams, prefetch)
         self._source, *self._others = self.inputs
         # Its events are sent on as they come: none of them waits here.
         self._source.prefetch = UNBOUNDED

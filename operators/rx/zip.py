@@ -17,7 +17,6 @@ Errors:  the first error of a stream passes on after the events that came before
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar, overload
 
 from reactivex import Observable
@@ -75,8 +74,7 @@ def zip(
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(others) + 1
         info = StageInfo("zip", f"of {n}", 0, gathers=n, until_more=n > 1)
-        make = partial(_Zipping, prefetch=prefetch)
-        return several([source, *others], make, info, holds=True, prefetch=prefetch)
+        return several([source, *others], _Zipping, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.zip(*args))
 

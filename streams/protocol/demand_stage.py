@@ -162,6 +162,13 @@ class DemandStage:
             self._close(CLOSED)
             self.downstream.on_error(error)
 
+    def late(self, error: BaseException, /) -> None:
+        """Report an error of a stream that has ended, such as one of its clean-up."""
+        if self.state >= CLOSED:
+            self.run.failed(error)
+        else:
+            self.run.late_error(error)
+
     def _close(self, state: State) -> None:
         before, self.state = self.state, state
         if before is OPEN:

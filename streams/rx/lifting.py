@@ -22,7 +22,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Read
-from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap
+from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap, without_index
 from penstock.streams.rx.combining.inputs import as_stream, columns
 from penstock.streams.rx.lift import (
     HOLD,
@@ -387,12 +387,8 @@ def _stage_without_rx(parts: Sequence[Part], *, lists: bool) -> _MakeStage | Non
         case "filter" if callable(part.arguments.get("predicate")):
             return partial(Filter, function=part.arguments["predicate"])
         case "flat_map" if _is_function(part.arguments.get("mapper")):
-            project: Callable[..., Any] = part.arguments["mapper"]
-
-            def unnumbered(value: Any, _: int) -> Any:
-                return project(value)
-
-            return partial(FlatMap, function=unnumbered, calls=_called_by(parts))
+            function = without_index(part.arguments["mapper"])
+            return partial(FlatMap, function=function, calls=_called_by(parts))
         case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
             function = part.arguments["mapper_indexed"]
             return partial(FlatMap, function=function, calls=_called_by(parts))

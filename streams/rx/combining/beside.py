@@ -40,6 +40,7 @@ class _Stage(Protocol):
 
     def within(self, call: Callable[..., object], *args: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
+    def late(self, error: BaseException, /) -> None: ...
 
 
 class Beside:
@@ -202,8 +203,7 @@ class Beside:
             self._stage.fail(error)
 
     def late(self, error: BaseException, /) -> None:
-        run = self._stage.run
-        (run.failed if self._stage.state >= CLOSED else run.late_error)(error)
+        self._stage.late(error)
 
     def _cancel(self, other: _Other) -> None:
         """The operator reads it no more."""

@@ -22,7 +22,7 @@ from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.nested import Nested
 
-__all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap"]
+__all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
 
 
 class Answer:
@@ -292,3 +292,12 @@ class FlatMap(Expanding):
             f"{self.info.name} needs an iterable or a stream for each value, "
             f"not {describe(result, 80)}"
         )
+
+
+def without_index(function: Callable[[Any], Any]) -> Callable[[Any, int], Any]:
+    """`function` of a value, as one of a value and its index."""
+
+    def called(value: Any, _: int) -> Any:
+        return function(value)
+
+    return called

@@ -33,7 +33,8 @@ def several(
     prefetch: int = PREFETCH,
 ) -> Flowable[Any]:
     """The first of `streams`, read together with the others by the `Several` that `make` returns,
-    which is called with the stage below, the run, the stage's description and `streams`.
+    which is called with the stage below, the run, the stage's description, `streams` and
+    `prefetch`.
 
     `holds`: it keeps events until others come, so none of them may hold a turn. `info.bound` is
     what it keeps besides the events that wait.
@@ -45,7 +46,7 @@ def several(
             "keep their groups' turns: put it after the working stage"
         )
     info = replace(info, bound=(info.bound or 0) + len(streams) * prefetch)
-    return reading_all(streams, partial(make, streams=streams), info)
+    return reading_all(streams, partial(make, streams=streams, prefetch=prefetch), info)
 
 
 class Waiting(Input):
@@ -89,7 +90,7 @@ class Several(DemandStage):
         run: Run,
         info: StageInfo,
         streams: Sequence[Flowable[Any]],
-        prefetch: int = PREFETCH,
+        prefetch: int,
     ) -> None:
         super().__init__(downstream, run, info)
         self.inputs = [
@@ -141,9 +142,6 @@ class Several(DemandStage):
         elif error is not None:
             self.run.late_error(error)
         self._drain()
-
-    def late(self, error: BaseException, /) -> None:
-        (self.run.failed if self.state >= CLOSED else self.run.late_error)(error)
 
     # The drain loop.
 

@@ -44,8 +44,9 @@ class Signalled(Several):
         run: Run,
         info: StageInfo,
         streams: Sequence[Flowable[Any]],
+        prefetch: int,
     ) -> None:
-        super().__init__(downstream, run, info, streams)
+        super().__init__(downstream, run, info, streams, prefetch)
         self.source, self.signals = self.inputs
 
     def _begin(self) -> None:

@@ -165,12 +165,6 @@ class Succession(DemandStage):
             self._ended = (error,)
             self._drain()
 
-    def late(self, error: BaseException, /) -> None:
-        if self.state >= CLOSED:
-            self.run.failed(error)
-        else:
-            self.run.late_error(error)
-
     # The drain loop.
 
     def step(self) -> bool:

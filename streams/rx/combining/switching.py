@@ -16,10 +16,11 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
 from penstock.streams.rx.combining.nested import Nested
 
-__all__ = ["Exclusive", "Switching", "switched", "switched_indexed"]
+__all__ = ["Exclusive", "Switching", "switched"]
 
 
 class Switching(DemandStage):
@@ -167,42 +168,22 @@ class Exclusive(Switching):
 def switched(
     name: str,
     source: Flowable[Any],
-    function: Callable[[Any], Any] | None,
+    function: Callable[..., Any] | None,
     stage: type[Switching] = Switching,
+    *,
+    indexed: bool = False,
 ) -> Flowable[Any]:
     """`source` read through a `stage` that reads the streams `function(value)`, or the values.
 
-    Raises BuildError for an async function.
+    `indexed`: the function gets the index of the value too. Raises BuildError for an async one.
     """
-    if function is None:
-        return _switched(name, source, None, "value", None, stage)
-
-    def unnumbered(value: Any, _: int) -> Any:
-        return function(value)
-
-    return _switched(name, source, function, "value", unnumbered, stage)
-
-
-def switched_indexed(
-    name: str, source: Flowable[Any], function: Callable[[Any, int], Any] | None
-) -> Flowable[Any]:
-    """The same of `function(value, index)`, by `Switching`."""
-    return _switched(name, source, function, "value, index", function, Switching)
-
-
-def _switched(
-    name: str,
-    source: Flowable[Any],
-    function: Callable[..., Any] | None,
-    arguments: str,
-    indexed: Callable[[Any, int], Any] | None,
-    stage: type[Switching],
-) -> Flowable[Any]:
+    arguments = "value, index" if indexed else "value"
     check_not_async(
         name,
         function,
         f"{name}(lambda {arguments}: asyncio.ensure_future({called_name(function)}({arguments}))), "
         "whose future is cancelled when nobody waits for it any more",
     )
-    make = partial(stage, function=indexed, calls=called_name(function))
+    with_index = function if indexed or function is None else without_index(function)
+    make = partial(stage, function=with_index, calls=called_name(function))
     return source.then(make, StageInfo(name, "", 2, makes=True))
