@@ -1,7 +1,7 @@
 """The folders import each other in one order, which is written down here.
 
-Imports for types and inside functions count. A folder of `streams` is a room; so is each of its own
-modules, and each of the other packages.
+Imports for types, inside functions and by name count. A folder of `streams` is a room; so is each
+of its own modules, and each of the other packages.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ EXCEPTIONS = {
     ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
     ("runtime", "boundary"): "a running puts a user's stage behind its guard",
     ("runtime", "telemetry"): "a running serves its own page, lazily",
+    ("rx", "operators"): "an operator of Rx that this library has is found by its name",
     ("workers", "telemetry"): "a worker traces the calls in it, lazily",
     ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
 }
@@ -94,6 +95,16 @@ def imports_of(path: Path) -> Iterator[str]:
             for alias in node.names:
                 if alias.name.startswith("penstock."):
                     yield room_of(tuple(alias.name.split(".")[1:]))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+            name = _beginning(node.args[0])
+            if name.startswith("penstock."):
+                yield room_of(tuple(name.split(".")[1:]))
+
+
+def _beginning(name: ast.expr) -> str:
+    """The text with which the name of a module begins that is imported by its name."""
+    first = name.values[0] if isinstance(name, ast.JoinedStr) else name
+    return str(first.value) if isinstance(first, ast.Constant) else ""
 
 
 def arrows() -> dict[tuple[str, str], set[str]]:
