@@ -15,7 +15,7 @@ from typing import Any, cast
 from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.calling_stage import CallingStage
-from penstock.streams.execution.handler import opened, tells_of_its_type, unfinished
+from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
 from penstock.streams.failures.policy import OnError
@@ -451,7 +451,7 @@ def _by_contract(
             return given
         errors = [unfinished(result, name) for result in given]
         if not any(errors):
-            finished.update(map(type, filter(tells_of_its_type, given)))
+            finished.update(map(type, filter(speaks_for_its_type, given)))
         return [error or result for error, result in zip(errors, given, strict=True)]
 
     # Types of results that need not be awaited.

@@ -43,7 +43,7 @@ __all__ = [
     "is_users",
     "opened",
     "pool_size",
-    "tells_of_its_type",
+    "speaks_for_its_type",
     "unfinished",
     "with_plain_results",
 ]
@@ -162,7 +162,7 @@ def _is_to_be_awaited(result: object) -> bool:
     return hasattr(type(result), "__await__") and not isinstance(result, Observable)
 
 
-def tells_of_its_type(result: object) -> bool:
+def speaks_for_its_type(result: object) -> bool:
     """Whether what a look at it says holds of all results of its type, unlike an empty list."""
     return not isinstance(result, list | tuple) or bool(cast("Sequence[object]", result))
 
@@ -174,7 +174,7 @@ def check_result(result: object, name: str) -> bool:
     """
     if (error := unfinished(result, name)) is not None:
         raise error
-    return tells_of_its_type(result)
+    return speaks_for_its_type(result)
 
 
 def check_plain(
