@@ -171,7 +171,7 @@ class _Watched:
             if found.is_own:
                 what = own
         if blocks is not None:
-            text = f"{what}{found.event}, and stands at {found.place}"
+            text = f"{what}{found.event}, and is at {found.place}"
             blocks.lasts(who, text, is_own=found.is_own)
             for each in affected:
                 each.seen()

@@ -301,14 +301,12 @@ class Dealing(DemandStage):
                 for one in dealt:
                     self._send_events(peer, [one])
             else:
-                self._cannot_be_sent(peer, *dealt[0], error)
+                self._cannot_be_sent(*dealt[0], error)
 
-    def _cannot_be_sent(
-        self, peer: Peer, event: Event[Any], owner: Owner, error: NotPicklable
-    ) -> None:
+    def _cannot_be_sent(self, event: Event[Any], owner: Owner, error: NotPicklable) -> None:
         self._owners.end((owner,))
-        told = NotPicklable(f"an event {error}")
-        self._settle_failed(event, told, self._section.working.number, 1)
+        failure = NotPicklable(f"an event {error}")
+        self._settle_failed(event, failure, self._section.working.number, 1)
 
     def _send(self, peer: Peer, message: Any) -> None:
         if peer.link is not None:

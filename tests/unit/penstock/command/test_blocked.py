@@ -43,7 +43,7 @@ def test_a_handler_that_never_returns_is_reported_during_the_wait(
     os.close(opener)
     assert re.fullmatch(
         r"penstock: 'work' \(stage 2 'adaptive_flat_map'\) has blocked the loop for 1 s"
-        r" on the event \{'n': 1\} \(line 1\), and stands at \S+/job\.py:\d+ in work: .*\n",
+        r" on the event \{'n': 1\} \(line 1\), and is at \S+/job\.py:\d+ in work: .*\n",
         warning,
     )
     # Once is enough.

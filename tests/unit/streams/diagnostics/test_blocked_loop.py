@@ -274,7 +274,7 @@ def test_own_code_that_blocks_outside_of_any_stage_is_not_blamed_on_a_handler(
         virtual().call_soon(_OWN["busy"], dog, virtual(), 0)
         await asyncio.sleep(1)
         (warning,) = warnings()
-        assert warning.startswith("penstock's own code has blocked the loop for 1 s, and stands at")
+        assert warning.startswith("penstock's own code has blocked the loop for 1 s, and is at")
         assert "'sleep'" not in warning
         assert "in_threads" not in warning
         source.complete()
@@ -307,8 +307,8 @@ def test_a_report_on_own_code_says_how_many_events_its_stage_has_in_flight(
 
     run(story())
     (warning,) = warnings()
-    assert "in stage 2 'adaptive_flat_map', events in flight: 1, and stands at" in warning
-    assert "publish" not in warning.partition("stands at")[0]
+    assert "in stage 2 'adaptive_flat_map', events in flight: 1, and is at" in warning
+    assert "publish" not in warning.partition("and is at")[0]
 
 
 def test_a_block_by_others_on_the_loop_is_reported_only_while_a_stage_is_at_work(
