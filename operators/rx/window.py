@@ -11,7 +11,7 @@ Demand:  one event after another, as long as what reads the windows has room for
 Ends:    with the source, or with the other stream, which ends the open window; then the source is
          cancelled. What reads them follows: `flat_map`, `switch_map`, `merge_all` and the like,
          with only operators such as `map` between. The members of a window are finished with the
-         next result that comes of the windows; those without a result are dropped at the end. An
+         next result made of the windows; those without a result are dropped at the end. An
          event of the other stream is dropped as "window" as it comes. A drain stops both, and
          finishes what has come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if

@@ -12,8 +12,8 @@ Demand:  one event after another, as long as what reads the windows has room for
 Ends:    as in Rx not with the source, but with the stream that begins windows, when those that are
          open have ended too; and with a drain, which stops all of them. What reads them follows:
          `flat_map`, `switch_map`, `merge_all` and the like, with only operators such as `map`
-         between. The members of a window are finished with the next result that comes of the
-         windows; those without a result, and those that come while no window is open, are dropped.
+         between. The members of a window are finished with the next result made of the windows;
+         those without a result, and those that come while no window is open, are dropped.
          Events that begin or end a window are dropped as "window_toggle" as they come. Cancel
          returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if

@@ -9,7 +9,7 @@ Demand:  one event after another, as long as what reads the windows has room for
          of each stream that ends a window.
 Ends:    with the source, which ends the open window. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those
+         members of a window are finished with the next result made of the windows; those
          without a result are dropped at the end. An event that ends a window is dropped as
          "window_when". A drain finishes what has come. Cancel returns what is kept.
 Errors:  the source's and that of the other stream pass on. HoldExceeded instead of the pause if

@@ -7,7 +7,7 @@ Memory:  up to 1,024 unfinished events; then no more are requested until a resul
 Demand:  one event after another, as long as what reads the windows has room for a result.
 Ends:    with the source, which ends the open windows. What reads them follows: `flat_map`,
          `switch_map`, `merge_all` and the like, with only operators such as `map` between. The
-         members of a window are finished with the next result that comes of the windows; those
+         members of a window are finished with the next result made of the windows; those
          without a result are dropped at the end. Cancel returns them.
 Errors:  the source's passes on. NoLoop without a running loop.
 

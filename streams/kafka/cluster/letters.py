@@ -20,6 +20,7 @@ from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.kafka.client import PARTITIONER, error_of, producer_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.records import marks, place_of, records
+from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.record import KafkaRecord, headers_of
 from penstock.streams.kafka.writing import Writing, WritingSettings
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
@@ -78,7 +79,7 @@ class _Origin(NamedTuple):
 
 
 def _record_of(letter: DeadLetter, group: str) -> KafkaRecord[bytes]:
-    message: Message | None = getattr(letter.token, "message", None)
+    message = letter.token.message if isinstance(letter.token, Token) else None
     key = b"" if message is None else message.key() or b""
     headers = () if message is None else headers_of(message)
     value = letter.value

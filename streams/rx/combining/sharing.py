@@ -548,7 +548,7 @@ class _Count(_Passing):
             reader.pause()
 
     def family(self, child: Event[Any]) -> Family:
-        """What comes of one event, which is counted, for the readers."""
+        """The family of what the readers get of one event, which is counted."""
         self.received += 1
         return Family(self.made_of(child), self.info.name)
 
