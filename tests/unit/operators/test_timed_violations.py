@@ -429,6 +429,17 @@ def test_a_missing_time_is_named_and_can_be_left_out(run: Run) -> None:
     assert [one.deadline for one in out.values] == [5.0]
 
 
+def test_an_event_whose_key_cannot_be_hashed_is_left_out_and_does_not_move_the_clock(
+    run: Run,
+) -> None:
+    events: list[Any] = [("a", 0, "x"), ("c", 1, "y"), ("b", 9, ["x"]), ("b", 5, "x")]
+    dead, out = MemorySink(), MemorySink()
+    operator = violations(SOON, by=2, time=1, on_error=route(dead), **TESTS)
+    run(from_iterable(events).pipe(operator).to(out).run())
+    assert [letter.value for letter in dead.values] == [events[2]]
+    assert out.values == []
+
+
 @pytest.mark.parametrize("operator", [monitor, violations])
 def test_what_cannot_be_watched_is_refused_when_it_is_built(operator: Any) -> None:
     with pytest.raises(TimedFormula, match="stands under `X`"):

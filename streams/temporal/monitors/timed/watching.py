@@ -81,6 +81,8 @@ class TimedWatch(Watch):
             event = events[place]
             try:
                 letter, key, at = next(letters), next(keys), self._time_of(event)
+                # One that cannot be hashed must not move the clock.
+                hash(key)
             except Exception as error:
                 self.place = place
                 self._name_key(event.value, error)
