@@ -87,6 +87,7 @@ def line(moment: datetime, level: str, name: str, text: str, fields: Mapping[str
 def put(text: str) -> int:
     """Write a result to standard output; returns the exit status.
 
+    It is written as UTF-8 where the encoding of standard output lacks a character.
     2 if there is no standard output, 1 if it could not be written. It is not an error when the
     reader closes the pipe early, as `head` does.
     """
@@ -129,7 +130,7 @@ def write(text: str, path: str) -> None:
     from pathlib import Path
 
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         from penstock.streams.errors import CannotOpen
 
@@ -140,7 +141,7 @@ def _write(text: str) -> int:
     try:
         # Without a buffer even an empty text is written, and a full disk refuses it.
         if text:
-            sys.stdout.write(text)
+            _encode(text)
         sys.stdout.flush()
     except OSError as error:
         # Python would flush again at exit, and report the same failure.
@@ -150,6 +151,16 @@ def _write(text: str) -> int:
         mention(f"cannot write standard output: {error.strerror}", "error")
         return 1
     return 0
+
+
+def _encode(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        # An encoding that lacks a character: then all is UTF-8, as in files.
+        stdout: Any = sys.stdout
+        stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        stdout.write(text)
 
 
 def counted(number: int, what: str) -> str:

@@ -48,7 +48,8 @@ def call(options: Namespace, words: list[str]) -> int:
     months = _months(periods, options) if options.month else []
     if options.plot:
         _plot(periods, months, options)
-    status = put("".join(f"{json.dumps(line)}\n" for line in _lines(periods, months, options)))
+    lines = _lines(periods, months, options)
+    status = put("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
     return status or (_BAD_ROWS if bad else unread)
 
 

@@ -224,7 +224,8 @@ def _compare(options: argparse.Namespace, seconds: float, cores: int) -> None:
     """Say where jobs of so many seconds of the story are too much for so many cores."""
     needed = options.max_batch / 2 * seconds / options.interval
     if needed > cores:
-        mention(f"needs {needed:.3g} cores, {cores} are here: the work piles up")
+        verb = "is" if cores == 1 else "are"
+        mention(f"needs {needed:.3g} cores, {cores} {verb} here: the work piles up")
 
 
 def _put(line: str) -> None:

@@ -12,7 +12,7 @@ from orjson import loads
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
-from penstock.command.temporal.monitor import proposition
+from penstock.command.temporal.monitor import as_text, proposition
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe
@@ -94,7 +94,7 @@ class _Letters:
             if test(event):
                 letter |= self._bits[name]
         if self._step is not None and (value := event.get(self._step)) is not None:
-            letter |= self._bit(value if isinstance(value, str) else describe(value))
+            letter |= self._bit(as_text(value))
         if self._fields:
             for name, value in event.items():
                 if isinstance(value, bool) and name != self._by:

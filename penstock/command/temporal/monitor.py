@@ -27,7 +27,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
 from penstock.streams.temporal.monitors.watching import Rule, Watch
 
-__all__ = ["Proposition", "call", "proposition"]
+__all__ = ["Proposition", "as_text", "call", "proposition"]
 
 _VIOLATED = 1
 _FINE, _BAD_LINES = 0, 3
@@ -134,7 +134,7 @@ def proposition(text: str) -> Proposition:
         raise BuildError(f"--prop {text}: it should be NAME=FIELD:VALUE, or NAME=FIELD")
 
     def has_value(event: _Event) -> bool:
-        return field in event and _as_text(event[field]) == value
+        return field in event and as_text(event[field]) == value
 
     def is_true(event: _Event) -> bool:
         return bool(event.get(field))
@@ -142,8 +142,9 @@ def proposition(text: str) -> Proposition:
     return Proposition(name, field, has_value if colon else is_true)
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def as_text(value: object) -> str:
+    """The value of a field as it is written in `--prop NAME=FIELD:VALUE`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _as_dict(violation: Violation[_Event], since_1970: float | None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -138,3 +139,25 @@ def test_a_standard_stream_that_is_not_open_for_its_use_is_a_usage_error(
     assert result.returncode == 2
     assert result.stderr.startswith(f"penstock: {said}")
     assert "in, 0 finished" in result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8:strict"])
+def test_a_result_is_utf_8_where_standard_output_cannot_encode_it(
+    process: Process, script: list[str], encoding: str
+) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    for name in ("\N{GREEK SMALL LETTER ALPHA}", "\xe4"):
+        result = process(script, "formula", f'G "{name}"', "--unicode", env=env, encoding="utf-8")
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout == f'\N{WHITE SQUARE}"{name}"\n'
+
+
+def test_a_byte_that_is_not_utf_8_is_escaped_in_a_result(
+    process: Process, script: list[str], tmp_path: Path
+) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    result = process(script, "formula", '"\udcff"', env=env)
+    assert (result.returncode, result.stdout) == (0, '"\\udcff"\n')
+    path = tmp_path / "formula.txt"
+    assert process(script, "formula", '"\udcff"', "--output", path, env=env).returncode == 0
+    assert path.read_text(encoding="utf-8") == '"\\udcff"\n'

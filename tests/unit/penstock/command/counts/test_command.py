@@ -43,6 +43,12 @@ def test_each_period_of_a_csv_file_is_a_line_of_json(penstock: Penstock, orders:
     assert (result.status, lines(result), result.err) == (0, COUNTS, "")
 
 
+def test_keys_are_written_as_they_are(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"client": "\N{GREEK SMALL LETTER ALPHA}", "from": 1, "to": 2}', "utf-8")
+    assert '"key": "\N{GREEK SMALL LETTER ALPHA}"' in penstock("counts", path, "--by=client").out
+
+
 def test_json_lines_are_counted_in_the_same_way(penstock: Penstock, tmp_path: Path) -> None:
     path = tmp_path / "orders.jsonl"
     rows = ['{"from": "2004-07-01", "to": "2004-07-14"}', '{"from": "2004-07-08", "to": null}']

@@ -86,6 +86,8 @@ def test_a_simulated_story_is_the_same_each_time_and_has_all_its_jobs() -> None:
 def test_a_load_that_cannot_be_met_is_reported() -> None:
     ran = santa("--simulate", "--batches", "2", "--cores", "2", "--limit", "naive")
     assert "needs 5.5 cores, 2 are here" in ran.stderr
+    ran = santa("--simulate", "--batches", "2", "--cores", "1", "--limit", "naive")
+    assert "needs 5.5 cores, 1 is here" in ran.stderr
     options = ("--max-batch", "20", "--interval", "10", "--value", "1065046850")
     half = santa("--simulate", "--batches", "2", "--cores", "5", *options)
     assert "one each 10 s" in half.stderr

@@ -78,6 +78,15 @@ def test_propositions_may_be_given_or_be_fields_that_are_true_or_false(
     assert "4 propositions" in both
 
 
+def test_a_step_that_is_not_a_text_is_named_as_prop_of_monitor_has_it(
+    penstock: Penstock, files: Files
+) -> None:
+    good, bad = files([[{"n": True}, {"n": ["\xe4"]}]], [[{"n": 5}]])
+    out = penstock("learn", good, bad, "--step=n").out
+    assert '"true"' in out
+    assert 'F "[\\"\xe4\\"]"' in out
+
+
 def test_where_nothing_separates_the_traces_that_are_wrong_are_named_and_the_status_is_1(
     penstock: Penstock, files: Files
 ) -> None:
