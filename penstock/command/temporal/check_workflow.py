@@ -9,6 +9,7 @@ from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, put
 from penstock.command.temporal.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.workflow.paths import (
     SearchTooLarge,
     counter_example,
@@ -17,7 +18,7 @@ from penstock.streams.temporal.workflow.paths import (
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
 from penstock.streams.temporal.workflow.workflow import Workflow, near, read_workflow
 
-__all__ = ["broken_by", "call", "check_picture", "nothing", "said_of"]
+__all__ = ["broken_by", "call", "check_picture", "held", "nothing", "said_of"]
 
 _BROKEN, _VACUOUS = 1, 3
 
@@ -125,8 +126,15 @@ def said_of(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str
     if vacuous:
         return f"{rule.name}: says nothing, {vacuous}\n"
     if not found:
-        return f"{rule.name}: holds\n"
+        return f"{rule.name}: {held(rule)}\n"
     return "\n\n".join([found[0].describe(), *(one.trace() for one in found[1:])]) + "\n"
+
+
+def held(rule: Rule) -> str:
+    """What is said of a rule that is not broken."""
+    if isinstance(rule.formula, Automaton):
+        return "holds for beginnings of paths; what else its automaton requires is not checked"
+    return "holds"
 
 
 def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:

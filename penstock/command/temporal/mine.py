@@ -10,7 +10,13 @@ from orjson import loads
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
-from penstock.command.temporal.check_workflow import broken_by, check_picture, nothing, said_of
+from penstock.command.temporal.check_workflow import (
+    broken_by,
+    check_picture,
+    held,
+    nothing,
+    said_of,
+)
 from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
@@ -204,7 +210,7 @@ def _on_events(miner: Miner, at: int) -> str:
     if breach is None:
         if not miner.began(at):
             return f"{rule.name}: says nothing, no case came to an initial step{note}"
-        return f"{rule.name}: holds{note}"
+        return f"{rule.name}: {held(rule)}{note}"
     when = f"at the end, after {counted(breach.index, 'step')}"
     if not breach.at_end:
         when = f"at step {breach.index:,}"

@@ -92,6 +92,20 @@ def test_rules_may_be_in_lists_and_are_checked_once(penstock: Penstock, files: A
     assert out.count("BROKEN") == out.count("holds") == 1
 
 
+def test_of_an_automaton_only_what_is_checked_is_said_to_hold(
+    penstock: Penstock, files: Any, tmp_path: Path
+) -> None:
+    # No beginning of a path is bad, but the carts of one path come to no end.
+    rule = "from penstock.streams.temporal import parse, translate\n"
+    rule += "rule = Rule('carts', 'start', formula=translate(parse('G(cart -> F end)')))\n"
+    graph, rules = files(rule)
+    said = "carts: holds for beginnings of paths; what else its automaton requires is not checked\n"
+    assert said in penstock("check-workflow", graph, rules).out
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"step": "start"}\n{"step": "cart"}\n')
+    assert penstock("mine", graph, "--rules", rules, "--input", events).out.count(said) == 2
+
+
 @pytest.mark.parametrize(
     ("rules", "nodes", "said"),
     [
