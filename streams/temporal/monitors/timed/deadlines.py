@@ -80,7 +80,8 @@ class Deadlines:
                 one = None
             if due & 1:
                 deadline = at + bound
-                if one is None or (deadline > one.deadline) is lasting:
+                # Of events that set the same deadline, the first is named.
+                if one is None or (deadline > one.deadline if lasting else deadline < one.deadline):
                     one = Open(deadline, number)
             if one is not None:
                 in_time = at <= one.deadline

@@ -75,6 +75,11 @@ def test_any_key_moves_the_clock_past_a_deadline_and_its_end_belongs_to_it() -> 
     )
 
 
+def test_of_events_that_set_the_same_deadline_the_first_is_named() -> None:
+    (one,) = taken(watch(SOON), [("x", "a", 0), ("x", "a", 0), ("x", "", 11)])
+    assert (one.index, one.deadline, one.opened) == (2, 10.0, 1)
+
+
 def test_the_event_that_moves_the_clock_comes_too_late_itself() -> None:
     assert told(taken(watch(SOON), [("x", "a", 0), ("x", "b", 10.5)])) == [("x", 1, 10.0)]
     assert told(taken(watch(SOON), [("x", "a", 0), ("x", "b", 10)])) == []
