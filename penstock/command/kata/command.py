@@ -114,6 +114,8 @@ def _check_files(options: argparse.Namespace) -> None:
     """Raise BuildError if what was measured could not be written."""
     from penstock.streams.telemetry.report.writing import check_path
 
+    if options.plot is not None and not options.plot.endswith(".svg"):
+        raise BuildError(f"kata: --plot {options.plot}: the name must end in .svg")
     for path in (options.report_page, options.plot):
         if path is not None:
             check_path(path)

@@ -262,6 +262,16 @@ def test_a_load_that_makes_no_sense_is_refused(
     assert complaint in result.err
 
 
+def test_a_plot_under_another_name_than_svg_is_a_mistake(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "kata.png"
+    result = penstock("kata", "--seconds=0.1", "--rate=20", "--plot", path)
+    assert (result.status, result.out) == (2, "")
+    assert f"--plot {path}: the name must end in .svg" in result.err
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
