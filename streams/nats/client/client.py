@@ -29,6 +29,8 @@ class Client(nats.aio.client.Client):
     """Insists on TLS if the address says `tls://`: the original client would continue in clear
     text, credentials included, with a server, or a man in the middle, that claims not to use TLS.
 
+    An answer that comes after its flush was given up does not end the connection.
+
     Subscriptions by `subscribe_at_once` skip the queue and the task of other subscriptions: ten
     microseconds per message, more than a pipeline spends on it.
 
@@ -94,6 +96,13 @@ class Client(nats.aio.client.Client):
         """As the client's, which ignores that its caller is cancelled."""
         untyped: Any = super()
         return await cancellable(untyped._flush_pending(force_flush))
+
+    async def _process_pong(self) -> None:
+        """As the client's, which silently stops reading when the flush was given up that this
+        answers."""
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     def watch(self, refused: Refused) -> None:
         """Call `refused` with the server's message, in lower case, when it refuses something to

@@ -155,9 +155,12 @@ def test_a_flush_does_not_overtake_what_was_sent_before_it() -> None:
     assert got.index(b"first") < got.rindex(b"PING\r\n")
 
 
-async def cancelled_by(answer: asyncio.Future[Any], task: asyncio.Task[Any]) -> bool:
-    """Cancel the task when it is to be woken by this answer; whether it ends so."""
-    answer.add_done_callback(lambda _: task.cancel())
+async def cancelled_by(
+    answer: asyncio.Future[Any], message: object, task: asyncio.Task[Any]
+) -> bool:
+    """Give the task its answer, and cancel it at the same time; whether it ends so."""
+    answer.set_result(message)
+    task.cancel()
     await asyncio.wait([task])
     return task.cancelled()
 
@@ -165,12 +168,13 @@ async def cancelled_by(answer: asyncio.Future[Any], task: asyncio.Task[Any]) -> 
 def test_a_request_that_is_cancelled_as_its_answer_comes_ends_its_task() -> None:
     async def story() -> bool:
         async with connected() as client:
-            assert (await client.request("one", b"")).data == b"{}"
+            first = await client.request("one", b"")
+            assert first.data == b"{}"
             task = asyncio.create_task(client.request("another", b""))
             while not client._resp_map:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             [answer] = client._resp_map.values()
-            return await cancelled_by(answer, task)
+            return await cancelled_by(answer, first, task)
 
     assert asyncio.run(story())
 
@@ -181,9 +185,23 @@ def test_a_flush_that_is_cancelled_as_its_answer_comes_ends_its_task() -> None:
             task = asyncio.create_task(client.flush())
             while not client._pongs:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            return await cancelled_by(client._pongs[-1], task)
+            return await cancelled_by(client._pongs.pop(), True, task)
 
     assert asyncio.run(story())
+
+
+def test_a_client_reads_on_when_the_answer_comes_after_a_flush_was_given_up() -> None:
+    async def story() -> bytes:
+        async with connected() as client:
+            flushes = [asyncio.create_task(client.flush()) for _ in range(3)]
+            while len(client._pongs) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            flushes[0].cancel()
+            flushes[2].cancel()
+            await flushes[1]
+            return (await client.request("subject", b"")).data  # type: ignore[no-any-return]
+
+    assert asyncio.run(story()) == b"{}"
 
 
 def test_a_flush_that_is_cancelled_at_once_ends_its_task() -> None:
