@@ -100,8 +100,10 @@ class Client(nats.aio.client.Client):
     async def _process_pong(self) -> None:
         """As the client's, which silently stops reading when the flush was given up that this
         answers."""
-        if self._pongs and self._pongs[0].done():
-            self._pongs[0] = asyncio.get_running_loop().create_future()
+        untyped: Any = self
+        flushes: list[asyncio.Future[Any]] = untyped._pongs
+        if flushes and flushes[0].done():
+            flushes[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
     def watch(self, refused: Refused) -> None:
