@@ -106,6 +106,15 @@ class Client(nats.aio.client.Client):
             flushes[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """As the client's, which would write what waits to a connection that is lost."""
+        if self.is_reconnecting:
+            untyped: Any = self
+            untyped._pending, untyped._pending_data_size = [], 0
+            # An attempt to connect may miss that it is cancelled, and would be repeated for ever.
+            untyped._server_pool.clear()
+        await super()._close(status, do_cbs)
+
     def watch(self, refused: Refused) -> None:
         """Call `refused` with the server's message, in lower case, when it refuses something to
         this user; the message quotes the subject."""

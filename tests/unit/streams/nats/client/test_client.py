@@ -13,6 +13,7 @@ from nats.protocol.parser import Parser
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.message import Message, fields_of
+from penstock.streams.pipeline import new_event_loop
 
 HEADER = b"NATS/1.0\r\nNats-Msg-Id: MSG 1\r\n\r\n"
 AT_ONCE = b"1"
@@ -233,3 +234,68 @@ def test_a_task_that_was_cancelled_can_still_ask_to_clean_up() -> None:
             return await task
 
     assert asyncio.run(story()) == b"{}"
+
+
+async def without_server() -> Any:
+    """A client whose server has gone, and which has tried to connect again."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"s","version":"2.15.0","max_payload":1000}\r\n')
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"PUB"):
+                break
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    client: Any = await connect([f"nats://127.0.0.1:{port}"], counts=False)
+    server.close()
+    connect_to, tried = client._connect_to_server, asyncio.Event()
+
+    async def connect_again(to: object) -> None:
+        try:
+            await connect_to(to)
+        finally:
+            tried.set()
+
+    client._connect_to_server = connect_again
+    await client.publish("last", b"")
+    await tried.wait()
+    return client
+
+
+def test_a_client_whose_server_has_gone_ends_although_messages_wait() -> None:
+    async def story() -> None:
+        client = await without_server()
+        await client.publish("waits", b"")
+        await client.close()
+        assert client.is_closed
+
+    asyncio.run(story())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(story())
+
+
+def test_an_attempt_to_connect_that_misses_its_cancellation_is_not_repeated() -> None:
+    async def story() -> None:
+        client = await without_server()
+        connect_to, begun = client._connect_to_server, asyncio.Event()
+
+        async def misses(_: object) -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                client._connect_to_server = connect_to
+                raise ConnectionRefusedError from None
+
+        client._connect_to_server = misses
+        await begun.wait()
+        connecting = client._reconnection_task
+        await client.close()
+        done, _ = await asyncio.wait([connecting], timeout=10)
+        assert done
+
+    asyncio.run(story())
