@@ -53,7 +53,7 @@ _MUCH, _EVEN = 8, 0.01
 # Seconds for which events for a busy worker wait to be sent together, if they are few.
 _TOGETHER = 0.001
 
-# A worker that ends so often before it has done anything will not get better.
+# A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
 
 
@@ -345,6 +345,8 @@ class Dealing(DemandStage):
             case messages.Unsendable():
                 self._unsendable(peer, message)
             case messages.Numbers():
+                # It has lived until its first report.
+                peer.false_starts = 0
                 peer.numbers = message.stages
             case messages.Confirmed():
                 self._limit.confirmed(peer, message.grant)
@@ -667,6 +669,9 @@ class Dealing(DemandStage):
                 # A worker reports between two calls.
                 in_flight = max(in_flight, sum(bool(peer.out) for peer in self._peers))
             found["in_flight"] = min(in_flight, self._owners.load)
+            if "peak_in_flight" in found:
+                # Those of the workers were at different times.
+                found["peak_in_flight"] = min(found["peak_in_flight"], self._limit.highest)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit.limit
             found["limit_reason"] = self._limit.reason

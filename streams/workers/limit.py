@@ -43,6 +43,8 @@ class CommonLimit:
         work = section.work
         self._follow(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
         self._lending = Lending(self.limit, len(peers))
+        self.highest = self.limit
+        """The highest limit so far."""
         # How many workers may have calls; whether each gets its slots once, as a stage needs that
         # has a number of calls and no limiter.
         self._most = 0
@@ -107,6 +109,7 @@ class CommonLimit:
         """Divide the limit among the workers; if it has `changed`, they learn of it in any case."""
         lending = self._lending
         lending.limit = self.limit
+        self.highest = max(self.highest, lending.limit)
         most = min(len(self._peers), lending.limit)
         if most != self._most:
             self._activate(most)

@@ -786,6 +786,58 @@ def test_a_worker_that_has_begun_nothing_accuses_no_event(caplog: pytest.LogCapt
     assert caplog.messages == ["a worker process ended by a test; another one is started"] * 2
 
 
+async def once(value: int) -> int:
+    return value
+
+
+async def twice(value: int) -> AsyncIterator[int]:
+    yield value
+    yield value
+
+
+@pytest.mark.parametrize(
+    ("stages", "each"),
+    [
+        ((adaptive_flat_map(once),), 1),
+        ((adaptive_flat_map(twice),), 2),
+        ((adaptive_flat_map(once), ops.filter(lambda _: False)), 0),
+    ],
+)
+@pytest.mark.parametrize("pause", [1.0, 20.0], ids=["between events", "while nothing comes"])
+def test_a_worker_that_is_killed_while_it_has_nothing_to_do_is_replaced_however_often(
+    stages: tuple[Any, ...], each: int, pause: float
+) -> None:
+    crew = LocalCrew(1)
+
+    async def slow_source() -> AsyncIterator[int]:
+        for value in range(10):
+            yield value
+            await asyncio.sleep(pause)
+
+    async def killing(_: Running) -> None:
+        await asyncio.sleep(0.5)
+        for _ in range(8):
+            crew.kill(0)
+            await asyncio.sleep(1)
+
+    results, report = run_with(crew, from_async_iterable(slow_source()).pipe(*stages), killing)
+    assert crew.started == 9
+    assert results == [value for value in range(10) for _ in range(each)]
+    assert report.exit_status == 0
+
+
+def test_the_peak_of_calls_in_all_workers_is_no_more_than_their_limit() -> None:
+    async def hot_then_cold() -> AsyncIterator[Event]:
+        for client in (0, 1):
+            for number in range(20):
+                yield (client, number)
+            await asyncio.sleep(1)
+
+    stream = from_async_iterable(hot_then_cold()).pipe(adaptive_flat_map(Handler(), limit=Fixed(4)))
+    _, report = run_with(LocalCrew(3), stream)
+    assert report.statistics["stages"][1]["peak_in_flight"] == 4
+
+
 def test_a_worker_that_cannot_be_started_stops_the_pipeline() -> None:
     class Crew(LocalCrew):
         def open(self, *args: Any) -> Any:
