@@ -16,6 +16,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["StrictSubscriber", "connect"]
 
@@ -239,7 +240,7 @@ class StrictSubscriber:
                 self.run.letters.hurry()
             if self.run.is_open and self.run.has_loop and self.run.loop.is_running():
                 # The loop itself remembers a task only weakly.
-                self._closing = self.run.loop.create_task(self._release(), name="penstock close")
+                self._closing = new_task(self._release(), "penstock close", self.run.loop)
 
     async def _release(self) -> None:
         try:

@@ -30,6 +30,7 @@ from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, numbers_of, snapshot
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.validation import is_at_least
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ class Running:
 
     def _close_if_over(self) -> None:
         if not self._open and self._beginning is None and self._closing is None:
-            self._closing = self._run.loop.create_task(self._close(), name="penstock close")
+            self._closing = new_task(self._close(), "penstock close", self._run.loop)
 
     async def _close(self) -> None:
         try:

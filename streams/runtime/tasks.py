@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import cancelled_inside
 
-__all__ = ["Tasks", "cancellable", "is_cancelled_by_owner"]
+__all__ = ["Tasks", "cancellable", "is_cancelled_by_owner", "new_task"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Tasks:
         self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str
     ) -> asyncio.Task[None]:
         """Start a task."""
-        task = loop.create_task(work, name=f"{_PREFIX}{name}")
+        task = new_task(work, f"{_PREFIX}{name}", loop)
         self._running[task] = None
         task.add_done_callback(self._ended)
         return task
@@ -65,6 +65,17 @@ class Tasks:
             error = None if task.cancelling() else cancelled_inside(f"the task '{name}'", cancelled)
         if error is not None:
             self._failed(name, error)
+
+
+def new_task(
+    work: Coroutine[Any, Any, T], name: str, loop: asyncio.AbstractEventLoop | None = None
+) -> asyncio.Task[T]:
+    """Start a task of the running loop, or of the given one, which begins in a later iteration.
+
+    The factory of a loop may begin it at once, inside the call of a stage that cannot be called
+    again before it returns: see `asyncio.eager_task_factory`.
+    """
+    return asyncio.Task(work, loop=loop or asyncio.get_running_loop(), name=name)
 
 
 def is_cancelled_by_owner() -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from orjson import OPT_NON_STR_KEYS, dumps
 
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.telemetry.document import Document, difference
 from penstock.streams.telemetry.recorder import Recorder
 
@@ -87,7 +88,7 @@ class Feed:
             self._now = self._document.now()
         self._readers += 1
         if self._fleet is not None and self._asking is None:
-            self._asking = asyncio.create_task(self._ask(self._fleet), name="penstock fleet")
+            self._asking = new_task(self._ask(self._fleet), "penstock fleet")
         try:
             version = None
             while True:

@@ -19,6 +19,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.work_pulling.parcel import Parcel, RemoteJob, jobs_in
 from penstock.streams.work_pulling.reports import Reports
 from penstock.streams.work_pulling.wire import BEAT, CONSUMER, Wire
@@ -298,7 +299,7 @@ class RemoteDesk(SourceStage[Any]):
             return
         while self._arrived:
             self._give_back(self._arrived.popleft())
-        self._stopping = self.run.loop.create_task(self._requests.stop(), name="penstock jobs")
+        self._stopping = new_task(self._requests.stop(), "penstock jobs", self.run.loop)
         self._news.set()
 
     async def _disconnect(self) -> None:

@@ -11,6 +11,7 @@ from orjson import OPT_NON_STR_KEYS, Fragment, dumps
 
 from penstock.streams.errors import PayloadTooLarge
 from penstock.streams.io.encoding import encoded
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.work_pulling.wire import Wire
 
 if TYPE_CHECKING:
@@ -104,10 +105,7 @@ class Reports:
     def _add(self, epic: str, item: _Item) -> None:
         self._items.setdefault(epic, deque()).append(item)
         if epic not in self._tasks:
-            task = asyncio.get_running_loop().create_task(
-                self._send(epic), name=f"penstock reports to {epic}"
-            )
-            self._tasks[epic] = task
+            self._tasks[epic] = new_task(self._send(epic), f"penstock reports to {epic}")
 
     async def _send(self, epic: str) -> None:
         items = self._items[epic]

@@ -20,6 +20,7 @@ from penstock.streams.protocol.event import (
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.workers import messages
 from penstock.streams.workers.ends import Inlet, Outlet, Sent, root_of
 from penstock.streams.workers.messages import Link
@@ -354,7 +355,7 @@ class Child:
             self._is_closing = True
             assert self._run is not None
             # Kept here, because a loop does not keep its tasks.
-            self._closing = self._run.loop.create_task(self._close(self._run))
+            self._closing = new_task(self._close(self._run), "penstock close", self._run.loop)
 
     async def _close(self, run: Run) -> None:
         try:

@@ -16,6 +16,7 @@ from orjson import JSONDecodeError, loads
 from penstock.streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
 from penstock.streams.nats.client.message import header_with
 from penstock.streams.nats.client.refusals import refusal_of, rights_missing
+from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -118,8 +119,7 @@ class Outbox:
         self._subscription = await client.listen(f"{inbox}.*", self._answered)
         client.watch(self._refused)
         self._tasks = [
-            asyncio.create_task(work(), name="penstock publishing")
-            for work in (self._publish, self._look)
+            new_task(work(), "penstock publishing") for work in (self._publish, self._look)
         ]
 
     @property

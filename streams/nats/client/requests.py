@@ -14,6 +14,7 @@ from penstock.streams.errors import StreamMissing
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.message import Message, fields_of
 from penstock.streams.nats.client.refusals import rights_missing
+from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -87,8 +88,8 @@ class Requests:
         await self._subscribe()
         name = f"penstock {self._stream}.{self._consumer}"
         self._tasks = [
-            asyncio.create_task(self._ask(), name=name),
-            asyncio.create_task(self._watch(), name=name),
+            new_task(self._ask(), name),
+            new_task(self._watch(), name),
         ]
         self.look()
 

@@ -25,6 +25,7 @@ from penstock.streams.nats.cluster.roster import LEASE
 from penstock.streams.nats.partition.partition import Partition
 from penstock.streams.runtime.overrides import Engine
 from penstock.streams.runtime.running import Report, Running
+from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
@@ -147,7 +148,7 @@ class Worker:
         self._floors.start()
         await self._news.start()
         await self._outbox.start()
-        keeping = asyncio.create_task(self._keep(), name="penstock leases")
+        keeping = new_task(self._keep(), "penstock leases")
         try:
             while True:
                 self._lost = False
@@ -271,7 +272,7 @@ class Worker:
             if not at_once:
                 return
             under_way.cancel()
-        task = asyncio.create_task(work(), name=f"penstock partition {partition.number}")
+        task = new_task(work(), f"penstock partition {partition.number}")
         self._work[partition] = task
         task.add_done_callback(partial(self._worked, partition))
 

@@ -18,6 +18,7 @@ from orjson import JSONDecodeError, dumps, loads
 from penstock.streams.errors import describe
 from penstock.streams.nats.partition.doubt import Doubt
 from penstock.streams.nats.partition.seen import Renewed, Seen
+from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -68,9 +69,7 @@ class Floors:
 
     def start(self) -> None:
         """Start writing floors that rise."""
-        self._writing = asyncio.get_running_loop().create_task(
-            self._write(), name="penstock floors"
-        )
+        self._writing = new_task(self._write(), "penstock floors")
 
     async def stop(self) -> None:
         """Stop writing; floors that must be known have to be settled before."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from penstock.streams.nats.partition.arrival import Arrival, Delivery
     from penstock.streams.nats.partition.floors import Floor
+from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["Suspects"]
 
@@ -41,7 +42,7 @@ class Suspects:
         self._waiting: deque[tuple[Arrival, deque[int]]] = deque()
         self._news = asyncio.Event()
         self._working: asyncio.Future[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._work(), name="penstock suspects")
+        self._task = new_task(self._work(), "penstock suspects")
 
     @property
     def is_over(self) -> bool:

@@ -21,6 +21,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from nats.js.api import ConsumerInfo
@@ -230,8 +231,8 @@ class Reading(SourceStage[Any]):
             self._settle(self._arrived, later(0))
         self._arrived.clear()
         if self._requests is not None:
-            self._stopping = self.run.loop.create_task(
-                self._requests.stop(), name="penstock read_jetstream"
+            self._stopping = new_task(
+                self._requests.stop(), "penstock read_jetstream", self.run.loop
             )
 
     async def _disconnect(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
+from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["ACK", "TERM", "WORKING", "Replies", "later"]
 
@@ -43,9 +44,7 @@ class Replies:
         """The same for several."""
         self._waiting.extend(replies)
         if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(
-                self._send(), name="penstock acknowledgements"
-            )
+            self._sending = new_task(self._send(), "penstock acknowledgements")
 
     async def _send(self) -> None:
         from nats.errors import Error

@@ -25,6 +25,7 @@ from penstock.streams.protocol.stage import (
     Subscription,
 )
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.rx.combining.inputs import as_stream
 
 __all__ = ["Connectable", "Memory", "kept_note", "mapped", "shared"]
@@ -470,7 +471,7 @@ class _Reading:
             self._root.leave(run)
         elif run.is_open and run.has_loop and run.loop.is_running():
             # The loop itself remembers a task only weakly.
-            self._closing = run.loop.create_task(self._close(), name="penstock close")
+            self._closing = new_task(self._close(), "penstock close", run.loop)
 
     async def _close(self) -> None:
         try:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.process.lifeline import end_with_pipe, ending_of
+from penstock.streams.runtime.tasks import new_task
 from penstock.streams.workers.messages import Ready, Stopping
 from penstock.streams.workers.placement import Section, section_of
 from penstock.streams.workers.processes.finding import Place, Stages, place_of
@@ -149,7 +150,7 @@ class _Worker:
 
     def _cut(self) -> None:
         # Kept here, because a loop does not keep its tasks.
-        self._ending = asyncio.get_running_loop().create_task(self._end())
+        self._ending = new_task(self._end(), "penstock end of a worker")
 
     async def _end(self) -> None:
         pause = 0.001

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
+import pytest
+
+from penstock import Fixed, adaptive_flat_map, collect, from_iterable, group_by, ops, spread
 from penstock.streams.errors import HandlerCancelled
 from penstock.streams.runtime.tasks import Tasks
 from penstock.streams.testing.plugin import Run
@@ -37,3 +42,36 @@ def test_a_task_that_its_owner_cancels_has_not_failed(run: Run) -> None:
         assert failed == []
 
     run(story())
+
+
+def refused(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **_: Any) -> Any:
+    work.close()
+    raise AssertionError("a task of the pipeline is made by the factory of the loop")
+
+
+# A factory may begin tasks at once, in the middle of a call: Python 3.12 has one that does.
+FACTORIES = [refused, *filter(None, [getattr(asyncio, "eager_task_factory", None)])]
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_pipeline_works_on_a_loop_with_a_factory_for_tasks(factory: Any, run: Run) -> None:
+    done: list[int] = []
+
+    async def double(number: int) -> int:
+        if number % 3 == 0:
+            await asyncio.sleep(1)
+        return number * 2
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(factory)
+        stream = from_iterable(range(100)).pipe(
+            group_by(lambda number: number % 7), spread(), adaptive_flat_map(double, Fixed(4))
+        )
+        report = await stream.to(collect(done)).run()
+        assert report.outcome == "completed"
+        assert [number async for number in stream.pipe(ops.take(3))] == done[:3]
+        loop.set_task_factory(None)
+
+    run(story())
+    assert sorted(done) == [2 * number for number in range(100)]
