@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from orjson import dumps
 
-from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, group_by, spread
+from penstock import Fixed, adaptive_flat_map, batch, for_each, from_iterable, group_by, spread
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease import Lease
@@ -24,11 +24,11 @@ from tests.helpers.nats.model import Client, Server
 @asynccontextmanager
 async def owned(
     server: Server,
-    handle: Callable[[int], Any],
+    handle: Callable[[Any], Any],
     done: list[int],
     letters: MemorySink | None = None,
     layout: Layout | None = None,
-    limit: Fixed | None = None,
+    stage: Any = None,
 ) -> AsyncGenerator[Partition]:
     """A partition with a pipeline that reverts failed events."""
     table: Any = server.table
@@ -45,7 +45,7 @@ async def owned(
             # Which reads ahead.
             group_by(lambda number: number % 2),
             spread(),
-            adaptive_flat_map(handle, limit, on_error="revert"),
+            stage or adaptive_flat_map(handle, on_error="revert"),
         )
         .to(for_each(done.append))
     ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
@@ -250,16 +250,40 @@ def test_a_partition_is_handed_over_when_what_has_begun_has_ended() -> None:
         server = Server()
         for number in range(100):
             server.publish("key", b"%d" % number)
-        async with owned(server, handle, done, limit=Fixed(2)) as partition:
+        async with owned(
+            server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))
+        ) as partition:
             await asyncio.sleep(2.5)
             await partition.stop()
             assert loop.time() < 4
             # Two keys.
             assert done == [0, 1, 2, 3, 4, 5]
             assert server.table.floor == 6
-        async with owned(server, handle, done, limit=Fixed(2)):
+        async with owned(server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))):
             await asyncio.sleep(60)
         assert done == list(range(100))
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_batch_that_has_begun_is_all_that_a_partition_waits_for_when_it_is_handed_over() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def handle(numbers: list[int]) -> list[int]:
+        await asyncio.sleep(1)
+        return numbers
+
+    async def story() -> None:
+        server = Server()
+        for number in range(100):
+            server.publish("key", b"%d" % number)
+        async with owned(server, handle, done, stage=batch(handle, max_size=2)) as partition:
+            await asyncio.sleep(2.5)
+            await partition.stop()
+            assert loop.time() < 4
+            assert done == list(range(server.table.floor))
 
     loop.run_until_complete(story())
     loop.close()
@@ -279,14 +303,16 @@ def test_what_comes_before_others_that_have_begun_is_done_before_a_partition_is_
         server = Server()
         for number in range(20):
             server.publish("key", b"%d" % number)
-        async with owned(server, handle, done, limit=Fixed(2)) as partition:
+        async with owned(
+            server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))
+        ) as partition:
             # The first of one key has begun, and the fifth of the other.
             await asyncio.sleep(4.5)
             await partition.stop()
             assert 50 < loop.time() < 51
             assert sorted(done) == list(range(10))
             assert server.table.floor == 10
-        async with owned(server, handle, done, limit=Fixed(2)):
+        async with owned(server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))):
             await asyncio.sleep(60)
         assert sorted(done) == list(range(20))
 
