@@ -371,9 +371,13 @@ os.fork = fork_and_interrupt
 
 FORKS = """
 import signal
+import warnings
 
 def fork():
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Python 3.12 and newer warn of a fork beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child:
         open("child", "w").write(str(child))
     else:
