@@ -87,9 +87,9 @@ def line(moment: datetime, level: str, name: str, text: str, fields: Mapping[str
 def put(text: str) -> int:
     """Write a result to standard output; returns the exit status.
 
-    It is written as UTF-8 where the encoding of standard output lacks a character.
     2 if there is no standard output, 1 if it could not be written. It is not an error when the
-    reader closes the pipe early, as `head` does.
+    reader closes the pipe early, as `head` does. Where the encoding of standard output lacks a
+    character, it is UTF-8 from then on.
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         mention("cannot write standard output: it is closed", "error")
@@ -141,7 +141,7 @@ def _write(text: str) -> int:
     try:
         # Without a buffer even an empty text is written, and a full disk refuses it.
         if text:
-            _encode(text)
+            _write_encoded(text)
         sys.stdout.flush()
     except OSError as error:
         # Python would flush again at exit, and report the same failure.
@@ -153,7 +153,7 @@ def _write(text: str) -> int:
     return 0
 
 
-def _encode(text: str) -> None:
+def _write_encoded(text: str) -> None:
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError:

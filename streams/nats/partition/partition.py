@@ -279,10 +279,10 @@ class Partition:
 
     def begin(self, delivery: Delivery) -> bool:
         """An event is about to begin; returns whether it may."""
-        if self.is_left(delivery):
+        if not self.lease.held or self.is_left(delivery):
             return False
         self._begun = max(self._begun, _place(delivery))
-        return self.lease.held
+        return True
 
     def is_left(self, delivery: Delivery) -> bool:
         """Whether an event is left to the next owner.
@@ -375,9 +375,10 @@ class Partition:
     def leave(self) -> None:
         """Take in no more, and take what has not begun out of the pipeline, unless it comes before
         what has: it is left to the next owner."""
-        self._closing = True
-        self._withdraw()
-        self._reader.let_go()
+        if not self._closing:
+            self._closing = True
+            self._withdraw()
+            self._reader.let_go()
 
     async def stop(self) -> None:
         """Leave, wait until what is in the pipeline has ended, and have it written."""

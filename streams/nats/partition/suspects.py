@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.streams.runtime.tasks import new_task
+
 if TYPE_CHECKING:
     from penstock.streams.nats.partition.arrival import Arrival, Delivery
     from penstock.streams.nats.partition.floors import Floor
-from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["Suspects"]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.streams.runtime.tasks import new_task
+
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
-from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["ACK", "TERM", "WORKING", "Replies", "later"]
 

@@ -238,6 +238,21 @@ def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> Non
     loop.close()
 
 
+def filled(count: int) -> Server:
+    """A server with the numbers from 0 on, one in each message."""
+    server = Server()
+    for number in range(count):
+        server.publish("key", b"%d" % number)
+    return server
+
+
+async def own_and_hand_over(server: Server, stage: Any, done: list[int], after: float) -> None:
+    """Work on a partition with this stage, and hand it over so many seconds later."""
+    async with owned(server, int, done, stage=stage) as partition:
+        await asyncio.sleep(after)
+        await partition.stop()
+
+
 def test_a_partition_is_handed_over_when_what_has_begun_has_ended() -> None:
     loop = VirtualTimeLoop()
     done: list[int] = []
@@ -247,19 +262,13 @@ def test_a_partition_is_handed_over_when_what_has_begun_has_ended() -> None:
         return number
 
     async def story() -> None:
-        server = Server()
-        for number in range(100):
-            server.publish("key", b"%d" % number)
-        async with owned(
-            server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))
-        ) as partition:
-            await asyncio.sleep(2.5)
-            await partition.stop()
-            assert loop.time() < 4
-            # Two keys.
-            assert done == [0, 1, 2, 3, 4, 5]
-            assert server.table.floor == 6
-        async with owned(server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))):
+        server, stage = filled(100), adaptive_flat_map(handle, Fixed(2))
+        await own_and_hand_over(server, stage, done, after=2.5)
+        assert loop.time() < 4
+        # Two keys.
+        assert done == [0, 1, 2, 3, 4, 5]
+        assert server.table.floor == 6
+        async with owned(server, handle, done, stage=stage):
             await asyncio.sleep(60)
         assert done == list(range(100))
 
@@ -276,14 +285,10 @@ def test_a_batch_that_has_begun_is_all_that_a_partition_waits_for_when_it_is_han
         return numbers
 
     async def story() -> None:
-        server = Server()
-        for number in range(100):
-            server.publish("key", b"%d" % number)
-        async with owned(server, handle, done, stage=batch(handle, max_size=2)) as partition:
-            await asyncio.sleep(2.5)
-            await partition.stop()
-            assert loop.time() < 4
-            assert done == list(range(server.table.floor))
+        server = filled(100)
+        await own_and_hand_over(server, batch(handle, max_size=2), done, after=2.5)
+        assert loop.time() < 4
+        assert done == list(range(server.table.floor))
 
     loop.run_until_complete(story())
     loop.close()
@@ -300,19 +305,13 @@ def test_what_comes_before_others_that_have_begun_is_done_before_a_partition_is_
         return number
 
     async def story() -> None:
-        server = Server()
-        for number in range(20):
-            server.publish("key", b"%d" % number)
-        async with owned(
-            server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))
-        ) as partition:
-            # The first of one key has begun, and the fifth of the other.
-            await asyncio.sleep(4.5)
-            await partition.stop()
-            assert 50 < loop.time() < 51
-            assert sorted(done) == list(range(10))
-            assert server.table.floor == 10
-        async with owned(server, handle, done, stage=adaptive_flat_map(handle, Fixed(2))):
+        server, stage = filled(20), adaptive_flat_map(handle, Fixed(2))
+        # The first of one key has begun, and the fifth of the other.
+        await own_and_hand_over(server, stage, done, after=4.5)
+        assert 50 < loop.time() < 51
+        assert sorted(done) == list(range(10))
+        assert server.table.floor == 10
+        async with owned(server, handle, done, stage=stage):
             await asyncio.sleep(60)
         assert sorted(done) == list(range(20))
 
