@@ -42,7 +42,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import KeyFaults, key_function, key_name
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
@@ -240,7 +240,11 @@ class _Bucket(DemandStage):
                 if not self._faults.survives(event, error):
                     self.fail(error)
                 return
-        self._held = event
+        if self.state >= CLOSED:
+            # The function of the cost has cancelled the pipeline.
+            event.give_back()
+        else:
+            self._held = event
 
     def _affordable(self, cost: float) -> float:
         burst = self._limit.burst

@@ -119,7 +119,11 @@ class _Calling(SinkStage[Any]):
                         raise Withdrawn
                     result = function(event.value)
                     self._begun = None if result is None else self._to_await(result)
-                except BaseException as error:
+                except BaseException as raised:
+                    error = raised
+                    if isinstance(raised, asyncio.CancelledError):
+                        # Nothing is awaited here, so nothing can be cancelled from outside.
+                        error = cancelled_inside(handler_name(function), raised)
                     tried += 1
                     survived += self._survives(event, error)
                 else:
@@ -172,7 +176,10 @@ class _Calling(SinkStage[Any]):
             return True
         if self.state >= CLOSED:
             event.give_back()
-            raise error
+            if not isinstance(error, Exception):
+                raise error
+            self._run.late_error(error)
+            return False
         if isinstance(error, KeyboardInterrupt | SystemExit):
             blame(error, self.info, event)
             event.give_back()

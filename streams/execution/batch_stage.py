@@ -356,7 +356,7 @@ class BatchStage(CallingStage):
             # Every event of the call has one, with notes of its own.
             error = BatchContractError(str(error))
         elif self._is_tried_again(event, error):
-            if self.error is None:
+            if self.state < FAILED:
                 self._try_again(event)
             return
         self._give_up(event, error)

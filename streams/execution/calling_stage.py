@@ -170,11 +170,11 @@ class CallingStage(DemandStage, ABC):
         retries = self._retries
         if retries is None or not retries.allows(event, error):
             return False
-        if self.error is None:
+        if self.state < FAILED:
             self._ask_how_long(retries, error)
-        if self.error is None:
+        if self.state < FAILED:
             return True
-        # Nothing begins after an error: an event with attempts left returns to its source.
+        # Nothing begins any more: an event with attempts left returns to its source.
         blame(error, self.info, event)
         self.run.late_error(error)
         self._no_more_attempts(event)

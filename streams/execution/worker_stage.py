@@ -757,7 +757,7 @@ class WorkerStage(CallingStage):
             self._control.completed([(event.ended, started, level, outcome)])
         # Before the limiter is followed, because the event may keep its slot.
         again = self._is_tried_again(event, error)
-        if again and self.error is None:
+        if again and self.state < FAILED:
             self._try_again(event)
         if self._learns:
             self._follow_limiter()

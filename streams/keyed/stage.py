@@ -80,6 +80,9 @@ class KeyedStage(DemandStage):
         skipped, error = self._faults.put_all(events, self._put, self._key)
         self._draining = draining
         self._freed += skipped
+        if self.state >= CLOSED:
+            # The function of the key has cancelled the pipeline, and more was put after that.
+            give_back_all(queues.close())
         if error is not None:
             self.fail(error)
             return

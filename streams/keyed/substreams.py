@@ -144,6 +144,11 @@ class Substreams(KeyedStage):
             event.fail(error)
             self.fail(error)
             return None
+        if self.state >= CLOSED:
+            # The function has cancelled the pipeline, before the group had its operators.
+            group.give_back()
+            event.give_back()
+            return None
         self._groups[key] = group
         group.is_outside |= is_outside
         if self._open > self._max_groups:

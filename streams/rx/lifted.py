@@ -186,6 +186,10 @@ class Lifted(DemandStage):
             return
         self._fed = None
         outputs, self._outputs = self._outputs, []
+        if self.state >= CLOSED:
+            # A function has cancelled the stream inside the call: no output comes after that.
+            event.give_back()
+            return
         if len(outputs) == 1:
             event.value = outputs[0]
             self.deliver(event)
