@@ -15,13 +15,16 @@ Errors:  what the handler raises, with its own traceback.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from penstock.streams.execution.handler import Pooled, pool_size
 
 __all__ = ["in_threads"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -29,7 +32,8 @@ R = TypeVar("R")
 def in_threads(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """Wrap a plain handler: `adaptive_flat_map(in_threads(8)(fetch))`.
 
-    The handler must be safe to call from several threads. Raises BuildError when `n` is below
+    The handler must be safe to call from several threads. Context variables have the values of the
+    start in it, and what it sets is not seen by other calls. Raises BuildError when `n` is below
     1 or the handler is asynchronous, which needs no threads.
     """
     size = pool_size("in_threads", n)
@@ -37,8 +41,15 @@ def in_threads(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
         return Pooled(
             handler,
-            lambda: ThreadPoolExecutor(size, thread_name_prefix="penstock"),
+            lambda: _Threads(size, thread_name_prefix="penstock"),
             "in_threads",
         )
 
     return wrap
+
+
+class _Threads(ThreadPoolExecutor):
+    """Runs each call in a copy of the caller's context, as `asyncio.to_thread` does."""
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return super().submit(copy_context().run, partial(fn, *args, **kwargs))

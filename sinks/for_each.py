@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside, not_awaited
@@ -39,6 +40,7 @@ from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
 from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.tasks import has_changed
 
 __all__ = ["for_each"]
 
@@ -206,10 +208,15 @@ class _Calling(SinkStage[Any]):
         self._wanted.set()
 
     async def _work(self) -> None:
+        context = copy_context()
         while not self.state or self._waiting:
             while self._waiting:
                 await self._call(self._waiting.popleft())
                 if self.state >= CLOSED:
+                    return
+                if has_changed(context):
+                    # The next call must not see what this one has set.
+                    self._worker = self._run.spawn(self._work(), "for_each")
                     return
             if not self.state:
                 self._wanted.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.time_slice import PAUSE
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
 
 __all__ = ["BatchSettings", "BatchStage"]
@@ -162,12 +164,15 @@ class BatchStage(CallingStage):
 
     async def _work(self) -> None:
         free: float | None = None
+        context = copy_context()
         self._looking -= 1
         while self.state < CLOSED:
             # Events of the same loop iteration go into the same batch.
             await PAUSE
             if self._is_ready():
                 await self._work_on(self._close_batch(), self._now() if free is None else free)
+                if has_changed(context):
+                    return
                 free = self._now()
             else:
                 free = None

@@ -1,7 +1,9 @@
 """The base of the stages that call a handler: their slots, waiting events, and the end.
 
-A slot is a long-lived task that awaits one call at a time. An event is in flight from the moment
-when it is assigned to a slot until its call has ended and has been flushed.
+A slot is a long-lived task that awaits one call at a time. If a call changes context variables, its
+slot ends, and another one takes the next event: every call begins with those of the start. An event
+is in flight from the moment when it is assigned to a slot until its call has ended and has been
+flushed.
 """
 
 from __future__ import annotations
@@ -130,7 +132,8 @@ class CallingStage(DemandStage, ABC):
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        # A handler may have cancelled its own task, whose next event another slot must take.
+        # A handler may have cancelled its own task, or have changed its context variables: another
+        # slot must take the next event.
         if self.state < CLOSED:
             self._drain()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
 
 __all__ = ["Settings", "WorkerStage"]
@@ -450,7 +452,7 @@ class WorkerStage(CallingStage):
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
         append = unflushed.append
-        task = asyncio.current_task()
+        task, context = asyncio.current_task(), copy_context()
         self._looking -= 1
         started = now()
         while True:
@@ -491,6 +493,8 @@ class WorkerStage(CallingStage):
                         self._failed(event, error, level)
                     finally:
                         self._looking -= 1
+                    if has_changed(context):
+                        return
                     started = now()
                     continue
                 event.ended = ended = now()
@@ -501,6 +505,8 @@ class WorkerStage(CallingStage):
                 append(event)
                 if self._learns:
                     self._completions.append((ended, started, level, _SUCCESS))
+                if has_changed(context):
+                    return
                 # The end of one call is the start of the next.
                 started = ended
                 if not due and len(unflushed) == self.in_flight:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from asyncio import Handle, TimerHandle
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -159,13 +160,16 @@ class Run:
         if outer is None:
             self._loop = running_loop()
             self.now = clock_of(self._loop)
+            # The context variables of the start. Callbacks and tasks have them, whoever makes them
+            # due: a handler must not log the request of a client that happened to call `put`.
+            self._context = copy_context()
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = DeadLetterChannels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
             self.attachments, self.arrivals = Attachments(), Arrivals()
             self.late_numbers = LateNumbers()
         else:
-            self._loop, self.now = outer._loop, outer.now
+            self._loop, self.now, self._context = outer._loop, outer.now, outer._context
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
             self.attachments, self.arrivals = outer.attachments, outer.arrivals
@@ -338,23 +342,25 @@ class Run:
 
     def call_soon(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
         """Call `callback` in the next loop iteration, for stage `info`. An error ends the run."""
-        return (self._loop or self._loop_of(info)).call_soon(self.call, info, callback, *args)
+        loop = self._loop or self._loop_of(info)
+        return loop.call_soon(self.call, info, callback, *args, context=self._context.copy())
 
     def call_later(
         self, seconds: float, info: _Info, callback: _Callback, *args: Any
     ) -> TimerHandle:
         """As `call_soon`, but after so many seconds."""
-        return (self._loop or self._loop_of(info)).call_later(
-            seconds, self.call, info, callback, *args
-        )
+        loop, context = self._loop or self._loop_of(info), self._context.copy()
+        return loop.call_later(seconds, self.call, info, callback, *args, context=context)
 
     def call_at(self, when: float, info: _Info, callback: _Callback, *args: Any) -> TimerHandle:
         """As `call_soon`, but at a time of the loop's clock."""
-        return (self._loop or self._loop_of(info)).call_at(when, self.call, info, callback, *args)
+        loop, context = self._loop or self._loop_of(info), self._context.copy()
+        return loop.call_at(when, self.call, info, callback, *args, context=context)
 
     def call_soon_threadsafe(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
         """As `call_soon`, from another thread."""
-        return self.loop.call_soon_threadsafe(self.call, info, callback, *args)
+        context = self._context.copy()
+        return self.loop.call_soon_threadsafe(self.call, info, callback, *args, context=context)
 
     def call(self, info: _Info, callback: _Callback, *args: Any) -> None:
         """Call `callback` now, in a callback of the loop. An error ends the run."""
@@ -369,7 +375,7 @@ class Run:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, and `close` cancels it."""
-        return self.tasks.spawn(self.loop, work, name)
+        return self.tasks.spawn(self.loop, work, name, self._context.copy())
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not getattr(error, "__notes__", ()):

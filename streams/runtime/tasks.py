@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 from penstock.streams.errors import cancelled_inside
 
-__all__ = ["Tasks", "cancellable", "is_cancelled_by_owner", "new_task"]
+__all__ = ["Tasks", "cancellable", "has_changed", "is_cancelled_by_owner", "new_task"]
 
 T = TypeVar("T")
 
@@ -29,10 +30,14 @@ class Tasks:
         return bool(self._running)
 
     def spawn(
-        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        context: Context | None = None,
     ) -> asyncio.Task[None]:
-        """Start a task."""
-        task = new_task(work, f"{_PREFIX}{name}", loop)
+        """Start a task, in this context or else in a copy of the current one."""
+        task = new_task(work, f"{_PREFIX}{name}", loop, context)
         self._running[task] = None
         task.add_done_callback(self._ended)
         return task
@@ -68,14 +73,26 @@ class Tasks:
 
 
 def new_task(
-    work: Coroutine[Any, Any, T], name: str, loop: asyncio.AbstractEventLoop | None = None
+    work: Coroutine[Any, Any, T],
+    name: str,
+    loop: asyncio.AbstractEventLoop | None = None,
+    context: Context | None = None,
 ) -> asyncio.Task[T]:
     """Start a task of the running loop, or of the given one, which begins in a later iteration.
 
     The factory of a loop may begin it at once, inside the call of a stage that cannot be called
     again before it returns: see `asyncio.eager_task_factory`.
     """
-    return asyncio.Task(work, loop=loop or asyncio.get_running_loop(), name=name)
+    return asyncio.Task(work, loop=loop or asyncio.get_running_loop(), name=name, context=context)
+
+
+def has_changed(context: Context) -> bool:
+    """Whether a context variable of the current context has another value than in this one."""
+    try:
+        return copy_context() != context
+    except Exception:
+        # Two values that cannot be compared, such as arrays.
+        return True
 
 
 def is_cancelled_by_owner() -> bool:
