@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.streams.sql_queue.analytics.replay import Visit
@@ -12,7 +12,7 @@ from penstock.streams.testing import run_virtual
 __all__ = ["Row", "simulated"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """`works` are the seconds of each attempt: all but the last one fail, and wait `delays`."""
 
@@ -42,7 +42,10 @@ async def _poll(
     cost: Callable[[int], float] | None,
     dies_at: float,
 ) -> None:
-    """Claim, work on what was claimed with `limit` slots, and claim again once a slot is free."""
+    """Claim, work on what was claimed with `limit` slots, and claim again once a slot is free.
+
+    `rows` are those of the table that have not ended, in the order in which they came.
+    """
     now = asyncio.get_running_loop().time
     slots = asyncio.Semaphore(limit)
     tasks: set[asyncio.Task[None]] = set()
@@ -58,6 +61,7 @@ async def _poll(
                 row.failures += 1
             else:
                 row.ended = now()
+                rows.remove(row)
         slots.release()
 
     try:
@@ -65,7 +69,7 @@ async def _poll(
             while True:
                 await slots.acquire()
                 while not (mine := _claimed(rows, now(), batch, name)):
-                    if all(row.ended is not None for row in rows):
+                    if not rows:
                         return
                     await asyncio.sleep(_until_next(rows, now()))
                 parts = [mine] if cost else [[row] for row in mine]
@@ -78,11 +82,19 @@ async def _poll(
             task.cancel()
 
 
+def _present(rows: list[Row], now: float) -> Iterator[Row]:
+    """The rows that have come, and the first that has not."""
+    for row in rows:
+        yield row
+        if row.came > now:
+            return
+
+
 def _claimed(rows: list[Row], now: float, batch: int, name: str) -> list[Row]:
     mine = [
         row
-        for row in rows
-        if row.ended is None and row.due <= now and (row.started is None or row.expires <= now)
+        for row in _present(rows, now)
+        if row.due <= now and (row.started is None or row.expires <= now)
     ][:batch]
     for row in mine:
         row.started, row.owner, row.expires = now, name, now + LEASE
@@ -95,7 +107,7 @@ LEASE = 600.0
 
 def _until_next(rows: list[Row], now: float) -> float:
     """The seconds until a row may be due. Somebody may have taken it by then."""
-    times = [row.due if row.started is None else row.expires for row in rows if row.ended is None]
+    times = [row.due if row.started is None else row.expires for row in _present(rows, now)]
     later = [time for time in times if time > now and time != float("inf")]
     return min(later, default=now + 1.0) - now
 
@@ -113,12 +125,14 @@ def simulated(
     With `cost`, a poller works on all rows of a claim in one call that takes so long.
     """
 
+    unfinished = sorted(rows, key=lambda row: row.came)
+
     async def story() -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(pollers):
                 dies = dies_at if number == 0 else float("inf")
                 name = f"poller-{number}"
-                group.create_task(_poll(rows, name, batch, limit, cost, min(dies, 1e9)))
+                group.create_task(_poll(unfinished, name, batch, limit, cost, min(dies, 1e9)))
 
     run_virtual(story(), stall=60.0)
     return [row.visit() for row in rows]
