@@ -30,6 +30,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import cancellable
 
 if TYPE_CHECKING:
     from penstock.streams.sql_queue.analytics.statistics import QueueStats
@@ -73,7 +74,7 @@ def queue_stats(
                     if not there:
                         await store.open(make=False)
                         there = True
-                    stats = await measure(store, window)
+                    stats = await cancellable(measure(store, window))
                 except DatabaseLost as error:
                     if now() - reached >= patience:
                         raise DatabaseUnavailable(

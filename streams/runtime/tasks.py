@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import cancelled_inside
 
-__all__ = ["Tasks", "cancellable", "has_changed", "is_cancelled_by_owner", "new_task"]
+__all__ = ["Tasks", "cancellable", "ended", "has_changed", "is_cancelled_by_owner", "new_task"]
 
 T = TypeVar("T")
 
@@ -70,6 +70,20 @@ class Tasks:
             error = None if task.cancelling() else cancelled_inside(f"the task '{name}'", cancelled)
         if error is not None:
             self._failed(name, error)
+
+
+async def ended(task: asyncio.Future[Any], seconds: float) -> bool:
+    """Wait for a task that is not to be interrupted; whether it has ended within `seconds`.
+
+    If not it is cancelled, again after five seconds, and abandoned after five more.
+    """
+    _, left = await asyncio.wait([task], timeout=seconds)
+    in_time = not left
+    for _ in range(2):
+        if left:
+            task.cancel()
+            _, left = await asyncio.wait([task], timeout=_GRACE)
+    return in_time
 
 
 def new_task(

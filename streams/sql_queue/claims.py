@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.store import Claim, Row, Store, Terms
@@ -109,7 +110,6 @@ class Claims:
                 self._ledger.give_back(row)
 
     async def close(self) -> None:
-        """Wait a few seconds for a claim in progress."""
+        """Wait a few seconds for a claim in progress, and end it."""
         if self._claiming is not None:
-            await asyncio.wait([self._claiming], timeout=_GRACE)
-            self._claiming.cancel()
+            await ended(self._claiming, _GRACE)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.sql_queue.store import DatabaseLost
 from penstock.streams.sql_queue.url import redacted
 
@@ -39,7 +40,7 @@ class Insistence:
         wait = _SOON
         while True:
             try:
-                result = await call()
+                result = await cancellable(call())
                 self.is_away = False
                 return result
             except DatabaseLost as error:

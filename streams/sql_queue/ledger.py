@@ -15,6 +15,7 @@ from typing import Any
 from penstock.streams.errors import DatabaseUnavailable, LeaseLost
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.batch import Batch, insertions
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.store import Failure, Row, Settlement, Store, Tenure, Terms
@@ -22,8 +23,9 @@ from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Ledger"]
 
-# Seconds that the last transactions may take when a run is closed.
-_GRACE = 5.0
+# Seconds for which the last transactions are tried again when a run is closed, and that each may
+# take.
+_GRACE, _LAST = 5.0, 15.0
 # Rows per transaction. Chosen: larger transactions are no faster, and hold their locks for longer.
 _MOST = 2_000
 # Characters of an error that are kept with its row.
@@ -357,9 +359,18 @@ class Ledger:
         self._insist.patience = min(self._insist.patience, _GRACE)
         if self._writing is not None:
             # It may have failed after the last listener had gone.
-            await self._writing
+            await self._written(self._writing)
         while self._pending:
-            await self._write_pending()
+            await self._written(asyncio.ensure_future(self._write_pending()))
+
+    async def _written(self, writing: asyncio.Future[None]) -> None:
+        # A server that is frozen, or behind a network that is cut, neither answers nor refuses.
+        if not await ended(writing, _LAST):
+            raise DatabaseUnavailable(
+                f"{redacted(self._store.url)} has not answered for {_LAST:g} s. Rows whose "
+                "outcomes could not be recorded are processed again when their leases have run out."
+            )
+        await writing
 
 
 def _text(error: BaseException) -> str:

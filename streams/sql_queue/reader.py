@@ -19,6 +19,7 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.sql_queue.analytics.statistics import due
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.elsewhere import Elsewhere
@@ -169,7 +170,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         while True:
             began = self.run.now()
             with suppress(DatabaseLost):
-                self._due = await due(self._store)
+                self._due = await cancellable(due(self._store))
                 self._in_all = self.received + len(self._ready) + self._due
             took = self.run.now() - began
             await asyncio.sleep(max(_COUNTED_EVERY, _REST * took))

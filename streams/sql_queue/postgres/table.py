@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import Literal
 
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
@@ -32,6 +33,18 @@ _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySql
 # From the server's source. A full disk is an operational error; an exceeded quota or file size is
 # an internal error, whose text is in the server's language.
 _EXTENDS_FILE = ("mdextend", "mdzeroextend")
+
+# A host that is gone, or behind a network that is cut, does not answer and does not refuse: the
+# system then ends a connection within half a minute. By itself it takes a quarter of an hour where
+# something was sent, and two hours otherwise.
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "penstock",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -143,13 +156,14 @@ class PostgresTable(Store):
             self._work = await self._connect()
         return self._work
 
-    async def _connect(self) -> Connection:
-        db = await AsyncConnection.connect(
-            self.url, autocommit=True, connect_timeout=10, application_name="penstock"
-        )
+    async def _connect(self, *further: str) -> Connection:
+        # What the URL says of them counts.
+        parameters = {**_DEFAULTS, **conninfo_to_dict(self.url)}
+        db = await AsyncConnection.connect(make_conninfo("", **parameters), autocommit=True)
         try:
             await db.execute("SET synchronous_commit = off")
-            await db.execute(_made(sql.PLAN_BY_INDEX, {}))
+            for text in (sql.PLAN_BY_INDEX, *further):
+                await db.execute(_made(text, {}))
         except BaseException:
             await db.close()
             raise
@@ -266,8 +280,7 @@ class PostgresTable(Store):
         listening = self._listening
         try:
             if listening is None or listening.closed:
-                self._listening = listening = await self._connect()
-                await listening.execute(_made(f"LISTEN {quoted(self._channel)}", {}))
+                self._listening = await self._connect(f"LISTEN {quoted(self._channel)}")
                 return  # Something may have come before.
             async for _ in listening.notifies(timeout=within, stop_after=1):
                 pass

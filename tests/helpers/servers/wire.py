@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import urlsplit
 
 __all__ = ["Wire"]
 
@@ -13,8 +14,7 @@ class Wire:
 
     def __init__(self, url: str, delay: float = 0.0) -> None:
         self._delay = delay
-        self._host, _, port = url.removeprefix("nats://").partition(":")
-        self._port = int(port)
+        self._parts = urlsplit(url)
         self._whole = asyncio.Event()
         self._whole.set()
         self._pipes: set[asyncio.Task[None]] = set()
@@ -22,7 +22,9 @@ class Wire:
 
     async def lay(self) -> None:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.url = f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        port = self._server.sockets[0].getsockname()[1]
+        user, at, _ = self._parts.netloc.rpartition("@")
+        self.url = self._parts._replace(netloc=f"{user}{at}127.0.0.1:{port}").geturl()
 
     async def remove(self) -> None:
         self._server.close()
@@ -37,7 +39,7 @@ class Wire:
         self._whole.set()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self._host, self._port)
+        there, back = await asyncio.open_connection(self._parts.hostname, self._parts.port)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._pipe(source, sink))
             self._pipes.add(task)

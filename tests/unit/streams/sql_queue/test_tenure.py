@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import pytest
@@ -448,3 +449,28 @@ def test_a_write_that_fails_while_the_run_ends_is_reported() -> None:
             await running.drain()
 
     run_virtual(work())
+
+
+class _Deaf(Table):
+    """A renewal in progress ignores that it is cancelled, as a driver's may."""
+
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1.0)
+        return []
+
+
+def test_a_reader_ends_at_once_though_its_renewal_ignores_that_it_is_cancelled() -> None:
+    async def story() -> float:
+        reading = Reading(_Deaf())
+        running = (
+            reading.rows.pipe(adaptive_flat_map(lambda _: asyncio.sleep(100.0)))
+            .to(collect([]))
+            .start()
+        )
+        await asyncio.sleep(LEASE / 3 + 0.5)
+        running.cancel()
+        await running.wait()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(story()) == LEASE / 3 + 0.5
