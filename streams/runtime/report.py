@@ -157,7 +157,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         if numbers[name]:
             counts.append(f"{numbers[name]:,} {name.replace('_', ' ')}")
     lines.append("  events: " + ", ".join(counts))
-    if workers := max((len(stage.get("workers", ())) for stage in numbers["stages"]), default=0):
+    if workers := max((len(stage.get("by_worker", ())) for stage in numbers["stages"]), default=0):
         lines.append(f"  worked on by {workers:,} worker process{'es' * (workers != 1)}")
     if numbers["bad_lines"]:
         lines.append(f"  bad lines: {numbers['bad_lines']:,}")

@@ -34,7 +34,7 @@ _PERCENTILES = ("count", "median", "p99", "p999", "max")
 
 # Numbers of a stage that the page does not need: lists that may be long, and what has another
 # name there.
-_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "workers", "hottest", *UNREAD})
+_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "by_worker", "hottest", *UNREAD})
 
 
 class Document:
@@ -144,8 +144,8 @@ class Document:
                 {**key, "key": _named(key["key"]) if self._show_values else None}
                 for key in stage["hottest_keys"]
             ]
-        if "workers" in stage:
-            shown["workers"] = {str(at): one for at, one in enumerate(stage["workers"], 1)}
+        if "by_worker" in stage:
+            shown["by_worker"] = {str(at): one for at, one in enumerate(stage["by_worker"], 1)}
         return shown
 
     @staticmethod

@@ -678,5 +678,5 @@ class Dealing(DemandStage):
         if stage.number in self._policies:
             for name, count in self._policies[stage.number].statistics().items():
                 found[name] = found.get(name, 0) + count
-        found["workers"] = [numbers for workers in by_place for numbers in workers]
+        found["by_worker"] = [numbers for workers in by_place for numbers in workers]
         return found

@@ -494,9 +494,9 @@ function showLetters() {
 }
 
 function showWorkers() {
-  const stage = Object.values(now.stages ?? {}).find((one) => one.workers && one.limit !== undefined);
+  const stage = Object.values(now.stages ?? {}).find((one) => one.by_worker && one.limit !== undefined);
   byId("workers-panel").hidden = !stage;
-  rows("workers", Object.entries(stage?.workers ?? {}).map(([name, numbers]) => [
+  rows("workers", Object.entries(stage?.by_worker ?? {}).map(([name, numbers]) => [
     name, count(numbers.in_flight), count(numbers.waiting),
   ]));
 }

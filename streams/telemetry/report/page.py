@@ -49,7 +49,8 @@ _PARTS = (
 _ELSEWHERE = frozenset(
     (
         *("stage", "name", "detail", "sent", "limit", "limit_reason", "latency", "emitted"),
-        *("returned_tokens", "distances", "workers", "hottest", "hottest_waiting", "hottest_keys"),
+        *("returned_tokens", "distances", "by_worker"),
+        *("hottest", "hottest_waiting", "hottest_keys"),
     )
 )
 

@@ -25,6 +25,7 @@ from penstock import (
     spread,
 )
 from penstock.streams.errors import BuildError, PoolBusy
+from penstock.streams.telemetry.document import Document
 from penstock.streams.testing import CountedSource, MemorySource, no_leaks, run_virtual
 
 
@@ -504,4 +505,15 @@ async def test_an_epic_may_hand_out_batches() -> None:
         [16, 25, 36, 49],
         [64, 81],
     ]
+    await leave(worker)
+
+
+@virtual
+async def test_an_epic_has_a_report_and_a_live_page_as_other_runs_have() -> None:
+    pool = WorkPool()
+    worker = pool.work(double).start()
+    async with pool.offer([1, 2]).to(collect([])).start() as epic:
+        document = Document(epic, epic.record(), None, show_values=False)
+    assert str(await epic.wait()).splitlines()[1] == "  events: 2 in, 2 finished"
+    assert document.now()["stages"]["2"]["workers"] == 1
     await leave(worker)

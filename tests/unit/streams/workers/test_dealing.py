@@ -297,7 +297,7 @@ def test_batches_share_their_number_of_calls() -> None:
     stream = from_iterable(range(300)).pipe(batch(doubled, max_size=10, parallel=3))
     results, report = run_with(LocalCrew(2, random_delay(6, 0.002)), stream)
     assert sorted(results) == [2 * value for value in range(300)]
-    assert [one["parallel"] for one in report.statistics["stages"][1]["workers"]] == [1, 2]
+    assert [one["parallel"] for one in report.statistics["stages"][1]["by_worker"]] == [1, 2]
 
 
 # Failures.
@@ -646,7 +646,7 @@ def test_what_workers_that_have_ended_had_is_not_counted_as_waiting() -> None:
     assert (working["waiting"], working["in_flight"], working["undelivered"]) == (0, 0, 0)
     # Each of two had them all at the most, however often one was started again.
     assert grouping["peak_groups"] <= 2 * 30
-    assert 2 < len(grouping["workers"]) <= crew.started
+    assert 2 < len(grouping["by_worker"]) <= crew.started
 
 
 def test_a_plain_handler_is_in_a_call_in_each_worker_that_has_events() -> None:
