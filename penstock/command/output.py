@@ -20,6 +20,7 @@ __all__ = [
     "line",
     "mention",
     "put",
+    "put_again",
     "say",
     "use",
     "write",
@@ -91,6 +92,23 @@ def put(text: str) -> int:
     reader closes the pipe early, as `head` does. Where the encoding of standard output lacks a
     character, it is UTF-8 from then on.
     """
+    return _put(text) or 0
+
+
+def put_again(text: str, *, line: bool = False) -> int | None:
+    """`put` one text of many; returns None as long as there is somebody who reads them.
+
+    On a terminal the text takes the place of the one before. Elsewhere an empty line follows it.
+    Neither is done with a `line` of JSON.
+    """
+    if not line:
+        # The cursor goes home and what is below it is cleared, as watch(1) does.
+        on_a_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+        text = f"\x1b[H\x1b[J{text}" if on_a_terminal else f"{text}\n"
+    return _put(text)
+
+
+def _put(text: str) -> int | None:
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         mention("cannot write standard output: it is closed", "error")
         return 2
@@ -137,7 +155,8 @@ def write(text: str, path: str) -> None:
         raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def _write(text: str) -> int:
+def _write(text: str) -> int | None:
+    """None if it was written, 0 if its reader has closed the pipe, 1 if it could not be written."""
     try:
         # Without a buffer even an empty text is written, and a full disk refuses it.
         if text:
@@ -150,7 +169,7 @@ def _write(text: str) -> int:
             return 0
         mention(f"cannot write standard output: {error.strerror}", "error")
         return 1
-    return 0
+    return None
 
 
 def _write_encoded(text: str) -> None:
@@ -183,4 +202,4 @@ def flush() -> int:
     """Write out what a pipeline file has printed; returns as `put` does."""
     if sys.stdout is None or sys.stdout.closed:  # pyright: ignore[reportUnnecessaryComparison]
         return 0
-    return _write("")
+    return _write("") or 0

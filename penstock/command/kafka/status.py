@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from penstock.command.kafka.place import PATIENCE, layout_of
-from penstock.command.output import aligned, counted, put
+from penstock.command.output import aligned, counted, put, put_again
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import View, groups_of, look
 
@@ -25,9 +25,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     try:
         while True:
             text = "\n".join(_texts(layout))
-            # The cursor goes home and what is below it is cleared, as watch(1) does.
-            status = put(("\x1b[H\x1b[J" if options.watch else "") + text)
-            if status or not options.watch:
+            if not options.watch:
+                return put(text)
+            if (status := put_again(text)) is not None:
                 return status
             time.sleep(_EVERY)
     except KeyboardInterrupt:

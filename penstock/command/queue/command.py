@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
-from penstock.command.output import mention, put
+from penstock.command.output import mention, put, put_again
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.queue.views import check, look
 from penstock.streams.errors import DatabaseUnavailable
@@ -82,11 +82,9 @@ async def _stats(store: Store, options: argparse.Namespace) -> int:
         found, text = await look(store, name, options)
         if options.json:
             text = dumps(found, option=OPT_APPEND_NEWLINE).decode()
-        elif options.watch:
-            # The cursor goes home and what is below it is cleared, as watch(1) does.
-            text = f"\x1b[H\x1b[J{text}"
-        status = put(text)
-        if status or options.watch is None:
+        if options.watch is None:
+            return put(text)
+        if (status := put_again(text, line=options.json)) is not None:
             return status
         await asyncio.sleep(options.watch)
 

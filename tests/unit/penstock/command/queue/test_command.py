@@ -8,10 +8,10 @@ import re
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 import pytest
@@ -101,6 +101,34 @@ def test_stats_can_be_watched(process: Process, url: str) -> None:
         assert watching.wait(20) == 0
     os.close(leader)
     assert seen.count(b"finished  1") >= 1
+
+
+@contextmanager
+def watched(url: str, *options: str) -> Generator[IO[bytes]]:
+    """What is shown again and again, into a pipe: the command ends when nobody reads it."""
+    command = [sys.executable, "-m", "penstock", "queue", "stats", url, *options, "--watch", "0.05"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as watching:
+        assert watching.stdout is not None
+        try:
+            yield watching.stdout
+            watching.stdout.close()
+            assert watching.wait(20) == 0
+        finally:
+            watching.kill()
+
+
+def test_stats_that_are_watched_in_a_pipe_are_plain_text_with_empty_lines_between(
+    url: str,
+) -> None:
+    with watched(url) as stats:
+        shown = b"".join(stats.readline() for _ in range(30))
+    assert shown.count(b"\n\nqueue in ") == 2
+    assert b"\x1b" not in shown
+
+
+def test_stats_that_are_watched_as_json_are_lines(url: str) -> None:
+    with watched(url, "--json") as stats:
+        assert [orjson.loads(stats.readline())["finished"] for _ in range(3)] == [1, 1, 1]
 
 
 def test_peek_shows_the_rows_that_are_next_and_takes_none(penstock: Penstock, url: str) -> None:
