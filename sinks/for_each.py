@@ -24,7 +24,13 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside, not_awaited
+from penstock.streams.errors import (
+    BuildError,
+    UnfinishedResult,
+    cancelled_inside,
+    cancelled_outside,
+    not_awaited,
+)
 from penstock.streams.execution.handler import (
     check_result,
     handler_name,
@@ -187,14 +193,15 @@ class _Calling(SinkStage[Any]):
             event.give_back()
             raise error
         if isinstance(error, asyncio.CancelledError):
-            inside = cancelled_inside(handler_name(self._function), error)
+            name = handler_name(self._function)
             if is_being_cancelled(self._run):
                 # Obey, and leave no sink behind without its worker.
-                blame(inside, self.info, event)
+                outside = cancelled_outside(f"the task that calls '{name}'", error)
+                blame(outside, self.info, event)
                 event.give_back()
-                self.break_off(inside)
+                self.break_off(outside)
                 raise error
-            error = inside
+            error = cancelled_inside(name, error)
         if self._faults.survives(event, error):
             return True
         self.break_off(error)
@@ -262,7 +269,7 @@ class _Calling(SinkStage[Any]):
     def cancel(self) -> None:
         super().cancel()
         if self._worker is not None and self._worker is not asyncio.current_task():
-            self._worker.cancel()
+            self._run.tasks.cancel(self._worker)
 
     def give_back(self) -> None:
         begun, self._begun = self._begun, None

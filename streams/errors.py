@@ -293,11 +293,11 @@ def cancelled_inside(what: str, cause: BaseException) -> HandlerCancelled:
     return inside
 
 
-def cancelled_outside(what: str, cause: BaseException) -> HandlerCancelled:
-    """The error of a call of `what` whose task was cancelled, but not by the pipeline."""
+def cancelled_outside(task: str, cause: BaseException) -> HandlerCancelled:
+    """The error of a task that was cancelled, but not by the pipeline."""
     outside = HandlerCancelled(
-        f"the task that calls {what} was cancelled, and not by the pipeline: asyncio.run() cancels "
-        "all tasks when its coroutine has returned, so await the end there: await running.wait()"
+        f"{task} was cancelled, and not by the pipeline: asyncio.run() cancels all tasks when its "
+        "coroutine has returned, so await the end there: await running.wait()"
     )
     outside.__cause__ = cause
     return outside

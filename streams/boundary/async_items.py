@@ -66,7 +66,7 @@ class AsyncItems(Iterator[Any]):
         self._ending = (None,)
         self._item = NOT_YET
         if self._task is not None:
-            self._task.cancel()
+            self._run.tasks.cancel(self._task)
 
     async def _pull(self) -> None:
         try:

@@ -249,7 +249,7 @@ class Pulling(SourceStage[T]):
     def release(self) -> None:
         self._return_pulled()
         if self._task is not None:
-            self._task.cancel()
+            self.run.tasks.cancel(self._task)
 
     def _return_pulled(self) -> None:
         if self._pulled is not None:

@@ -165,7 +165,7 @@ class BatchStage(CallingStage):
     async def _work(self) -> None:
         free: float | None = None
         context = copy_context()
-        self._looking -= 1
+        self._slot_begins()
         while self.state < CLOSED:
             # Events of the same loop iteration go into the same batch.
             await PAUSE

@@ -99,8 +99,8 @@ class CallingStage(DemandStage, ABC):
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
         self._faults = ErrorPolicy(on_error, run, info)
         self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
-        # A dict for its order: the same run always ends in the same way.
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        # Whether each slot has begun; in order, so that the same run always ends in the same way.
+        self._tasks: dict[asyncio.Task[None], bool] = {}
         # Idle slots, and the number of others that will look for events before they sleep.
         self._sleepers: list[asyncio.Future[None]] = []
         self._looking: int = 0
@@ -126,12 +126,21 @@ class CallingStage(DemandStage, ABC):
                 n -= 1
         for _ in range(min(n, most - len(self._tasks))):
             self._looking += 1
-            task = self.run.spawn(self._work(), f"{self.info.name} {self._name}")
-            self._tasks[task] = None
+            task = self.run.spawn(self._work(), f"{self.info.name} {self._name}", replaced=True)
+            self._tasks[task] = False
             task.add_done_callback(self._task_ended)
 
+    def _slot_begins(self) -> asyncio.Task[Any]:
+        """Called at the beginning of `_work`. Returns the task of the slot."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = True
+        self._looking -= 1
+        return task
+
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        if not self._tasks.pop(task):
+            self._looking -= 1
         # A handler may have cancelled its own task, or have changed its context variables: another
         # slot must take the next event.
         if self.state < CLOSED:
@@ -215,7 +224,7 @@ class CallingStage(DemandStage, ABC):
         """The error of calls that raised `error`; raises it if the task itself is cancelled."""
         if is_being_cancelled(self.run):
             # Obey, lose nothing, and leave no stage behind that has no task.
-            outside = cancelled_outside(f"'{self._name}'", error)
+            outside = cancelled_outside(f"the task that calls '{self._name}'", error)
             blame(outside, self.info, events[0])
             for event in events:
                 event.give_back()
@@ -283,7 +292,7 @@ class CallingStage(DemandStage, ABC):
         for task in self._tasks:
             # The current task, if it is one of them, reads the state itself.
             if task is not asyncio.current_task(self.run.loop):
-                task.cancel()
+                self.run.tasks.cancel(task)
         if self._timeouts is not None:
             self._timeouts.close()
 

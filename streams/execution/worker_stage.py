@@ -177,6 +177,9 @@ class WorkerStage(CallingStage):
         )
         self._limit = self._control.limit
         self.slots = self._limit if self._shared is None else self.in_flight
+        self._learn_from(limiter)
+
+    def _learn_from(self, limiter: Limiter) -> None:
         # A fixed limit learns nothing, and calls that run one at a time teach nothing, unless other
         # stages call the same dependency.
         is_loaded = self._is_concurrent or self._shared is not None
@@ -452,8 +455,7 @@ class WorkerStage(CallingStage):
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
         append = unflushed.append
-        task, context = asyncio.current_task(), copy_context()
-        self._looking -= 1
+        task, context = self._slot_begins(), copy_context()
         started = now()
         while True:
             while due:
@@ -651,7 +653,7 @@ class WorkerStage(CallingStage):
         if not self._is_concurrent:
             # From now on as if the handler had been declared so.
             self._is_concurrent = True
-            self._set_limiter(self._limiter)
+            self._learn_from(self._limiter if self._shared is None else self._shared.limiter)
         if self._learns:
             self._levels.append(self._concurrency)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)

@@ -39,6 +39,8 @@ class Broadcast:
         # end before the last sink has received its last event.
         self._signalling = True
         self._cancelled = False
+        self.has_ended = False
+        """Whether the sinks get the end of the stream, and need no other one."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
@@ -73,10 +75,12 @@ class Broadcast:
         self.pass_on_demand()
 
     def on_error(self, error: BaseException, /) -> None:
+        self.has_ended = True
         for sink in self._sinks:
             sink.on_error(error)
 
     def on_completed(self) -> None:
+        self.has_ended = True
         for sink in self._sinks:
             sink.on_completed()
 

@@ -373,9 +373,14 @@ class Run:
                 note_stage(error, info)
             self.failed(error)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task that this run owns: an error in it ends the run, and `close` cancels it."""
-        return self.tasks.spawn(self.loop, work, name, self._context.copy())
+    def spawn(
+        self, work: Coroutine[Any, Any, None], name: str, *, replaced: bool = False
+    ) -> asyncio.Task[None]:
+        """Start a task that this run owns: an error in it ends the run, and `close` cancels it.
+
+        If anybody else cancels it that ends the run too, unless it is `replaced`.
+        """
+        return self.tasks.spawn(self.loop, work, name, self._context.copy(), replaced=replaced)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not getattr(error, "__notes__", ()):

@@ -299,7 +299,7 @@ class Running:
             self._run.errors.warn(str(error))
         elif error is not None:
             self._ends_with(error)
-        if error is not None:
+        if error is not None and not (isinstance(self._head, Broadcast) and self._head.has_ended):
             for sink in list(self._open):
                 sink.on_completed()
         self._close_if_over()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
-from penstock.streams.errors import cancelled_inside
+from penstock.streams.errors import cancelled_inside, cancelled_outside
 
 __all__ = ["Tasks", "cancellable", "ended", "has_changed", "is_cancelled_by_owner", "new_task"]
 
@@ -20,11 +20,15 @@ _PREFIX = "penstock "
 
 
 class Tasks:
-    """The tasks of one owner. `failed(name, error)` is called when a task ends with an error."""
+    """The tasks of one owner. `failed(name, error)` is called when a task ends with an error.
+
+    Or when it was cancelled by anybody else: nothing would go on where it was.
+    """
 
     def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
         self._failed = failed
-        self._running: dict[asyncio.Task[Any], None] = {}
+        # Whether the owner does without each of them: it has cancelled it, or begins another.
+        self._running: dict[asyncio.Task[Any], bool] = {}
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -35,12 +39,23 @@ class Tasks:
         work: Coroutine[Any, Any, None],
         name: str,
         context: Context | None = None,
+        *,
+        replaced: bool = False,
     ) -> asyncio.Task[None]:
-        """Start a task, in this context or else in a copy of the current one."""
+        """Start a task, in this context or else in a copy of the current one.
+
+        `replaced`: its owner begins another one if anybody cancels it.
+        """
         task = new_task(work, f"{_PREFIX}{name}", loop, context)
-        self._running[task] = None
+        self._running[task] = replaced
         task.add_done_callback(self._ended)
         return task
+
+    def cancel(self, task: asyncio.Task[Any]) -> None:
+        """Cancel a task, if it has not ended."""
+        if task in self._running:
+            self._running[task] = True
+            task.cancel()
 
     async def end(self) -> str:
         """Cancel all tasks and wait for them; returns the names of those that have not ended.
@@ -52,6 +67,7 @@ class Tasks:
         while self._running:
             tasks = list(self._running)
             for task in tasks:
+                self._running[task] = True
                 # One that is cancelled already may need a moment for its clean-up.
                 if again or not task.cancelling():
                     task.cancel()
@@ -62,12 +78,16 @@ class Tasks:
         return ""
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        del self._running[task]
+        is_dispensable = self._running.pop(task)
         name = task.get_name().removeprefix(_PREFIX)
+        error: BaseException | None = None
         try:
             error = task.exception()
         except asyncio.CancelledError as cancelled:
-            error = None if task.cancelling() else cancelled_inside(f"the task '{name}'", cancelled)
+            if not task.cancelling():
+                error = cancelled_inside(f"the task '{name}'", cancelled)
+            elif not is_dispensable:
+                error = cancelled_outside(f"the task '{name}'", cancelled)
         if error is not None:
             self._failed(name, error)
 

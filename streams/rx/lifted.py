@@ -474,6 +474,7 @@ class LiftedHolding(Lifted):
         super().release()
         give_back_all(self._held)
         self._held.clear()
+        self._answers_waiting = 0
 
     def statistics(self) -> dict[str, Any]:
         # Without the outputs that took over no input.

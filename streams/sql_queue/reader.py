@@ -318,7 +318,7 @@ class TableReader(SourceStage[dict[str, Any]]):
     def release(self) -> None:
         self._give_back_ready()
         if self._polling is not None and self._polling is not asyncio.current_task():
-            self._polling.cancel()
+            self.run.tasks.cancel(self._polling)
 
     def _give_back_ready(self) -> None:
         while self._ready:

@@ -208,7 +208,7 @@ class TableWriter(SinkStage[Any]):
     def cancel(self) -> None:
         super().cancel()
         if self._worker is not None and self._worker is not asyncio.current_task():
-            self._worker.cancel()
+            self._run.tasks.cancel(self._worker)
 
     def give_back(self) -> None:
         while self._waiting:

@@ -164,6 +164,33 @@ def test_a_broken_limiter_gets_no_more_completions(run: Run) -> None:
     assert limiter.told == 2
 
 
+@pytest.mark.parametrize("reads", range(3, 9))
+def test_a_limit_that_cannot_be_read_loses_no_call_that_has_just_begun(
+    run: Run, reads: int
+) -> None:
+    class Unreadable(Limiter):
+        def __init__(self) -> None:
+            self.told = self.reads = 0
+
+        @property
+        def limit(self) -> int:  # type: ignore[override]
+            self.reads += 1
+            if self.reads > reads:
+                raise ZeroDivisionError("limit")
+            return 3
+
+        def __deepcopy__(self, memo: object) -> Unreadable:
+            return self
+
+    limiter = Unreadable()
+    operator = adaptive_flat_map(later, limiter)
+    limiter.reads = 0
+    error, numbers, values, _ = stopped(run, operator)
+    assert isinstance(error, ZeroDivisionError)
+    assert (numbers["failed"], numbers["unfinished"]) == (0, 0)
+    assert numbers["finished"] == len(values)
+
+
 def test_a_whole_number_of_another_kind_is_a_limit(run: Run) -> None:
     class Whole:
         def __index__(self) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock import collect, for_each
+from penstock import Fixed, adaptive_flat_map, collect, for_each
 from penstock.streams.errors import BuildError, HandlerCancelled
 from penstock.streams.failures.policy import DeadLetter, route
 from penstock.streams.flowable import Flowable
@@ -231,3 +231,20 @@ def test_a_function_that_cancels_its_own_task_ends_the_pipeline_and_says_where(r
     assert source.acked == [0, 1]
     assert source.returned[0] == 2
     assert source.unsettled == []
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_function_that_cancels_its_own_task_and_awaits_nothing_does_not_hang(
+    run: Run, policy: Any
+) -> None:
+    async def leave(value: int) -> None:
+        if value == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    source = MemorySource(range(9))
+    paced = source.pipe(adaptive_flat_map(lambda value: asyncio.sleep(1, value), Fixed(1)))
+    with pytest.raises(HandlerCancelled, match=r"^the task 'for_each' was cancelled, and not by"):
+        run(paced.to(for_each(leave, on_error=policy)).run())
+    assert (source.acked, source.unsettled) == ([0, 1, 2], [])

@@ -1,13 +1,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import adaptive_flat_map, collect, for_each, from_iterable, latency_histogram, route
+from penstock import (
+    adaptive_flat_map,
+    collect,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    latency_histogram,
+    route,
+    spread,
+)
 from penstock.streams.errors import OutputClosed
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Event
@@ -232,3 +243,19 @@ def test_what_a_sink_asks_for_in_a_signal_goes_up_when_all_sinks_have_had_it() -
     told.clear()
     fork.on_events([Event(1, 0.0, Nobody())])
     assert told == ["slow", "quick", "asked for 1"]
+
+
+def test_a_stream_that_fails_tells_each_sink_so_also_one_that_is_busy(run: Run) -> None:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        raise ValueError("no more")
+
+    async def story() -> None:
+        first, busy = MemorySink(), MemorySink(seconds=1)
+        flow = from_async_iterable(numbers).pipe(group_by(lambda number: number), spread())
+        with pytest.raises(ValueError, match="no more"):
+            await flow.to(first, busy).run()
+        assert (first.closed, busy.closed) == (1, 1)
+
+    run(story())

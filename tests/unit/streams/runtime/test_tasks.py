@@ -6,9 +6,21 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, collect, from_iterable, group_by, ops, spread
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    batch,
+    collect,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    ops,
+    spread,
+)
 from penstock.streams.errors import HandlerCancelled
 from penstock.streams.runtime.tasks import Tasks
+from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run
 
 
@@ -75,3 +87,56 @@ def test_a_pipeline_works_on_a_loop_with_a_factory_for_tasks(factory: Any, run: 
 
     run(story())
     assert sorted(done) == [2 * number for number in range(100)]
+
+
+def test_a_task_that_somebody_else_cancels_has_failed(run: Run) -> None:
+    async def story() -> None:
+        failed: list[tuple[str, str]] = []
+        tasks = Tasks(lambda name, error: failed.append((name, str(error))))
+        loop = asyncio.get_running_loop()
+        task = tasks.spawn(loop, asyncio.sleep(100), "leases")
+        another = tasks.spawn(loop, asyncio.sleep(100), "slot", replaced=True)
+        task.cancel()
+        another.cancel()
+        await asyncio.sleep(1)
+        ((name, message),) = failed
+        assert name == "leases"
+        assert message.startswith("the task 'leases' was cancelled, and not by the pipeline")
+
+    run(story())
+
+
+def numbers() -> Any:
+    return from_async_iterable(lambda: aiter(from_iterable(range(9)).pipe(ops.delay(1))))
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5])
+@pytest.mark.parametrize("name", ["source", "handler", "batch", "sink"])
+def test_a_pipeline_of_which_somebody_cancels_a_task_ends(
+    name: str, seconds: float, run: Run
+) -> None:
+    async def works(value: Any) -> Any:
+        return await asyncio.sleep(1, value)
+
+    streams = {
+        "source": numbers(),
+        "handler": from_iterable(range(9)).pipe(adaptive_flat_map(works)),
+        "batch": from_iterable(range(9)).pipe(batch(works)),
+        "sink": from_iterable(range(9)),
+    }
+
+    async def story() -> None:
+        sink = for_each(works) if name == "sink" else MemorySink()
+        running = streams[name].to(sink).start()
+        await asyncio.sleep(seconds)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        if name in ("handler", "batch") and not seconds:
+            # No call has begun, so others take the places of these tasks.
+            assert (await running.wait()).outcome == "completed"
+        else:
+            with pytest.raises(HandlerCancelled, match="was cancelled, and not by the pipeline"):
+                await running.wait()
+        assert running.statistics()["unfinished"] == 0
+
+    run(story())

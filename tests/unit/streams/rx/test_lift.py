@@ -43,6 +43,7 @@ from penstock.streams.testing import (
     COMPLETED,
     CountedSource,
     ManualPublisher,
+    MemorySink,
     MemorySource,
     Probe,
     VirtualClock,
@@ -948,3 +949,15 @@ def test_a_timer_that_runs_is_not_set_again_when_the_others_are_postponed() -> N
             await asyncio.sleep(1)
 
     run_virtual(story())
+
+
+def test_an_operator_that_was_cancelled_holds_nothing() -> None:
+    async def story() -> list[int]:
+        delayed = from_iterable(range(9)).pipe(ops.delay(1))
+        running = delayed.to(MemorySink(hold=True)).start()
+        await asyncio.sleep(2)
+        running.cancel()
+        report = await running.wait()
+        return [stage.get("waiting", 0) for stage in report.statistics["stages"]]
+
+    assert run_virtual(story()) == [0, 0, 0]
