@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.sql_queue.analytics.statistics import WORKING, Times, measure, times_by
+from penstock.streams.sql_queue.analytics.statistics import CAME, WORKING, Times, measure, times_by
 from penstock.streams.sql_queue.store import Store
 
 __all__ = ["HOUR", "History", "Hour", "Kind", "Trend", "by_hour", "by_kind"]
@@ -22,7 +22,7 @@ _HOUR_OF = "CAST({{seconds}}{{{column}}}) * 1000 AS bigint) / 3600000"
 _CAME_IN, _ENDED_IN = _HOUR_OF.format(column="enqueued"), _HOUR_OF.format(column="finished")
 
 _CAME = f"""SELECT {_CAME_IN}, count(*) FROM {{rows}} AS t
-WHERE {{seconds}}{{enqueued}}) >= :since GROUP BY 1"""
+WHERE {CAME} AND {{seconds}}{{enqueued}}) >= :since GROUP BY 1"""
 _ENDED = f"""SELECT {_ENDED_IN},
     count(*) FILTER (WHERE {{status}} = 1), count(*) FILTER (WHERE {{status}} = -1)
 FROM {{rows}} AS t
@@ -36,7 +36,7 @@ _KINDS = f"""SELECT {{field}},
     count(*) FILTER (WHERE {{status}} = 9),
     count(*) FILTER (WHERE {{status}} = 1),
     count(*) FILTER (WHERE {{status}} = -1),
-    count(*) FILTER (WHERE {_CAME_SINCE}),
+    count(*) FILTER (WHERE {CAME} AND {_CAME_SINCE}),
     count(*) FILTER (WHERE {{status}} = 1 AND {_ENDED_SINCE}),
     coalesce(sum({WORKING}) FILTER (WHERE {{status}} = 1 AND {_ENDED_SINCE}), 0)
 FROM {{rows}} AS t GROUP BY 1"""

@@ -13,7 +13,17 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["WORKING", "Oldest", "Poller", "QueueStats", "Times", "due", "measure", "times_by"]
+__all__ = [
+    "CAME",
+    "WORKING",
+    "Oldest",
+    "Poller",
+    "QueueStats",
+    "Times",
+    "due",
+    "measure",
+    "times_by",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,9 @@ _DUE = (
 _WAITING = f"{{seconds}}CASE WHEN {{started}} > {_DUE} THEN {{started}} - ({_DUE}) END)"
 WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
 _SINCE = "{now} - :window * {second}"
+# Rows of another status are not of the queue. Of those that ended before it knew of them no end is
+# known, so they would stay open in what is computed from rows that came and ended.
+CAME = "({status} IN (0, 9) OR {status} IN (1, -1) AND {finished} IS NOT NULL)"
 
 _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NULL),
@@ -102,7 +115,7 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
     count(*) FILTER (WHERE {{status}} = 1),
     count(*) FILTER (WHERE {{status}} = -1),
-    count(*) FILTER (WHERE {{enqueued}} > {_SINCE}),
+    count(*) FILTER (WHERE {CAME} AND {{enqueued}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = 1 AND {{finished}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = -1 AND {{finished}} > {_SINCE}),
     coalesce(sum({{attempts}} - 1) FILTER (

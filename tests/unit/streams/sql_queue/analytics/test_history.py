@@ -64,6 +64,17 @@ def test_a_row_that_was_purged_is_missing_in_no_number_of_open_rows(database: st
     assert history.hours[-1].open == 1
 
 
+def test_rows_that_are_left_alone_or_whose_end_is_not_known_have_not_come(database: str) -> None:
+    async def view(store: Store) -> Any:
+        await store.query("UPDATE {table} SET {finished} = NULL WHERE {status} = -1")
+        return await by_hour(store, HOUR), await by_kind(store, HOUR, "type")
+
+    rows = [("{}", 5, 60.0, 0.0), ("{}", -1, 60.0, 30.0), ("{}", 1, 60.0, 30.0)]
+    history, (kind,) = look(database, rows, view)
+    assert [hour.open for hour in history.hours] == [0] * len(history.hours)
+    assert sum(hour.came for hour in history.hours) == history.trend.came == kind.came == 1
+
+
 @pytest.mark.parametrize(
     ("ended", "due", "empty_in"), [(3, 4, 4 * 3600 / 1), (2, 4, None), (1, 4, None), (2, 0, 0.0)]
 )
