@@ -95,6 +95,11 @@ class Layout:
         """Whether it is the user's own table, which is never created."""
         return self.columns is not None or self.beside
 
+    @property
+    def knows_arrivals(self) -> bool:
+        """Whether the table says when a row came. Without it, a row came when it was claimed."""
+        return not self.beside or self._names("enqueued")
+
     def column(self, name: str) -> str:
         """The name of a queue's column in the database."""
         return (self.columns or {}).get(name, name)

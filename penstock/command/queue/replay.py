@@ -11,6 +11,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.command.output import aligned, mention, put
 from penstock.command.queue.text import span
+from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.replay import (
     Numbers,
@@ -33,8 +34,14 @@ _HEADING = (
 async def replay(store: Store, name: str, options: Namespace) -> int:
     """Print what was, the same again, and the history with other numbers; the exit status.
 
-    The second line shows how far the third can be trusted.
+    The second line shows how far the third can be trusted. Raises BuildError for a table that does
+    not say when its rows came.
     """
+    if not store.layout.knows_arrivals:
+        raise BuildError(
+            f"{name}: the table does not say when its rows came, so it is not known how long they "
+            "waited, and they cannot come again. Name a column with that time: --column enqueued="
+        )
     past = observed(await read_visits(store, options.window))
     if past is None:
         mention(f"{name}: no row ended in the last {span(options.window)}")

@@ -31,13 +31,9 @@ def as_text(name: str, stats: QueueStats) -> str:
         f"  rows/s over {stats.window:g} s: {_rate(stats.arrival_rate)} came, "
         f"{_rate(stats.service_rate)} finished{dead}{repeated}{empty}",
     ]
-    if stats.time_waiting is not None and stats.time_in_work is not None:
-        rows = [
-            ("seconds", "mean", "p50", "p95", "p99", "max"),
-            _times("waiting", stats.time_waiting),
-            _times("in work", stats.time_in_work),
-        ]
-        lines += aligned(rows)
+    times = (("waiting", stats.time_waiting), ("in work", stats.time_in_work))
+    if rows := [_times(what, found) for what, found in times if found is not None]:
+        lines += aligned([("seconds", "mean", "p50", "p95", "p99", "max"), *rows])
     if stats.pollers:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
         lines += aligned([heading, *map(_poller, stats.pollers)])

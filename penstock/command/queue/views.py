@@ -11,11 +11,12 @@ from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.history import HOUR, History, by_hour, by_kind
-from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.analytics.statistics import Times, measure
 
 __all__ = ["check", "look"]
 
 _MINUTE, _DAY = 60.0, 86_400.0
+_UNKNOWN = Times(*[float("nan")] * 5)
 
 
 def check(options: Namespace) -> None:
@@ -61,14 +62,11 @@ def _picture(name: str, history: History) -> str:
         span = _time(hour.at), _time(min(hour.at + HOUR, end))
         for what, steps in rows.items():
             steps.append((*span, getattr(hour, what)))
-        if hour.time_waiting is not None and hour.time_in_work is not None:
-            seconds["waited p50"].append((*span, hour.time_waiting.p50))
-            seconds["waited p95"].append((*span, hour.time_waiting.p95))
-            seconds["in work p95"].append((*span, hour.time_in_work.p95))
-        else:
-            # The panels have one axis of time, although nothing finished in this hour.
-            for steps in seconds.values():
-                steps.append((*span, float("nan")))
+        # The panels have one axis of time, although nothing finished in this hour.
+        waiting, in_work = hour.time_waiting or _UNKNOWN, hour.time_in_work or _UNKNOWN
+        seconds["waited p50"].append((*span, waiting.p50))
+        seconds["waited p95"].append((*span, waiting.p95))
+        seconds["in work p95"].append((*span, in_work.p95))
     if not any(hour.dead for hour in history.hours):
         del rows["dead"]
     return as_svg((f"{name}: rows per hour, and rows left open", rows), ("seconds", seconds))

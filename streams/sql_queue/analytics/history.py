@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.sql_queue.analytics.statistics import CAME, WORKING, Times, measure, times_by
+from penstock.streams.sql_queue.analytics.statistics import (
+    CAME,
+    WORKING,
+    Times,
+    measure,
+    times_by,
+    times_of,
+)
 from penstock.streams.sql_queue.store import Store
 
 __all__ = ["HOUR", "History", "Hour", "Kind", "Trend", "by_hour", "by_kind"]
@@ -157,13 +164,10 @@ async def by_kind(store: Store, window: float, field: str) -> tuple[Kind, ...]:
 
 async def _times(
     store: Store, text: str, window: float, field: str | None = None
-) -> dict[Any, tuple[Times, Times]]:
+) -> dict[Any, tuple[Times | None, Times]]:
     """Times of waiting and of work, by what the statement groups by."""
     found = await store.read(text, field=field, window=window)
-    return {
-        part: (Times(*map(float, numbers[:5])), Times(*map(float, numbers[5:])))
-        for part, *numbers in found
-    }
+    return {part: times_of(store, numbers) for part, *numbers in found}
 
 
 def _check(window: float) -> None:

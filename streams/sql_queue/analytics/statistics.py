@@ -7,6 +7,7 @@ that is not exceeded by that percentage of all values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "due",
     "measure",
     "times_by",
+    "times_of",
 ]
 
 
@@ -70,8 +72,8 @@ class QueueStats:
     window; at these rates the rows that are due or in work have ended after `empty_in` seconds,
     which is None if as many come as end. `repeated` counts the redeliveries of rows that ended in
     it. Times are those of rows that finished in it: `time_waiting` from when a row was due until it
-    was claimed for the last time, `time_in_work` from then until it was finished. `at` is seconds
-    since 1970.
+    was claimed for the last time, None also where the table does not say when rows came;
+    `time_in_work` from then until it was finished. `at` is seconds since 1970.
     """
 
     at: float
@@ -156,6 +158,12 @@ def times_by(part: str) -> str:
 SELECT part, {_summary("waiting")}, {_summary("working")} FROM ranked GROUP BY part"""
 
 
+def times_of(store: Store, numbers: Sequence[Any]) -> tuple[Times | None, Times]:
+    """The times of waiting, where they are known, and of work, of a row of such a statement."""
+    waiting = Times(*map(float, numbers[:5])) if store.layout.knows_arrivals else None
+    return waiting, Times(*map(float, numbers[5:]))
+
+
 _TIMES = times_by("1")
 
 _POLLERS = f"""SELECT {{owner}},
@@ -181,7 +189,8 @@ async def measure(store: Store, window: float) -> QueueStats:
     ((at, *numbers),) = await store.read(_COUNTS, window=window)
     (*states, arrived, done, died, repeated) = map(int, numbers)
     waiting, delayed, failed, in_work, expired, finished, dead = states
-    summary = await store.read(_TIMES, window=window)
+    summary = [times_of(store, row[1:]) for row in await store.read(_TIMES, window=window)]
+    time_waiting, time_in_work = summary[0] if summary else (None, None)
     oldest = await store.read(_OLDEST)
     pollers = await store.read(_POLLERS, window=window)
     due = waiting + failed + in_work - delayed
@@ -202,8 +211,8 @@ async def measure(store: Store, window: float) -> QueueStats:
         empty_in=0.0 if not due else due * window / surplus if surplus > 0 else None,
         repeated=repeated,
         oldest_waiting=Oldest(oldest[0][0], max(0.0, float(oldest[0][1]))) if oldest else None,
-        time_waiting=Times(*map(float, summary[0][1:6])) if summary else None,
-        time_in_work=Times(*map(float, summary[0][6:])) if summary else None,
+        time_waiting=time_waiting,
+        time_in_work=time_in_work,
         pollers=tuple(_poller(row, window) for row in pollers),
     )
 

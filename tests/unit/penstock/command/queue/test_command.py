@@ -16,6 +16,7 @@ from typing import IO, Any
 import orjson
 import pytest
 
+from penstock import collect, from_iterable, read_table, run, write_table
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.sqlite import table as sqlite_table
 from tests.helpers.beside import make_own
@@ -241,6 +242,28 @@ def test_a_table_with_nothing_but_a_payload_and_a_status_is_looked_at(
     assert lines(penstock("queue", "stats", *words, "--json").out)[0]["waiting"] == 2
     kinds = penstock("queue", "stats", *words, "--by", "kind", "--kind", "n", "--json").out
     assert [kind["kind"] for kind in orjson.loads(kinds)] == ["8", "9"]
+
+
+def test_how_long_rows_waited_is_not_said_where_nothing_says_when_they_came(
+    penstock: Penstock, database: str, tmp_path: Path
+) -> None:
+    make_own(database, "jobs")
+    run(from_iterable([{"n": 1}]).to(write_table(database, "jobs", beside=True)))
+    run(read_table(database, "jobs", beside=True, follow=False).to(collect([])))
+    words = (database, "--table", "jobs", "--beside")
+    (stats,) = lines(penstock("queue", "stats", *words, "--json").out)
+    assert (stats["finished"], stats["time_waiting"]) == (1, None)
+    assert stats["time_in_work"] is not None
+    shown = penstock("queue", "stats", *words).out.splitlines()
+    assert [line.split()[:2] for line in shown[7:9]] == [["seconds", "mean"], ["in", "work"]]
+    picture = tmp_path / "hours.svg"
+    hours = penstock("queue", "stats", *words, "--by", "hour", "--window", "1", "--plot", picture)
+    assert hours.status == 0
+    assert "nan" not in picture.read_text()
+    replayed = penstock("queue", "replay", *words)
+    assert (replayed.status, replayed.out) == (2, "")
+    assert "does not say when its rows came" in replayed.err
+    assert "--column enqueued=" in replayed.err
 
 
 def test_rows_are_put_into_a_table_of_the_users(
