@@ -16,6 +16,9 @@ __all__ = ["Found", "peek", "purge", "retry", "retry_some"]
 
 _BATCH = 5_000
 
+# The largest integer of both databases.
+_MOST = 2**63 - 1
+
 _PEEK = """SELECT t.{id}, t.{status}, t.{attempts}, {seconds}t.{enqueued}), {seconds}t.{run_at}),
     t.{owner}, t.{error}, {payload_of}
 FROM {rows} AS t WHERE t.{status} >= :status AND t.{status} <= :status
@@ -72,6 +75,7 @@ class Found:
 
 async def peek(store: Store, count: int, status: int = UNPROCESSED) -> list[Found]:
     """The first `count` rows of a status, in the order of their ids, as they are claimed."""
+    count = min(count, _MOST)
     return [Found(*row) for row in await store.read(_PEEK, status=status, count=count)]
 
 

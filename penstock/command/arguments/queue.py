@@ -18,6 +18,8 @@ from penstock.command.arguments.parsers import (
 __all__ = ["add_queue"]
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Chosen: far from what the times of a database, and those of Python, can have.
+_OLDEST_DAYS = 36_500
 
 
 def add_queue(add_parser: AddParser) -> None:
@@ -157,11 +159,14 @@ def _column(text: str) -> tuple[str, str]:
 def _age(text: str) -> float:
     unit = _UNITS.get(text[-1:])
     try:
-        return seconds(text if unit is None else text[:-1]) * (unit or 1.0)
+        found = seconds(text if unit is None else text[:-1]) * (unit or 1.0)
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not an age such as 90, 15m, 12h or 7d"
         ) from None
+    if found > _OLDEST_DAYS * _UNITS["d"]:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {_OLDEST_DAYS}d")
+    return found
 
 
 def _span(text: str) -> float:

@@ -210,6 +210,26 @@ def test_an_age_is_seconds_or_has_a_unit(
     assert (penstock("queue", "purge", url, f"--older-than={age}").status == 0) is accepted
 
 
+@pytest.mark.parametrize(
+    "words", [("stats", "--window"), ("replay", "--window"), ("purge", "--older-than")]
+)
+def test_an_age_that_no_database_can_subtract_from_now_is_a_mistake(
+    penstock: Penstock, url: str, words: tuple[str, str]
+) -> None:
+    action, option = words
+    refused = penstock("queue", action, url, option, "36501d")
+    assert refused.status == 2
+    assert f"{option}: '36501d' is more than 36500d" in refused.err
+    assert penstock("queue", action, url, option, "36500d").status != 2
+
+
+def test_more_rows_than_a_table_can_have_may_be_peeked_at(
+    penstock: Penstock, database: str
+) -> None:
+    fill(database)
+    assert len(lines(penstock("queue", "peek", database, "--count", str(10**20)).out)) == 2
+
+
 def test_a_table_of_the_users_is_looked_at_by_the_names_of_its_columns(
     penstock: Penstock, url: str, tmp_path: Path
 ) -> None:
