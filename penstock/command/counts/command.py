@@ -14,7 +14,7 @@ from penstock.command.counts.rows import Row, as_number, read_rows
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pictures.steps import Steps, as_svg
 from penstock.command.temporal.field_option import FieldOption
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, describe
 from penstock.streams.sql_queue.url import redacted
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader
@@ -93,7 +93,7 @@ def _good(rows: list[Row], options: Namespace) -> Iterator[Row]:
             continue
         try:
             if key is not None:
-                hash(key(row))
+                _check_key(key(row), options.by)
             if of is not None:
                 amount(of(row))
             axis.interval(begin(row), end(row))
@@ -107,6 +107,14 @@ def _good(rows: list[Row], options: Namespace) -> Iterator[Row]:
         field.end(_BAD_ROWS)
     if bad > _SHOWN:
         mention(f"{counted(bad - _SHOWN, 'more row')} left out")
+
+
+def _check_key(key: Any, field: str) -> None:
+    """Raise TypeError for a value that cannot be a key, such as a list."""
+    try:
+        hash(key)
+    except TypeError:
+        raise TypeError(f"its {field!r} is {describe(key)}, which cannot be a key (--by)") from None
 
 
 def _lines(periods: Periods, months: list[Month], options: Namespace) -> Iterator[dict[str, Any]]:
@@ -150,13 +158,16 @@ def _key(key: Any, options: Namespace) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as JSON has it; an infinite number is null."""
+    """`value` as JSON has it; a number that it does not have is a text."""
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Decimal):
-        value = float(value)
+        return float(value) if isfinite(float(value)) else str(value.normalize())
     if isinstance(value, float) and not isfinite(value):
-        return None
+        # As PostgreSQL writes it: Infinity.
+        return str(Decimal(value))
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from contextlib import closing
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TextIO
@@ -65,6 +66,8 @@ def _check_columns(there: Iterable[str], options: Namespace, where: str) -> None
     has = list(there)
     if not has:
         raise ColumnMissing(f"{where} is empty: its first line must name the columns")
+    if twice := [name for name in _wanted(options) if has.count(name) > 1]:
+        raise BuildError(f"{where} has more than one column {', '.join(map(repr, twice))}")
     if lacks := [name for name in _wanted(options) if name not in has]:
         raise ColumnMissing(
             f"{where} has no column {', '.join(map(repr, lacks))}; it has: {', '.join(has)}. "
@@ -104,14 +107,25 @@ def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
         for row in rows:
             row[options.of] = as_number(row[options.of] or "")
     points = [(row, end, row[end]) for row in rows for end in (options.begin, options.end)]
-    numbers = [as_number(text) for *_, text in points if text]
-    # A date without hyphens could be a number, too: the column is all one or all the other.
-    if not any(isinstance(number, str) for number in numbers):
-        given = iter(numbers)
-        points = [(row, end, next(given) if text else text) for row, end, text in points]
-    for row, end, point in points:
-        row[end] = None if point == "" else point
+    numbers = {text: as_number(text) for *_, text in points if text}
+    # A date without hyphens could be a number, too: the columns are all one or all the other, and
+    # bad rows do not decide which.
+    dates = sum(_is_date(text) for text, number in numbers.items() if isinstance(number, str))
+    if dates and dates >= sum(
+        not isinstance(number, str) and not _is_date(text) for text, number in numbers.items()
+    ):
+        numbers = {}
+    for row, end, text in points:
+        row[end] = numbers.get(text, text) if text else None
     return rows
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_table(url: str, options: Namespace) -> list[Row]:

@@ -125,6 +125,59 @@ def test_bad_rows_and_rows_open_for_no_time_are_left_out_and_reported(
     assert "1 row skipped: open for no time" in result.err
 
 
+def test_a_bad_row_does_not_make_texts_of_a_column_of_numbers(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to\n1,5\n2,4.5\n0x10,20\n2004-07-01,20\n")
+    result = penstock("counts", path)
+    assert (result.status, [line["value"] for line in lines(result)]) == (3, [1, 2, 1])
+    assert result.err.count("left out") == 2
+
+
+def test_dates_without_hyphens_among_others_are_dates(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to\n20040701,20040714\n2004-07-08,\n")
+    result = penstock("counts", path)
+    assert [line["begin"] for line in lines(result)] == ["2004-07-01", "2004-07-08", "2004-07-14"]
+
+
+def test_numbers_beyond_those_of_json_are_texts(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to,price\n1,1e400,1e308\n1,1e400,1e308\n")
+    result = penstock("counts", path, "--aggregate=sum", "--of=price")
+    assert (result.status, result.err) == (0, "")
+    assert lines(result) == [{"begin": 1, "end": "1E+400", "value": "2E+308"}]
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"from": 1, "to": 2, "price": -1e308}\n' * 2)
+    result = penstock("counts", path, "--aggregate=sum", "--of=price")
+    assert lines(result) == [{"begin": 1, "end": 2, "value": "-Infinity"}]
+
+
+def test_keys_that_are_no_keys_are_named_and_those_of_bytes_are_texts(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"from": 1, "to": 2, "client": [7]}\n')
+    result = penstock("counts", path, "--by=client")
+    assert (result.status, result.out) == (3, "")
+    assert "row 1 is left out: its 'client' is [7], which cannot be a key (--by)" in result.err
+    url = f"sqlite:///{tmp_path}/work.db"
+    with sqlite3.connect(tmp_path / "work.db") as database:
+        database.execute('CREATE TABLE orders ("from" INTEGER, "to" INTEGER, client BLOB)')
+        database.execute("INSERT INTO orders VALUES (1, 2, x'6164ff')")
+    (line,) = lines(penstock("counts", url, "--table=orders", "--by=client"))
+    assert line["key"] == "ad\\xff"
+
+
+def test_a_column_that_is_there_twice_is_a_mistake(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to,from\n1,5,3\n")
+    result = penstock("counts", path)
+    assert (result.status, result.out) == (2, "")
+    assert "has more than one column 'from'" in result.err
+
+
 def test_beyond_ten_bad_rows_the_others_are_only_counted(penstock: Penstock, orders: Path) -> None:
     orders.write_text(CSV + "ada,never,,1\n" * 12, encoding="utf-8")
     result = penstock("counts", orders)
