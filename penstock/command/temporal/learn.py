@@ -9,10 +9,10 @@ from typing import Any
 
 from orjson import loads
 
-from penstock.command.output import counted, mention, put, write
+from penstock.command.output import counted, put, write
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
-from penstock.command.temporal.monitor import as_text, proposition
+from penstock.command.temporal.propositions import Propositions, as_text
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe
@@ -52,7 +52,7 @@ def call(options: Namespace, words: list[str]) -> int:
             raise BuildError(f"{path} has no traces")
         read.append(traces)
         bad_lines = bad_lines or status == _BAD_LINES
-    letters.mention_unseen()
+    letters.propositions.mention_unseen("event")
     if not letters.names:
         raise BuildError("there are no propositions: give --prop, --step or --fields")
     good, bad = read
@@ -72,10 +72,8 @@ class _Letters:
     """From events to letters; `names` are the propositions, more of which may come with events."""
 
     def __init__(self, options: Namespace) -> None:
-        props = [(text, proposition(text)) for text in options.prop]
-        self._tests = {prop.name: prop.test for _, prop in props}
-        self._unseen = {prop.field: text for text, prop in props}
-        self._first: _Event = {}
+        self.propositions = Propositions(options.prop)
+        self._tests = self.propositions.tests
         self._step: str | None = options.step
         self._fields: bool = options.fields
         self._by: str | None = options.by
@@ -87,9 +85,6 @@ class _Letters:
         """The propositions that hold of an event, as bits. Raises BuildError if they are too
         many."""
         letter = 0
-        self._first = self._first or event
-        if self._unseen:
-            self._unseen = {name: by for name, by in self._unseen.items() if name not in event}
         for name, test in self._tests.items():
             if test(event):
                 letter |= self._bits[name]
@@ -101,12 +96,6 @@ class _Letters:
                     bit = self._bit(name)
                     letter |= bit if value else 0
         return letter
-
-    def mention_unseen(self) -> None:
-        """Report the propositions about a field that no event had, which are never true."""
-        for field, text in self._unseen.items():
-            fields = ", ".join(self._first)
-            mention(f"--prop {text}: no event has the field {field!r}; the first has: {fields}")
 
     def _bit(self, name: str) -> int:
         if name not in self._bits:

@@ -6,7 +6,7 @@ import json
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from reactivex import operators as ops
 
@@ -19,6 +19,7 @@ from penstock.command.pipelines.run import (
     warnings_to_standard_error,
 )
 from penstock.command.temporal.field_option import FieldOption
+from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl
@@ -27,7 +28,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
 from penstock.streams.temporal.monitors.watching import Rule, Watch
 
-__all__ = ["Proposition", "as_text", "call", "proposition"]
+__all__ = ["call"]
 
 _VIOLATED = 1
 _FINE, _BAD_LINES = 0, 3
@@ -61,7 +62,8 @@ def call(options: Namespace, words: list[str]) -> int:
         if picture is not None:
             picture.begin(watch)
 
-    rule = _rule(options, begun)
+    propositions = Propositions(options.prop)
+    rule = _rule(options, propositions, begun)
     beside = nothing_beside
     picture: MonitorPicture | None = None
     if options.draw is not None:
@@ -77,6 +79,8 @@ def call(options: Namespace, words: list[str]) -> int:
     status = execute(pipeline, where, beside)
     for field in fields:
         status = field.end(status)
+    # The events of a key that come after its violation are not tested.
+    propositions.mention_unseen("event that was judged")
     if picture is not None:
         for text in options.key:
             if not picture.has_seen(_keys(text)):
@@ -84,7 +88,7 @@ def call(options: Namespace, words: list[str]) -> int:
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
 
 
-def _rule(options: Namespace, begun: Callable[[Watch], None]) -> Rule:
+def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watch], None]) -> Rule:
     if options.draw is not None and not options.draw.endswith(".svg"):
         raise BuildError(f"--draw {options.draw}: the picture is SVG, so give a name in .svg")
     if options.key and (options.draw is None or options.by is None):
@@ -99,7 +103,7 @@ def _rule(options: Namespace, begun: Callable[[Watch], None]) -> Rule:
         max_keys=None,
         restart=options.restart,
         strict=not options.fields,
-        tests={prop.name: prop.test for prop in map(proposition, options.prop)},
+        tests=propositions.tests,
         time=options.time,
         lateness=options.lateness,
         follow=frozenset(key for text in options.key for key in _keys(text)),
@@ -116,35 +120,6 @@ def _keys(text: str) -> Iterator[Any]:
         return
     if isinstance(value, Hashable):
         yield value
-
-
-class Proposition(NamedTuple):
-    """A name in the formula, and the test of an event's field that it stands for."""
-
-    name: str
-    field: str
-    test: Callable[[_Event], bool]
-
-
-def proposition(text: str) -> Proposition:
-    """`NAME=FIELD:VALUE`, or `NAME=FIELD` for a field that is true."""
-    name, equals, what = text.partition("=")
-    field, colon, value = what.partition(":")
-    if not name or not equals or not field:
-        raise BuildError(f"--prop {text}: it should be NAME=FIELD:VALUE, or NAME=FIELD")
-
-    def has_value(event: _Event) -> bool:
-        return field in event and as_text(event[field]) == value
-
-    def is_true(event: _Event) -> bool:
-        return bool(event.get(field))
-
-    return Proposition(name, field, has_value if colon else is_true)
-
-
-def as_text(value: object) -> str:
-    """The value of a field as it is written in `--prop NAME=FIELD:VALUE`."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _as_dict(violation: Violation[_Event], since_1970: float | None) -> dict[str, Any]:

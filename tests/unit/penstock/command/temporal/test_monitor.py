@@ -98,6 +98,30 @@ def test_a_field_that_is_true_is_a_proposition_and_all_fields_may_be(
     assert json.loads(exact.out)["index"] == 2
 
 
+def test_a_field_that_no_event_has_is_reported(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    props = ("--prop=paid=typ:paid", "--prop=sent=sent", "--prop=lost=lost")
+    path = lines({"type": "paid"}, {"type": "sent", "sent": True})
+    result = penstock("monitor", "G(paid -> F sent) & F sent", *props, "--input", path)
+    assert (result.status, result.out) == (0, "")
+    said = "--prop paid=typ:paid: no event that was judged has the field 'typ'; the first has: type"
+    assert said in result.err
+    assert "--prop sent" not in result.err
+    assert "--prop lost" not in result.err
+
+
+@pytest.mark.parametrize("command", ["monitor", "learn"])
+def test_two_meanings_of_a_name_are_a_mistake(
+    penstock: Penstock, lines: Callable[..., str], command: str
+) -> None:
+    path = lines({"type": "paid"})
+    words = ["G a", "--input", path] if command == "monitor" else [path, path, "--by=type"]
+    result = penstock(command, *words, "--prop=a=type:paid", "--prop=a=type:sent")
+    assert (result.status, result.out) == (2, "")
+    assert "--prop a=type:sent: there is a --prop of that name already" in result.err
+
+
 def test_bad_lines_give_status_3_where_nothing_was_violated(
     penstock: Penstock, tmp_path: Any
 ) -> None:
