@@ -48,6 +48,7 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
         (("--simulate", "--speed", "20"), "--speed is for real processes"),
         (("--shift",), "--shift: only virtual cores are taken away"),
         (("--race", "--shift", "8"), "would leave 8 of 8 cores"),
+        (("--race", "--shift", "--batches", "120"), "at minute 10, when all batches have come"),
         (("--race", "--shift", "--cores", "1"), "would leave 0 of 1 cores"),
         (("--race", "--limit", "auto"), "a race has all limits"),
         (("--race", "--speed", "3"), "--speed is for real processes"),
