@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from orjson import dumps
+from orjson import dumps, loads
 
 from penstock.streams import clock
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
@@ -397,7 +397,9 @@ def _code(error: sqlite3.OperationalError) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as SQLite can store it: dicts and lists become JSON."""
+    """`value` as SQLite can store it: as its text or number in JSON; dicts, lists and records become
+    JSON."""
     if value is None or isinstance(value, str | bytes | int | float):
         return value
-    return encoded(value).decode()
+    json = encoded(value)
+    return json.decode() if json[:1] in b"{[" else loads(json)

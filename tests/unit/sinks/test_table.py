@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -339,3 +342,33 @@ def test_columns_that_are_not_names_are_refused(columns: Any) -> None:
 def test_a_table_without_a_name_is_refused(table: Any) -> None:
     with pytest.raises(BuildError, match="not a valid name of a table"):
         write_table("sqlite:///work.db", table)
+
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = 40
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05+00:00"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        (Size.SMALL, "small"),
+        (Size.LARGE, "40"),
+        ([1, "a"], '[1,"a"]'),
+        ({"a": None}, '{"a":null}'),
+    ],
+)
+def test_a_value_that_json_has_as_a_text_fills_a_column_without_quotes(
+    database: str, value: object, text: str
+) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            await make_results(store)
+            sink = write_table(database, "results", columns=["who"])
+            await from_iterable([{"who": value}]).to(sink).run()
+            assert await results(store) == [(None, text)]
+
+    run(work())
