@@ -70,7 +70,11 @@ class Utilisation:
             self._end_period(current)
             self._workers = workers
         elif not self._samples or now - self._samples[-1].at >= _PAUSE:
-            self._samples.append(current)
+            samples = self._samples
+            samples.append(current)
+            # Few are made where jobs take long, and each must not count for hours.
+            while len(samples) > 1 and samples[1].at <= now - _WINDOW:
+                samples.popleft()
             self._compare()
         self._out, self._room = min(out, capacity), capacity
 

@@ -76,3 +76,14 @@ def test_so_many_pay_as_would_be_busy(workers: int, busy: float) -> None:
         assert workers * use.busy <= use.pays
     elif busy > 0.96:
         assert use.pays == workers + 1
+
+
+def test_workers_with_long_jobs_are_as_busy_as_they_were_in_the_last_minute() -> None:
+    utilisation = Utilisation()
+    for number in range(50):
+        utilisation.observe(600.0 * number, 2, 2, 2, 2 * number)
+    # Their jobs end, and no others come.
+    utilisation.observe(30_000.0, 2, 0, 2, 100)
+    for seconds in (30_030.0, 30_060.0):
+        utilisation.observe(seconds, 2, 0, 2, 100)
+    assert utilisation.use() == Use(2, 0.0, None, 1)
