@@ -26,6 +26,8 @@ __all__ = ["Connection", "PostgresTable"]
 
 _OLDEST = 150000
 _LONGEST_NAME = 63
+_TIMES = ("run_at", "enqueued", "started", "finished", "expires")
+_WITHOUT_ZONE = "timestamp without time zone"
 
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 """Errors after which the same call may succeed, perhaps with a new connection."""
@@ -68,6 +70,8 @@ class PostgresTable(Store):
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
         self._name_payload("json")
         self._columns: dict[str, str] = {}
+        # Columns of the user's table that have times of the session's zone, as points in time.
+        self._times: dict[str, str] = {}
         # Whether there has ever been a connection: then it is worth trying again.
         self._known = False
         self._work: Connection | None = None
@@ -128,6 +132,12 @@ class PostgresTable(Store):
         if fields is None:
             self.layout.check_status(where, columns[self.layout.column("status")])
             names["id_type"] = columns[self.layout.column("id")]
+            if not self.layout.beside:
+                self._times = {
+                    time: f"{names[time]}::timestamptz"
+                    for time in _TIMES
+                    if columns[self.layout.column(time)] == _WITHOUT_ZONE
+                }
             self._name_payload(columns[self.layout.column("payload")])
             self._statements.clear()
             if self.layout.beside:
@@ -295,9 +305,10 @@ class PostgresTable(Store):
     async def read(
         self, text: str, /, *, field: str | None = None, **parameters: Any
     ) -> list[tuple[Any, ...]]:
-        if field is None:
-            return await self.query(text, **parameters)
-        made = _made(text, {**self._names, "field": self._field(field)})
+        names = {**self._names, **self._times}
+        if field is not None:
+            names["field"] = self._field(field)
+        made = _made(text, names)
         async with self._transaction() as db:
             await self._all(db, sql.PLAN_FREELY)
             return await (await db.execute(made, parameters)).fetchall()

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import psycopg
 import pytest
 
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.analytics.history import HOUR, by_hour, by_kind
+from penstock.streams.sql_queue.upkeep import peek
 
 ROW = """INSERT INTO {table} ({payload}, {status}, {enqueued}, {run_at}, {started}, {finished})
 SELECT :payload, :status, {now} - :came * {second}, {now} - :came * {second},
@@ -126,3 +129,36 @@ def test_a_window_must_be_positive(database: str) -> None:
     for view in (lambda store: by_hour(store, 0.0), lambda store: by_kind(store, 0.0, "k")):
         with pytest.raises(BuildError, match="positive"):
             look(database, [], view)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+def test_times_without_a_zone_in_ones_own_table_are_those_of_the_sessions_zone(
+    postgres: str, zone: str
+) -> None:
+    url = f"{postgres}?options=-c%20TimeZone%3D{zone}"
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE TABLE jobs (id serial, payload json, status int, attempts int DEFAULT 0,"
+            " enqueued timestamp DEFAULT now() - interval '1 s', run_at timestamp DEFAULT now(),"
+            " started timestamp, finished timestamp, expires timestamp, owner text, token bigint,"
+            " error text)"
+        )
+        connection.execute("""INSERT INTO jobs (payload, status) VALUES ('{"kind": "a"}', 0)""")
+        connection.execute(
+            "INSERT INTO jobs (payload, status, started, finished)"
+            """ VALUES ('{"kind": "a"}', 1, now(), now())"""
+        )
+
+    async def story() -> None:
+        store = open_store(url, "jobs", {})
+        await store.open()
+        history = await by_hour(store, HOUR)
+        assert sum(hour.came for hour in history.hours) == 2
+        assert sum(hour.finished for hour in history.hours) == 1
+        (kind,) = await by_kind(store, HOUR, "kind")
+        assert (kind.kind, kind.came, kind.done) == ("a", 2, 1)
+        (row,) = await peek(store, 1)
+        assert row.enqueued == pytest.approx(time.time(), abs=60)
+        await store.close()
+
+    asyncio.run(story())
