@@ -397,7 +397,7 @@ def _code(error: sqlite3.OperationalError) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as SQLite can store it: as its text or number in JSON; a dict or list becomes JSON."""
+    """`value` as SQLite can store it: its text or number in JSON, or the JSON of a dict or list."""
     if value is None or isinstance(value, str | bytes | int | float):
         return value
     json = encoded(value)
