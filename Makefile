@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-pictures oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture folders-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-pictures oltp-picture queue-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -107,8 +107,8 @@ limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
 live-page-pictures: .venv/.ready  ## the live page and a report page in three widths and two themes, in build/pictures; two are in docs/live-page.md; needs chromium
 	$(BIN)/python -m tests.helpers.live_page_pictures
 
-rooms-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again
-	$(BIN)/python -m tests.helpers.rooms_picture
+folders-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again
+	$(BIN)/python -m tests.helpers.folders_picture
 
 counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
 	$(BIN)/python -c "import csv, sys; from examples.open_orders import orders; csv.writer(sys.stdout).writerows([('from', 'to'), *orders(5000)])" \

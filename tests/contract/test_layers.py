@@ -1,7 +1,7 @@
 """The folders import each other in one order, which is written down here.
 
-Imports for types, inside functions and by name count. A folder of `streams` is a room; so is each
-of its own modules, and each of the other packages.
+Imports for types, inside functions and by name count. Each folder of `streams` has a place in the
+order, and so has each module directly in `streams` and each of the other packages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 HOME = Path(__file__).parents[2]
 PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
 
-# Lowest first: a room imports only from rooms before it.
+# Lowest first: a folder imports only from folders before it.
 ORDER = [
     "errors",
     "clock",
@@ -54,51 +54,51 @@ ORDER = [
 EXCEPTIONS = {
     ("boundary", "flowable"): "what enters becomes a stream, and `connect` takes one",
     ("boundary", "rx"): "a plain Observable is subscribed to on the loop's scheduler",
-    ("failures", "runtime"): "an error policy counts in the running, and sends its dead letters",
+    ("failures", "runtime"): "an error policy counts in the run, and sends its dead letters",
     ("flowable", "pipeline"): "the one place that reaches up: `to` makes a pipeline, lazily",
     ("flowable", "rx"): "the one place that reaches up: `pipe` and the fluent methods, lazily",
     ("keyed", "rx"): "operators inside groups may be stock ones, some of which need no stage",
-    ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
-    ("runtime", "boundary"): "a running puts a user's stage behind its guard",
-    ("runtime", "telemetry"): "a running serves its own page, lazily",
+    ("protocol", "runtime"): "a source's and a sink's stage are given their run, for types",
+    ("runtime", "boundary"): "a run puts a user's stage behind its guard",
+    ("runtime", "telemetry"): "a run serves its own page, lazily",
     ("rx", "operators"): "an operator of Rx that this library has is found by its name",
     ("workers", "telemetry"): "a worker traces the calls in it, lazily",
-    ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
+    ("runtime", "flowable"): "a run attaches to a stream; an engine is one's source",
 }
 
 
-def room_of(parts: tuple[str, ...]) -> str:
-    """The room of a module by its path in the repository, or by its name below `penstock`."""
+def folder_of(parts: tuple[str, ...]) -> str:
+    """The folder of a module by its path in the repository, or by its name below `penstock`."""
     if parts[0] not in PACKAGES or parts[0] == "penstock":
         return "penstock"
     if parts[0] != "streams":
         return parts[0]
-    room = parts[1].removesuffix(".py") if len(parts) > 1 else "streams"
-    is_one = (HOME / "streams" / room).is_dir() or (HOME / "streams" / f"{room}.py").exists()
-    return room if is_one and room != "__init__" else "streams"
+    folder = parts[1].removesuffix(".py") if len(parts) > 1 else "streams"
+    is_one = (HOME / "streams" / folder).is_dir() or (HOME / "streams" / f"{folder}.py").exists()
+    return folder if is_one and folder != "__init__" else "streams"
 
 
 def files() -> Iterator[tuple[str, Path]]:
     for package in PACKAGES:
         folder = HOME / package / "command" if package == "penstock" else HOME / package
         for path in sorted(folder.rglob("*.py")):
-            yield room_of(path.relative_to(HOME).parts), path
+            yield folder_of(path.relative_to(HOME).parts), path
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """The rooms from which a module imports."""
+    """The folders from which a module imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "penstock":
             inner = tuple((node.module or "").split(".")[1:])
-            yield from (room_of((*inner, alias.name)) for alias in node.names)
+            yield from (folder_of((*inner, alias.name)) for alias in node.names)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.startswith("penstock."):
-                    yield room_of(tuple(alias.name.split(".")[1:]))
+                    yield folder_of(tuple(alias.name.split(".")[1:]))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
             name = _beginning(node.args[0])
             if name.startswith("penstock."):
-                yield room_of(tuple(name.split(".")[1:]))
+                yield folder_of(tuple(name.split(".")[1:]))
 
 
 def _beginning(name: ast.expr) -> str:
@@ -108,21 +108,21 @@ def _beginning(name: ast.expr) -> str:
 
 
 def arrows() -> dict[tuple[str, str], set[str]]:
-    """(a room, one that it imports from) with the modules that do."""
+    """(a folder, one that it imports from) with the modules that do."""
     found: dict[tuple[str, str], set[str]] = {}
-    for room, path in files():
+    for folder, path in files():
         for other in imports_of(path):
-            if other != room:
-                found.setdefault((room, other), set()).add(str(path.relative_to(HOME)))
+            if other != folder:
+                found.setdefault((folder, other), set()).add(str(path.relative_to(HOME)))
     return found
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    assert {room for room, _ in files()} == set(ORDER)
+def test_every_folder_has_its_place_in_the_order() -> None:
+    assert {folder for folder, _ in files()} == set(ORDER)
 
 
-def test_no_room_imports_from_one_above_it() -> None:
-    place = {room: at for at, room in enumerate(ORDER)}
+def test_no_folder_imports_from_one_above_it() -> None:
+    place = {folder: at for at, folder in enumerate(ORDER)}
     up = {pair: names for pair, names in arrows().items() if place[pair[1]] > place[pair[0]]}
     assert {pair: names for pair, names in up.items() if pair not in EXCEPTIONS} == {}
     # An exception that nothing needs any more has to go.

@@ -1,4 +1,4 @@
-"""The rooms on the architecture page and in its picture are those of the code; its files exist."""
+"""The folders on the architecture page and in its picture are those of the code."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from tests.contract.test_layers import ORDER, arrows
-from tests.helpers.rooms_picture import IMAGE, picture
+from tests.helpers.folders_picture import IMAGE, picture
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs/architecture.md").read_text(encoding="utf-8")
 
 
-def rooms() -> list[str]:
-    _, _, section = PAGE.partition("\n## Rooms\n")
+def folders() -> list[str]:
+    _, _, section = PAGE.partition("\n## Folders\n")
     table = section.partition("\n## ")[0]
     return re.findall(r"^\| `(?:streams/)?(\w+)(?:/|\.py)?` \|", table, re.MULTILINE)
 
 
-def test_the_table_of_rooms_has_every_folder_once_in_the_order_of_their_imports() -> None:
+def test_the_table_of_folders_has_every_folder_once_in_the_order_of_their_imports() -> None:
     small = {"validation", "extras", "pages", "streams"}
-    assert rooms() == [room for room in ORDER if room not in small]
+    assert folders() == [folder for folder in ORDER if folder not in small]
 
 
 def test_every_folder_says_what_it_is_for() -> None:
@@ -44,24 +44,24 @@ def test_every_file_that_the_page_names_without_its_folder_exists_somewhere() ->
     assert [name for name in re.findall(r"`(\w+\.py)`", PAGE) if name not in exist] == []
 
 
-def test_the_picture_of_the_rooms_is_what_the_code_draws() -> None:
-    assert IMAGE.read_text(encoding="utf-8") == picture(), "make rooms-picture"
+def test_the_picture_of_the_folders_is_what_the_code_draws() -> None:
+    assert IMAGE.read_text(encoding="utf-8") == picture(), "run make folders-picture"
 
 
-def test_every_room_has_a_box_that_names_all_its_imports() -> None:
+def test_every_folder_has_a_box_that_names_all_its_imports() -> None:
     titles = [
         group[0].text or ""
         for group in ET.fromstring(picture()).iter("{http://www.w3.org/2000/svg}g")
     ]
     drawn = {
-        (bare(room), bare(other))
-        for room, _, others in (title.partition(" imports ") for title in titles)
+        (bare(folder), bare(other))
+        for folder, _, others in (title.partition(" imports ") for title in titles)
         for other in others.split(", ")
-        if other != "no other room"
+        if other != "no other folder"
     }
     assert len(titles) == len(ORDER)
-    assert drawn == {(bare(room), bare(other)) for room, other in arrows()}
+    assert drawn == {(bare(folder), bare(other)) for folder, other in arrows()}
 
 
-def bare(room: str) -> str:
-    return room.removesuffix("/__init__.py").removesuffix(".py").removesuffix("/")
+def bare(folder: str) -> str:
+    return folder.removesuffix("/__init__.py").removesuffix(".py").removesuffix("/")

@@ -1,10 +1,10 @@
-"""Draws the rooms, the imports of each, and the path of one event through them, as an SVG.
+"""Draws the folders, the imports of each, and the path of one event through them, as an SVG.
 
-    python -m tests.helpers.rooms_picture
+    python -m tests.helpers.folders_picture
 
-writes `docs/images/rooms.svg`. The imports are read from the code, the exceptions from the test of
-the layers; only the place of each room on the sheet is written here. `<title>` has all the imports
-of a room, which browsers show when the pointer rests on it and screen readers read.
+writes `docs/images/folders.svg`. The imports are read from the code, the exceptions from the test
+of the layers; only the position of each folder on the sheet is written here. `<title>` has all the
+imports of a folder, which browsers show when the pointer rests on it and screen readers read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tests.contract.test_layers import EXCEPTIONS, ORDER, arrows
 __all__ = ["IMAGE", "picture"]
 
 HOME = Path(__file__).parents[2]
-IMAGE = HOME / "docs/images/rooms.svg"
+IMAGE = HOME / "docs/images/folders.svg"
 
-# Lowest first: a room imports from the rows below it, and from what EXCEPTIONS lists.
+# Lowest first: a folder imports from the rows below it, and from what EXCEPTIONS lists.
 ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("pages", "errors", "clock"),
     ("extras", "protocol", "validation"),
@@ -38,7 +38,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     (None, "penstock", None),
 ]
 
-# The steps of the page's walk that happen in a room.
+# The steps of the page's walk that happen in a folder.
 STEPS = {
     "sources": "1",
     "io": "1",
@@ -64,7 +64,7 @@ _BOTTOM = _MARGIN + len(ROWS) * _PITCH
 _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
     .sheet { fill: #ffffff; }
-    .room { fill: #f4f8fb; stroke: #9db8cc; }
+    .folder { fill: #f4f8fb; stroke: #9db8cc; }
     .passed { fill: #dcecf7; stroke: #4f8db5; }
     .name { fill: #14344c; font-size: 14px; font-weight: 600; }
     .below { fill: #52697a; font-size: 11px; }
@@ -76,7 +76,7 @@ _STYLE = """
     .uptip { fill: #a5691c; }
     @media (prefers-color-scheme: dark) {
       .sheet { fill: #10181f; }
-      .room { fill: #182530; stroke: #3d5a70; }
+      .folder { fill: #182530; stroke: #3d5a70; }
       .passed { fill: #1b3a50; stroke: #6ba3c7; }
       .name, .legend { fill: #e4eef5; }
       .below { fill: #9fb4c3; }
@@ -114,27 +114,27 @@ class Box:
 
 
 def picture() -> str:
-    """The document; AssertionError where a room has no place, or not above what it imports."""
+    """The document; AssertionError where a folder has no place, or not above what it imports."""
     boxes = _boxes()
     imports = _imports()
     assert set(boxes) == set(ORDER), f"give a place in ROWS: {set(ORDER) ^ set(boxes)}"
-    for room, others in imports.items():
+    for folder, others in imports.items():
         for other in others:
-            is_above = boxes[room].row > boxes[other].row
-            assert is_above or (room, other) in EXCEPTIONS, f"{room} must stand above {other}"
+            is_above = boxes[folder].row > boxes[other].row
+            assert is_above or (folder, other) in EXCEPTIONS, f"{folder} must stand above {other}"
     height = _BOTTOM + _LEGEND
     parts = [
         *_path_of_an_event(boxes),
-        *(part for room, box in boxes.items() for part in _room(room, box, imports)),
+        *(part for folder, box in boxes.items() for part in _folder(folder, box, imports)),
         *_exceptions(boxes),
         *_legend(),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SHEET}" height="{height}" '
         f'viewBox="0 0 {_SHEET} {height}" role="img" aria-labelledby="title">\n'
-        '  <title id="title">The rooms in the order of their imports, from errors.py at the bottom '
-        "to penstock/ at the top, and one event that goes from sources/ through operators/, keyed/ "
-        "and execution/ to sinks/</title>\n"
+        '  <title id="title">The folders in the order of their imports, from errors.py at the '
+        "bottom to penstock/ at the top, and one event that goes from sources/ through operators/, "
+        "keyed/ and execution/ to sinks/</title>\n"
         f"  <style>{_STYLE}  </style>\n"
         f'  <rect class="sheet" width="{_SHEET}" height="{height}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in parts)
@@ -144,52 +144,52 @@ def picture() -> str:
 
 def _boxes() -> dict[str, Box]:
     boxes: dict[str, Box] = {}
-    for row, rooms in enumerate(ROWS):
-        for column, room in enumerate(rooms):
-            if room == "penstock":  # over everything
-                boxes[room] = Box(row, column, _MARGIN, _SHEET - 2 * _MARGIN)
-            elif room is not None:
+    for row, folders in enumerate(ROWS):
+        for column, folder in enumerate(folders):
+            if folder == "penstock":  # over everything
+                boxes[folder] = Box(row, column, _MARGIN, _SHEET - 2 * _MARGIN)
+            elif folder is not None:
                 left = _MARGIN + column * (_WIDTH + _GUTTER)
-                boxes[room] = Box(row, column, left, _WIDTH)
+                boxes[folder] = Box(row, column, left, _WIDTH)
     return boxes
 
 
 def _imports() -> dict[str, list[str]]:
-    """The imports of each room, the highest first."""
+    """The imports of each folder, the highest first."""
     found = arrows()
-    return {room: [to for to in reversed(ORDER) if (room, to) in found] for room in ORDER}
+    return {folder: [to for to in reversed(ORDER) if (folder, to) in found] for folder in ORDER}
 
 
-def _below(room: str, imports: dict[str, list[str]]) -> list[str]:
-    """What a room imports, without the exceptions and without what its other imports reach."""
-    direct = {to for to in imports[room] if (room, to) not in EXCEPTIONS}
-    return [to for to in imports[room] if to in direct - _reached(direct, imports)]
+def _below(folder: str, imports: dict[str, list[str]]) -> list[str]:
+    """What a folder imports, without the exceptions and without what its other imports reach."""
+    direct = {to for to in imports[folder] if (folder, to) not in EXCEPTIONS}
+    return [to for to in imports[folder] if to in direct - _reached(direct, imports)]
 
 
-def _reached(rooms: set[str], imports: dict[str, list[str]]) -> set[str]:
+def _reached(folders: set[str], imports: dict[str, list[str]]) -> set[str]:
     reached: set[str] = set()
-    for room in rooms:
-        direct = {to for to in imports[room] if (room, to) not in EXCEPTIONS}
+    for folder in folders:
+        direct = {to for to in imports[folder] if (folder, to) not in EXCEPTIONS}
         reached |= direct | _reached(direct, imports)
     return reached
 
 
-def _label(room: str) -> str:
-    if room == "streams":
+def _label(folder: str) -> str:
+    if folder == "streams":
         return "streams/__init__.py"
-    is_file = (HOME / "streams" / f"{room}.py").exists()
-    return f"{room}.py" if is_file else f"{room}/"
+    is_file = (HOME / "streams" / f"{folder}.py").exists()
+    return f"{folder}.py" if is_file else f"{folder}/"
 
 
-def _room(room: str, box: Box, imports: dict[str, list[str]]) -> list[str]:
-    steps = STEPS.get(room, "")
-    name, below = _label(room), ", ".join(_below(room, imports))
+def _folder(folder: str, box: Box, imports: dict[str, list[str]]) -> list[str]:
+    steps = STEPS.get(folder, "")
+    name, below = _label(folder), ", ".join(_below(folder, imports))
     assert len(name) * 14 + len(steps) * 13 < box.width / _LETTER - 24, name
     assert (len(below) + 2) * _SMALL < (box.width - 16) / _LETTER, f"too long: {below}"
-    every = ", ".join(_label(to) for to in imports[room]) or "no other room"
+    every = ", ".join(_label(to) for to in imports[folder]) or "no other folder"
     return [
         f"<g><title>{name} imports {every}</title>",
-        f'<rect class="{"passed" if steps else "room"}" x="{box.left:g}" y="{box.top:g}" '
+        f'<rect class="{"passed" if steps else "folder"}" x="{box.left:g}" y="{box.top:g}" '
         f'width="{box.width:g}" height="{_HEIGHT}" rx="8"/>',
         _text("name", box.left + 10, box.top + (17 if below else 25), name),
         *([_text("below", box.left + 10, box.top + 33, f"↓ {below}")] if below else []),
@@ -231,11 +231,15 @@ def _exceptions(boxes: dict[str, Box]) -> list[str]:
     # What occupies the lanes of the two gutters: row from, row to.
     gutters: list[list[list[tuple[int, int]]]] = [[], []]
     ports: dict[tuple[str, int], int] = {}
-    for room, other in sorted(EXCEPTIONS, key=lambda pair: boxes[pair[1]].row - boxes[pair[0]].row):
-        low, high = boxes[room], boxes[other]
-        assert abs(low.column - high.column) < 2, f"{room} and {other} must be in adjacent columns"
+    for folder, other in sorted(
+        EXCEPTIONS, key=lambda pair: boxes[pair[1]].row - boxes[pair[0]].row
+    ):
+        low, high = boxes[folder], boxes[other]
+        assert abs(low.column - high.column) < 2, (
+            f"{folder} and {other} must be in adjacent columns"
+        )
         between = {(row, low.column) for row in range(low.row + 1, high.row)}
-        reason = f"<title>{room} to {other}: {escape(EXCEPTIONS[room, other])}</title>"
+        reason = f"<title>{folder} to {other}: {escape(EXCEPTIONS[folder, other])}</title>"
         if low.column == high.column and not between & taken:
             x = low.middle + 40
             parts.append(_line("up", f"M{x:g} {low.top:g}V{high.bottom + 6:g}", reason))
@@ -248,7 +252,7 @@ def _exceptions(boxes: dict[str, Box]) -> list[str]:
         lane = _free_lane(gutters[gutter], low.row, high.row)
         assert lane < _LANES, "too many imports run up to draw them"
         x = _MARGIN + _WIDTH + gutter * (_WIDTH + _GUTTER) + 16 + lane * _LANE
-        start, begins = _side(low, gutter), _port(ports, room, gutter, low)
+        start, begins = _side(low, gutter), _port(ports, folder, gutter, low)
         end, ends = _side(high, gutter), _port(ports, other, gutter, high)
         to_left = end < x
         stop = end + 6 if to_left else end - 6
@@ -271,9 +275,9 @@ def _side(box: Box, gutter: int) -> float:
     return box.right if box.column == gutter else box.left
 
 
-def _port(ports: dict[tuple[str, int], int], room: str, gutter: int, box: Box) -> float:
+def _port(ports: dict[tuple[str, int], int], folder: str, gutter: int, box: Box) -> float:
     """A height at the side of a box that no other arrow has."""
-    number = ports[room, gutter] = ports.get((room, gutter), -1) + 1
+    number = ports[folder, gutter] = ports.get((folder, gutter), -1) + 1
     return box.bottom - 5 - number * 7
 
 
