@@ -137,7 +137,7 @@ def with_file(add_parser: AddParser, name: str, what: str) -> Parser:
     parser.add_argument(
         "file",
         metavar="FILE[:NAME]",
-        help="a Python file with a pipeline; NAME says which, where there are several",
+        help="a Python file with a pipeline; NAME selects one of several",
     )
     add_traceback(parser)
     return parser
@@ -167,7 +167,7 @@ def add_drain_deadline(parser: argparse.ArgumentParser, what: str) -> None:
         type=seconds,
         default=20.0,
         metavar="SECONDS",
-        help=f"what {what} (default: 20)",
+        help=f"{what} (default: 20)",
     )
 
 

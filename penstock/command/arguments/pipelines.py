@@ -37,27 +37,27 @@ def add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
     run.reads_variables = True
     run.epilog = (
-        "The environment may have any of these options, such as PENSTOCK_LIMIT=1:64 and "
+        "Each option can also be set in the environment, as in PENSTOCK_LIMIT=1:64 and "
         "PENSTOCK_DRAIN_DEADLINE=5; PENSTOCK_TRACEBACK is 1 or 0. The command line wins."
     )
     add_input(run)
     add_output(run)
     add_limit(run, "work on N events at once, or on the best number between two bounds")
-    add_drain_deadline(run, "work in flight gets after a signal or an error")
+    add_drain_deadline(run, "how long work in flight may take after a signal or an error")
     add_report(run)
     _add_servers(run, required=False)
     run.add_argument(
         "--lease",
         type=seconds,
         metavar="SECONDS",
-        help="with --on: after so long without a sign of life others take over; the same for all "
-        "workers (default: 10, or what it is there)",
+        help="with --on: how long a worker may be silent before others take over; the same for all "
+        "workers (default: that of the other workers, or 10; on Kafka 45)",
     )
     run.add_argument(
         "--attempts",
         type=int,
         metavar="N",
-        help="with --on or --data: attempts at an event before it is a dead letter, if its "
+        help="with --on or --data: attempts before an event becomes a dead letter, if its "
         "stage has no on_error or if it ends its workers (default: 3)",
     )
     run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
@@ -67,8 +67,8 @@ def add_run(add_parser: AddParser) -> None:
     run.add_argument(
         "--data",
         metavar="FOLDER",
-        help="with --workers: keep what is unfinished in this folder, with a NATS server that is "
-        "started for it, so that it survives the machine's death",
+        help="with --workers: keep unfinished events in this folder, with a NATS server that is "
+        "started for it, so that they survive a crash",
     )
     _add_logs(run)
     _add_page(run)
@@ -83,8 +83,8 @@ def _add_logs(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        help="the lowest level that is logged, also by the file (default with --log-format: info); "
-        "errors and the address of --serve are written at every level",
+        help="the lowest level that is logged, by the file as well (default with --log-format: "
+        "info); errors and the address of --serve are always written",
     )
     run.add_argument(
         "--trace",
@@ -92,7 +92,7 @@ def _add_logs(run: argparse.ArgumentParser) -> None:
         nargs="?",
         const=1.0,
         metavar="SHARE",
-        help="trace this share of the events by OpenTelemetry (default: 1, all)",
+        help="trace this share of the events with OpenTelemetry (default: 1, all)",
     )
 
 
@@ -100,7 +100,7 @@ def _add_page(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--report-page",
         metavar="PATH",
-        help="when it has ended, write a page of HTML about the whole run",
+        help="write an HTML page about the whole run when it has ended",
     )
     run.add_argument(
         "--serve",
@@ -112,21 +112,21 @@ def _add_page(run: argparse.ArgumentParser) -> None:
         "--allow-control",
         action="store_true",
         default=None,
-        help="with --serve: let who has the token pause, resume and drain; the token is that of "
-        "PENSTOCK_TOKEN, or is made and printed",
+        help="with --serve: allow pause, resume and drain to those who have the token: that of "
+        "PENSTOCK_TOKEN, or else one that is printed",
     )
     run.add_argument(
         "--show-values",
         action="store_true",
         default=None,
         help="with --serve, --report-page or --trace: show values of events, such as keys and "
-        "what errors say",
+        "texts of errors",
     )
     run.add_argument(
         "--host",
         type=names,
         metavar="NAME[,NAME]",
-        help="with --serve: the names by which this machine may be asked",
+        help="with --serve: other names of this machine that requests may use",
     )
 
 
@@ -137,12 +137,12 @@ def _add_workers(parser: argparse.ArgumentParser, what: str) -> None:
 def add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
-    add_limit(draw, "what it holds when `penstock run` is given this --limit")
-    _add_workers(draw, "show what runs where when `penstock run` is given these --workers")
+    add_limit(draw, "show the bounds of `penstock run` with this --limit")
+    _add_workers(draw, "show what the workers of `penstock run` with these --workers run")
     draw.add_argument(
         "--recorded",
         action="store_true",
-        help="show also what is kept when `penstock run` is given --serve or --report-page",
+        help="also show what `penstock run` keeps in memory with --serve or --report-page",
     )
     add_output(draw)
 
@@ -161,10 +161,10 @@ def add_turning_point(add_parser: AddParser) -> None:
         "--input",
         metavar="PATH",
         required=True,
-        help="the events to feed it with, in place of its own source",
+        help="the events to feed it with, instead of its own source",
     )
     turning.add_argument(
-        "--repeat", action="store_true", help="begin the file anew as often as needed"
+        "--repeat", action="store_true", help="read the file again as often as needed"
     )
     turning.add_argument(
         "--seconds",
@@ -177,22 +177,22 @@ def add_turning_point(add_parser: AddParser) -> None:
         "--rate",
         type=positive,
         metavar="N",
-        help="the first rate, in events per second (default: a quarter of what it does one by one)",
+        help="the first rate, in events per second (default: a quarter of the rate one by one)",
     )
     turning.add_argument(
         "--yes",
         action="store_true",
-        help="yes, run its handlers and sinks; needed where standard input is a terminal",
+        help="confirm that its handlers and sinks may run; needed if standard input is a terminal",
     )
-    turning.add_argument("--plot", metavar="PATH.svg", help="draw the response times, too")
+    turning.add_argument("--plot", metavar="PATH.svg", help="also draw the response times")
     add_output(turning)
-    add_drain_deadline(turning, "events under way get at the end")
+    add_drain_deadline(turning, "how long events in flight may take at the end")
     add_report(turning)
 
 
 def add_completion(add_parser: AddParser) -> None:
     completion = plain(
-        add_parser, "completion", "print what completes this command's words in a shell"
+        add_parser, "completion", "print the completion script of this command for a shell"
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
 
@@ -203,7 +203,7 @@ def add_publish(add_parser: AddParser) -> None:
     )
     add_input(publish)
     _add_servers(publish, required=True)
-    add_drain_deadline(publish, "events under way get after a signal")
+    add_drain_deadline(publish, "how long events in flight may take after a signal")
     add_report(publish)
 
 
@@ -211,19 +211,19 @@ def add_status(add_parser: AddParser) -> None:
     status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS or Kafka")
     _add_place(status)
     _add_pool(status)
-    status.add_argument("--watch", action="store_true", help="show it anew each second")
+    status.add_argument("--watch", action="store_true", help="update it every second")
 
 
 def add_dead_letters(add_parser: AddParser) -> None:
     letters = plain(
         add_parser,
         "dead-letters",
-        "list the dead letters of a pipeline on NATS or Kafka, or try them again",
+        "list or replay the dead letters of a pipeline on NATS or Kafka",
     )
     letters.add_argument(
         "action",
         choices=("list", "replay"),
-        help="list: print them as JSON lines; replay: give their events to the pipeline again, and "
+        help="list: print them as JSON lines; replay: send their events to the pipeline again, and "
         "delete them",
     )
     letters.add_argument(
@@ -231,26 +231,26 @@ def add_dead_letters(add_parser: AddParser) -> None:
         type=int,
         nargs="+",
         metavar="N",
-        help="those with these numbers, which list prints (default: all)",
+        help="only those with these numbers, as printed by list (default: all)",
     )
     _add_place(letters)
     _add_pool(letters)
 
 
 def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    _add_place(parser, required=required, default=" (default: the file's)")
+    _add_place(parser, required=required, default=" (default: the file's name)")
     parser.add_argument(
         "--partitions",
         type=int,
         metavar="N",
         help="how many parts the keys are divided into; fixed when the stream is created "
-        "(default: 64; without it no topic of Kafka is created)",
+        "(default: 64; on Kafka, create the topic with N if it does not exist)",
     )
     parser.add_argument(
         "--replicas",
         type=int,
         metavar="N",
-        help="on how many servers each event is kept (default: 3 if there are as many)",
+        help="how many servers keep each event (default: 3 if there are as many)",
     )
     parser.add_argument(
         "--room",
@@ -264,13 +264,14 @@ def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
         type=int,
         metavar="N",
         help="how many events of a partition publishers pack into one message; fixed when the "
-        "stream is created (default: 1); duplicates are then dropped within a partition",
+        "stream is created; above 1, duplicates are dropped within a partition only (default: 128 "
+        "if that drops the same duplicates, otherwise 1)",
     )
 
 
 def _add_pool(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pool", metavar="NAME", help="the work pool of that name instead of a pipeline"
+        "--pool", metavar="NAME", help="a work pool by its name, instead of a pipeline"
     )
 
 
@@ -284,12 +285,10 @@ def _add_place(
         help="the NATS servers, as in nats://a:4222,b:4222, or a topic of Kafka, as in "
         "kafka://a:9092,b:9092/orders",
     )
-    parser.add_argument(
-        "--name", help=f"the pipeline's name there, on Kafka that of its group{default}"
-    )
+    parser.add_argument("--name", help=f"the name of the pipeline, on Kafka of its group{default}")
     parser.add_argument(
         "--kafka-config",
         metavar="PATH",
         help="with --on kafka://: a file with settings of the client, such as sasl.username, one "
-        "name=value a line",
+        "name=value per line",
     )

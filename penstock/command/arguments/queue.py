@@ -42,23 +42,23 @@ def _add_stats(add_parser: AddParser, name: str) -> None:
     stats.add_argument(
         "--by",
         choices=("hour", "kind"),
-        help="a line for each hour, with the trend and the time until the queue is empty, or for "
-        "each kind of work",
+        help="hour: a line per hour, with the trend and the time until the queue is empty; kind: a "
+        "line per kind of work",
     )
     stats.add_argument(
         "--kind",
         metavar="FIELD",
-        help="with --by kind: the field of the payload, or the column, that says the kind",
+        help="with --by kind: the field of the payload, or the column, with the kind",
     )
-    stats.add_argument("--plot", metavar="PATH.svg", help="with --by hour: draw the hours, too")
-    stats.add_argument("--json", action="store_true", help="as a line of JSON")
+    stats.add_argument("--plot", metavar="PATH.svg", help="with --by hour: also draw the hours")
+    stats.add_argument("--json", action="store_true", help="print one line of JSON")
     stats.add_argument(
         "--watch",
         type=positive,
         nargs="?",
         const=1.0,
         metavar="SECONDS",
-        help="show it anew each second, or every so many seconds",
+        help="update it every second, or every SECONDS",
     )
 
 
@@ -72,7 +72,7 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
         choices=("waiting", "in-work", "finished", "dead"),
         default="waiting",
         help="rows in this state: waiting (the default), tried before or not; in-work; finished; "
-        "dead, which have failed for good",
+        "dead, those that failed for good",
     )
 
 
@@ -97,34 +97,34 @@ def _add_replay(add_parser: AddParser, name: str) -> None:
         type=_span,
         default=86_400.0,
         metavar="AGE",
-        help="rows that ended so recently: seconds, or as in 15m, 12h, 7d (default: 24h)",
+        help="replay rows that ended this recently: seconds, or as in 15m, 12h, 7d (default: 24h)",
     )
-    replay.add_argument("--json", action="store_true", help="as a line of JSON")
+    replay.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def _add_retry(add_parser: AddParser, name: str) -> None:
-    retry = _action(add_parser, name, "let rows that failed for good be tried again")
+    retry = _action(add_parser, name, "give rows that failed for good new attempts")
     retry.add_argument(
         "--id",
         nargs="+",
         action="extend",
         metavar="ID",
-        help="these rows, which may also be waiting for their next attempt (default: all that "
+        help="only these rows, which may also be waiting for their next attempt (default: all that "
         "failed for good)",
     )
 
 
 def _add_purge(add_parser: AddParser, name: str) -> None:
-    purge = _action(add_parser, name, "delete rows that are finished")
+    purge = _action(add_parser, name, "delete rows that finished long ago")
     purge.add_argument(
         "--older-than",
         type=_age,
         required=True,
         metavar="AGE",
-        help="only those that finished so long ago: seconds, or as in 15m, 12h, 7d",
+        help="only rows that ended at least this long ago: seconds, or as in 15m, 12h, 7d",
     )
     purge.add_argument(
-        "--dead", action="store_true", help="those that failed for good, not those that finished"
+        "--dead", action="store_true", help="rows that failed for good, instead of finished ones"
     )
 
 
@@ -144,7 +144,8 @@ def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentPar
     parser.add_argument(
         "--beside",
         action="store_true",
-        help="your own table has an id, a payload and a status; the rest is beside it",
+        help="for a table of your own that has only an id, a payload and a status: the other "
+        "columns of the queue are in a table beside it",
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""The arguments of the sub-commands that tell an article's story again: the kata and Santa."""
+"""The arguments of the sub-commands that reproduce an article: the kata and Santa."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def add_kata(add_parser: AddParser) -> None:
     kata = add_parser(
         "kata",
         help="run the stream kata at full load and measure it",
-        description="Run the stream kata on a load of events, with a line each second on standard "
-        "error, and print one table: throughput, queue, latency from creation to start in "
-        "milliseconds, and what went wrong.",
+        description="Run the stream kata at full load, with a line per second on standard error, "
+        "and print one table: throughput, queue, latency from creation to start in milliseconds, "
+        "and what went wrong.",
         allow_abbrev=False,
         formatter_class=Formatter,
     )
@@ -28,9 +28,9 @@ def add_kata(add_parser: AddParser) -> None:
         ("clients", int, 100, "number of clients"),
         ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
         ("seconds", float, 10, "how long the load lasts"),
-        ("handler-ms", float, 10, "mean time of work on one event"),
+        ("handler-ms", float, 10, "mean time that an event takes"),
         ("sigma-ms", float, 1, "its standard deviation"),
-        ("seed", int, 1, "of the load"),
+        ("seed", int, 1, "seed of the load"),
     ):
         kata.add_argument(
             f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
@@ -44,20 +44,20 @@ def add_kata(add_parser: AddParser) -> None:
         "--cpu-ms",
         type=float,
         metavar="MS",
-        help="each event takes so much processor time instead of a pause",
+        help="each event takes this much processor time instead of a pause",
     )
     kata.add_argument(
         "--workers",
         type=workers,
         metavar="N|auto",
-        help="with --cpu-ms: run that in N processes as well",
+        help="with --cpu-ms: also run it in N processes",
     )
     kata.add_argument(
         "--variant",
         action="append",
         metavar="NAME",
-        help="run this step of the article as well, or all of them; may be repeated: "
-        "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+        help="also run this step of the article, or all of them: sequential, naive-pool, "
+        "fail-on-concurrent, wait-on-concurrent, smart-pool, all; may be repeated",
     )
     kata.add_argument(
         "--try",
@@ -70,7 +70,8 @@ def add_kata(add_parser: AddParser) -> None:
         "--pool",
         type=number,
         metavar="N",
-        help="threads in each variant's pool (default: the article's, 12 of smart-pool, else 10)",
+        help="threads in each variant's pool (default, as in the article: 12 for smart-pool, "
+        "otherwise 10)",
     )
     kata.add_argument(
         "--slow-client",
@@ -78,7 +79,7 @@ def add_kata(add_parser: AddParser) -> None:
         nargs="?",
         const=5.0,
         metavar="TIMES",
-        help="the events of one client take so many times as long (default: 5)",
+        help="the events of one client take TIMES as long (default: 5)",
     )
     kata.add_argument(
         "--pause",
@@ -86,14 +87,14 @@ def add_kata(add_parser: AddParser) -> None:
         nargs="?",
         const=1.0,
         metavar="SECONDS",
-        help="at half of the time stop the whole interpreter for so long, as a garbage collector "
-        "does (default: 1)",
+        help="stop the whole interpreter for this long at half of the time, as a garbage collector "
+        "might (default: 1)",
     )
     kata.add_argument(
-        "--report-page", metavar="PATH", help="write what was measured as a page of HTML, too"
+        "--report-page", metavar="PATH", help="also write the measurements as an HTML page"
     )
     kata.add_argument(
-        "--plot", metavar="PATH.svg", help="draw the latencies of all that was run side by side"
+        "--plot", metavar="PATH.svg", help="draw the latencies of all variants side by side"
     )
 
 
@@ -106,7 +107,7 @@ def add_santa(add_parser: AddParser) -> None:
     santa.add_argument(
         "--simulate",
         action="store_true",
-        help="on a virtual machine, in virtual time, instead of processes",
+        help="simulate a machine in virtual time, instead of running processes",
     )
     santa.add_argument(
         "--race",
@@ -119,7 +120,8 @@ def add_santa(add_parser: AddParser) -> None:
         nargs="?",
         const=0,
         metavar="CORES",
-        help="of a simulation: at minute 10 only so many cores are left (default: three quarters)",
+        help="with a simulation: the cores that are left from minute 10 on (default: three "
+        "quarters)",
     )
     santa.add_argument(
         "--limit",
@@ -127,10 +129,16 @@ def add_santa(add_parser: AddParser) -> None:
         help="how many jobs at once; naive: all (default: auto, which tunes itself)",
     )
     santa.add_argument(
-        "--learning-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+        "--learning-rate",
+        type=float,
+        metavar="SHARE",
+        help="of the hill climb: the weight of a new observation (default: 0.1)",
     )
     santa.add_argument(
-        "--exploration-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+        "--exploration-rate",
+        type=float,
+        metavar="SHARE",
+        help="of the hill climb: the chance of a random step (default: 0.1)",
     )
     santa.add_argument(
         "--batches",
@@ -149,7 +157,7 @@ def add_santa(add_parser: AddParser) -> None:
         type=seconds,
         default=5.0,
         metavar="SECONDS",
-        help="of the story between two batches (default: 5)",
+        help="the time between two batches in the story (default: 5)",
     )
     santa.add_argument(
         "--value",
@@ -162,16 +170,20 @@ def add_santa(add_parser: AddParser) -> None:
         "--cores",
         type=number,
         metavar="N",
-        help="processes (default: four for each core here), or virtual cores (default: 8)",
+        help="processes (default: four per core of this machine), or with a simulation virtual "
+        "cores (default: 8)",
     )
     santa.add_argument(
         "--speed",
         type=float,
-        help="of processes: how many times as fast as the article's clock (default: 20)",
+        help="with processes: how many times as fast as the article's clock (default: 20)",
     )
     santa.add_argument(
-        "--seed", type=int, default=0, help="of the sizes of batches and the hill climb's steps"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the batch sizes and the hill climb's steps (default: 0)",
     )
     santa.add_argument(
-        "--plot", metavar="PATH", help="draw what happened as .svg, .png or .pdf, too"
+        "--plot", metavar="PATH", help="also draw what happened, as .svg, .png or .pdf"
     )

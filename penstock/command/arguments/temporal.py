@@ -25,15 +25,13 @@ __all__ = [
 
 
 def add_check_workflow(add_parser: AddParser) -> None:
-    check = plain(
-        add_parser, "check-workflow", "look for paths of workflows that break the rules of a file"
-    )
+    check = plain(add_parser, "check-workflow", "find paths of workflows that break rules")
     check.usage = "penstock check-workflow GRAPH.json [GRAPH.json ...] RULES.py [options]"
     check.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help='graphs, as in {"nodes": {name: facts, ...}}, and the one .py file, with rules in '
+        help='graphs, as in {"nodes": {name: facts, ...}}, and one .py file with rules in '
         "variables",
     )
     check.add_argument(
@@ -44,7 +42,7 @@ def add_check_workflow(add_parser: AddParser) -> None:
         help="show up to N paths that break a rule, shortest first (default: 1)",
     )
     check.add_argument(
-        "--draw", metavar="PATH", help="draw the first of them, as .svg or, for Graphviz, .dot"
+        "--draw", metavar="PATH", help="draw the first path found, as .svg or, for Graphviz, .dot"
     )
     add_traceback(check)
 
@@ -62,10 +60,10 @@ def add_mine(add_parser: AddParser) -> None:
         help='the workflow, as in {"nodes": {name: facts, ...}}',
     )
     mine.add_argument(
-        "--by", metavar="FIELD", help="the events of each key are one case (default: all are)"
+        "--by", metavar="FIELD", help="each key is one case (default: all events are one case)"
     )
     mine.add_argument(
-        "--step", default="step", metavar="FIELD", help="the name of the step (default: step)"
+        "--step", default="step", metavar="FIELD", help="the field with the step (default: step)"
     )
     mine.add_argument(
         "--rules",
@@ -77,12 +75,12 @@ def add_mine(add_parser: AddParser) -> None:
         type=number,
         default=1_000_000,
         metavar="N",
-        help="forget the case used longest ago where there are more (default: 1,000,000)",
+        help="with more cases, forget the one whose last event is the oldest (default: 1,000,000)",
     )
     mine.add_argument(
         "--draw",
         metavar="PATH",
-        help="draw what happened over the workflow, as .svg or, for Graphviz, .dot",
+        help="draw the workflow with what happened, as .svg or, for Graphviz, .dot",
     )
     add_traceback(mine)
     add_input(mine)
@@ -100,20 +98,21 @@ def add_monitor(add_parser: AddParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FIELD:VALUE",
-        help="what a name in the formula means; without VALUE: that the field is true. Repeat it",
+        help="what a name in the formula means; without VALUE: that the field is true; may be "
+        "repeated",
     )
     monitor.add_argument(
         "--fields",
         action="store_true",
-        help="names without a --prop are fields of the events",
+        help="names without a --prop are fields that are true or false",
     )
-    monitor.add_argument("--by", metavar="FIELD", help="watch the events of each key on their own")
+    monitor.add_argument("--by", metavar="FIELD", help="watch each key separately")
     monitor.add_argument(
         "--evidence",
         type=evidence,
         default=16,
         metavar="N|full|letters",
-        help="events to show with a violation (default: 16), or the names that held",
+        help="how many events to show with a violation (default: 16); letters: the names that held",
     )
     monitor.add_argument(
         "--mode",
@@ -122,7 +121,7 @@ def add_monitor(add_parser: AddParser) -> None:
         help="rv: also report when it becomes presumably false",
     )
     monitor.add_argument(
-        "--restart", action="store_true", help="begin anew with a key after its violation"
+        "--restart", action="store_true", help="watch a key again after its violation"
     )
     monitor.add_argument(
         "--time",
@@ -135,19 +134,19 @@ def add_monitor(add_parser: AddParser) -> None:
         type=seconds,
         default=0.0,
         metavar="SECONDS",
-        help="with --time: how long after a later event one may come (default: 0)",
+        help="with --time: how late an event may come after a newer one (default: 0)",
     )
     monitor.add_argument(
         "--draw",
         metavar="FILE",
-        help="an SVG file with how many keys stand in each state, written once a second",
+        help="draw the automaton as SVG, with the number of keys in each state, once per second",
     )
     monitor.add_argument(
         "--key",
         action="append",
         default=[],
         metavar="KEY",
-        help="with --draw and --by: mark this key and the steps it has taken. Repeat it",
+        help="with --draw and --by: mark this key and the steps it has taken; may be repeated",
     )
     add_input(monitor)
     add_output(monitor)
@@ -163,14 +162,14 @@ def add_learn(add_parser: AddParser) -> None:
         metavar="GOOD",
         help="JSON lines, each a list of events; with --by, each an event",
     )
-    learn.add_argument("bad", metavar="BAD", help="the same of the traces that should not be")
+    learn.add_argument("bad", metavar="BAD", help="the same, of bad traces")
     learn.add_argument("--by", metavar="FIELD", help="the events of each key are one trace")
     learn.add_argument(
         "--prop",
         action="append",
         default=[],
         metavar="NAME=FIELD:VALUE",
-        help="a proposition, as for `penstock monitor`. Repeat it",
+        help="a proposition, as for `penstock monitor`; may be repeated",
     )
     learn.add_argument(
         "--fields",
@@ -186,13 +185,13 @@ def add_formula(add_parser: AddParser) -> None:
     formula = plain(add_parser, "formula", "show, translate and compare formulas of temporal logic")
     formula.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
     formula.add_argument(
-        "--ltl", action="store_true", help="write regular expressions as LTL first, where it can"
+        "--ltl", action="store_true", help="write regular expressions as LTL first, if possible"
     )
     formula.add_argument("--simplify", action="store_true", help="simplify it first")
     formula.add_argument("--unicode", action="store_true", help="print it in the symbols of logic")
     form = formula.add_mutually_exclusive_group()
-    form.add_argument("--lbtt", action="store_true", help="its Büchi automaton as LBTT reads it")
-    form.add_argument("--hoa", action="store_true", help="its Büchi automaton as HOA")
+    form.add_argument("--lbtt", action="store_true", help="print its Büchi automaton for LBTT")
+    form.add_argument("--hoa", action="store_true", help="print its Büchi automaton as HOA")
     form.add_argument(
         "--svg",
         action="store_true",
@@ -201,16 +200,18 @@ def add_formula(add_parser: AddParser) -> None:
     form.add_argument(
         "--compare",
         metavar="FORMULA",
-        help="how it is related to another one, on finite traces and on infinite words; exit "
-        "status 1 if they differ",
+        help="compare it with another one, on finite traces and on infinite words; exit status 1 "
+        "if they differ",
     )
     form.add_argument(
-        "--examples", action="store_true", help="the shortest traces that satisfy and violate it"
+        "--examples",
+        action="store_true",
+        help="print the shortest traces that satisfy and violate it",
     )
     formula.add_argument(
         "--ba",
         action="store_true",
-        help="an automaton with at most one acceptance set (as HOA, unless --lbtt or --svg)",
+        help="give the automaton at most one acceptance set (as HOA, unless --lbtt or --svg)",
     )
     add_output(formula)
 
@@ -228,34 +229,36 @@ def add_counts(add_parser: AddParser) -> None:
     )
     counts.add_argument("--table", metavar="NAME", help="the table of the database")
     counts.add_argument(
-        "--format", choices=("csv", "jsonl"), help="the file's format, if its name does not say it"
+        "--format", choices=("csv", "jsonl"), help="the format (default: as the file's name says)"
     )
     for name, default, what in (
         ("begin", "from", "the time from which a row is valid"),
-        ("end", "to", "the time at which its validity ends; open without a value"),
+        ("end", "to", "the time at which its validity ends; a row without one is open"),
     ):
         counts.add_argument(
             f"--{name}",
             default=default,
             metavar="FIELD",
-            help=f"the field that says {what} (default: {default})",
+            help=f"the field with {what} (default: {default})",
         )
-    counts.add_argument("--by", metavar="FIELD", help="count the rows of each key on their own")
+    counts.add_argument("--by", metavar="FIELD", help="count the rows of each key separately")
     counts.add_argument(
         "--aggregate",
         choices=("count", "sum", "avg", "min", "max"),
         default="count",
-        help="what to compute of the rows valid at an instant (default: count)",
+        help="what to compute from the rows valid at an instant (default: count)",
     )
     counts.add_argument(
         "--of", metavar="FIELD", help="the number to aggregate, with any --aggregate but count"
     )
     shown = counts.add_mutually_exclusive_group()
     shown.add_argument(
-        "--month", action="store_true", help="least, mean over time and greatest of each month"
+        "--month",
+        action="store_true",
+        help="print the least, the mean over time and the greatest value of each month",
     )
-    shown.add_argument("--at", metavar="T", help="only the value at that instant, as in 2004-07-13")
+    shown.add_argument("--at", metavar="T", help="print the value at an instant, as in 2004-07-13")
     counts.add_argument(
-        "--until", metavar="T", help="with --month: examine the time before that instant only"
+        "--until", metavar="T", help="with --month: only the time before this instant"
     )
-    counts.add_argument("--plot", metavar="PATH.svg", help="draw the periods, or the months, too")
+    counts.add_argument("--plot", metavar="PATH.svg", help="also draw the periods, or the months")
