@@ -114,13 +114,14 @@ def adaptive_flat_map(
     `Shared(limiter)` for one that several stages share, or None for the default limiter without
     bounds. `overload(error)` returns True if an error means that the dependency is overloaded (a
     timeout always does), False if it says nothing about its capacity. A number (not a bool) means
-    overload too: for so many seconds, at most 60, this stage begins no call, nor does any stage
+    overload too: for that many seconds, at most 60, this stage begins no call, nor does any stage
     that shares its limit. Any other value is BadOverload. `on_limit_change(old, new, reason)` is
     called when the limit changes, before anything begins under the new one; the reason is the
-    limiter's own, or "retuned". An error of these two stops the pipeline, as does a limiter that
-    raises or proposes an invalid limit (BadLimit): calls in flight finish, and the error names its
-    origin and the stage. Raises BuildError for options that cannot be combined: straight after
-    `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
+    limiter's own, or "retuned". An error in these two functions stops the pipeline, as does a
+    limiter that raises or proposes an invalid limit (BadLimit): calls in flight finish, and the
+    error names its origin and the stage. Raises BuildError directly after `group_by`, and for
+    options that cannot be combined, such as `timeout` with a plain handler, which nothing can
+    interrupt.
 
     Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
     in docs/limits.md.

@@ -65,7 +65,7 @@ def batch(
     That size is found by measuring, between 1 and `max_size`: it grows while more events per call
     mean more events per second. `latency` bounds it as well: seconds from the arrival of a call's
     oldest event to its result, on average under load. Events of one group may go into one call, in
-    their order. Raises BuildError for invalid options, straight after `group_by`, and for `timeout`
+    their order. Raises BuildError for invalid options, directly after `group_by`, and for `timeout`
     with a plain handler, which nothing can interrupt.
     """
     name = handler_name(handler)
@@ -84,7 +84,7 @@ def batch(
     )
     # Waiting events, the results of all calls, undelivered results, and retries.
     bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
-    note = f"1 to {max_size:,} a call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
+    note = f"1 to {max_size:,} per call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[R]:

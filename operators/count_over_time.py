@@ -68,8 +68,8 @@ def count_over_time(
     that is None or missing is open. `of` is the amount to sum or compare. With `id` a row may come
     in two parts: one without an end opens it, one without a beginning closes it. A part that closes
     before the watermark is late; its row is counted up to the watermark. `lateness` is how long
-    after a row (in seconds, or the unit of its numbers) one may come that began earlier; without it
-    only `Watermark` items bring periods before the end.
+    after a row (in seconds, or the unit of its numbers) a row that began earlier may still come;
+    without it, only `Watermark` items make periods go out before the end.
 
     Raises BuildError for options that do not go together. Source: Snodgrass, "Developing
     Time-Oriented Database Applications in SQL" (1999).

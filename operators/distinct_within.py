@@ -76,10 +76,10 @@ def distinct_within(
     """Let a key pass once in `seconds`.
 
     `by` is the key and `time` the event's own time, each a name, an index or a function. A name is
-    read of mappings by item, and of any other object by attribute. A time is a number of seconds,
-    an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates may wait for the
-    end of unfinished events. Raises BuildError when `seconds` is not positive or `max_keys` or
-    `hold` is below 1.
+    an item of a mapping, or an attribute of any other object. A time is a number of seconds, an ISO
+    8601 text or a datetime; without a zone it is UTC. `hold` duplicates may wait for the end of
+    unfinished events. Raises BuildError when `seconds` is not positive or `max_keys` or `hold` is
+    below 1.
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)

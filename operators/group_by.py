@@ -91,14 +91,13 @@ def group_by(
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Group events by the key `by`: a name, an index or a function.
 
-    A name is read of mappings by item, and of any other object by attribute.
-    `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
-    ends when the group has been empty for `idle` seconds, which must then be given, or is the
-    least recently used empty one above `max_groups` or when the buffer is full. The function is
-    called for every group, until it has returned the group's count or list (`ops.count()`,
-    `ops.to_list()`) twice in succession without reading the key; it is not called again then.
-    Raises BuildError for a `buffer` below 1, for `each` without `idle`, and for `idle` or
-    `max_groups` without `each`.
+    A name is an item of a mapping, or an attribute of any other object. `each=lambda group:
+    group.pipe(...)` runs operators on each group's own stream; its state ends when the group has
+    been empty for `idle` seconds, which must then be given, or is the least recently used empty one
+    above `max_groups` or when the buffer is full. The function is called for every group, until it
+    has returned the group's count or list (`ops.count()`, `ops.to_list()`) twice in succession
+    without reading the key; it is not called again then. Raises BuildError for a `buffer` below 1,
+    for `each` without `idle`, and for `idle` or `max_groups` without `each`.
     """
     require_count("group_by", buffer=buffer, **given(max_groups=max_groups))
     if each is None and (idle or max_groups is not None):

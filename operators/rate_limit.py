@@ -4,8 +4,8 @@ Items:   every event, in order; none is dropped.
 Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds: an
          event takes one, or as many as it costs, when it passes. In any `per` seconds events of at
          most `rate + burst` tokens pass, what `RateLimit.charge` took or gave back included. Stages
-         that share a limit are served in the order in which their events came: an expensive one
-         is not overtaken for ever. One timer.
+         that share a limit are served in the order in which their events came: an expensive one is
+         not overtaken again and again. One timer.
 Memory:  the one event that is next and waits for its tokens.
 Demand:  one event at a time; the next is requested when the last has passed.
 Ends:    with the source, after the waiting event. Cancel returns that one.
@@ -92,10 +92,10 @@ class RateLimit:
     def charge(self, cost: float) -> None:
         """Take `cost` more tokens now, for an event that passed and cost more than was estimated.
 
-        A negative cost gives tokens back, at most as many as the bucket has room for. There may be
-        fewer than none; what comes next waits until they are gained. Call it on the loop of the
-        pipeline, as an async handler is. Raises ValueError for a cost that is no number, and NoLoop
-        in another thread or process, where it would have no effect.
+        A negative cost gives tokens back, at most as many as the bucket has room for. The balance
+        may fall below zero; the next event then waits until it has recovered. Call it on the loop
+        of the pipeline, as an async handler is. Raises ValueError for a cost that is not a number,
+        and NoLoop in another thread or process, where it would have no effect.
         """
         if not (is_at_least(cost, -inf) and isfinite(cost)):
             raise ValueError(f"RateLimit.charge({describe(cost)}): a number is needed")
@@ -167,8 +167,8 @@ def rate_limit(
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let `rate` events pass each `per` seconds, and `burst` at once after a pause.
 
-    With `cost`, a field's name or a function of the value, it is events of that cost together: such
-    as tokens per minute, where `burst` is at least the cost of the most expensive event. Give a
+    With `cost`, a field's name or a function of the value, it passes events of that total cost,
+    such as tokens per minute; `burst` must be at least the cost of the most expensive event. Give a
     `RateLimit` instead of a number to share it between stages, to change it while it runs, or to
     correct an estimated cost when the true one is known (`charge`); it has its own `per` and
     `burst`. Several limits are several stages, one after the other. Raises BuildError unless the

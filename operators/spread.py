@@ -8,9 +8,9 @@ Time:    at once; no timers. Over plain iterables a free feeder gets its group b
          on, however long the source and the steps above compute, including a plain handler of
          `adaptive_flat_map`: the order depends on the groups alone. If they wait for something,
          such as an async handler for the network or `batch` for more events, the others are not
-         held up, and a group joins the rotation when it comes. So it is with an async iterable: one
-         whose next item is there in the next loop iteration keeps its place; one that waits longer
-         leaves the rotation until the item comes.
+         held up, and a group joins the rotation when it comes. The same holds for an async
+         iterable: one whose next item is there in the next loop iteration keeps its place; one that
+         waits longer leaves the rotation until the item comes.
 Memory:  one entry for each group with work; over iterables, `feeders` open iterators (1,024 where
          no number is given), and one item of each async one.
 Demand:  takes an event out of a group only for a unit of demand. An iterable is requested when

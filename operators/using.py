@@ -2,7 +2,7 @@
 
 Items:   those of the wrapped handler.
 Time:    the resource is opened on the loop at the first call, and calls wait until it is open.
-Memory:  one resource for each stage of a running.
+Memory:  one resource for each stage of a run.
 Demand:  none of its own.
 Ends:    with the run: the resource is closed when all calls have ended, also after a cancel.
 Errors:  what the handler raises. An error in opening fails the calls that wait for it, and the next

@@ -17,7 +17,7 @@ Errors:  CannotConnect, and StreamMissing when the topic does not exist, end the
          that is not confirmed within `patience` seconds is PublishFailed; that, PayloadTooLarge,
          and a value that is not valid JSON fail the event, and `on_error` applies. The producer is
          idempotent: its own repetitions store nothing twice. ProducerFenced: another producer has
-         this `transactional_id`. Transactions that fail for any other reason are made again for
+         this `transactional_id`. Transactions that fail for any other reason are repeated for
          `patience` seconds; those of a reader that has lost its partitions are aborted.
 
     source        --a--b-----|

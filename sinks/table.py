@@ -107,7 +107,7 @@ class _Table(Sink[Any]):
             "write_table",
             f"{redacted(url)}, {table}",
             WINDOW,
-            "a transaction a batch",
+            "one transaction per batch",
             routed=routed_by(on_error),
         )
         self._url = url

@@ -10,7 +10,7 @@ Ends:    when the block of `async with pipeline.start()` is left, or by a drain:
          passes returns the rest: callers with `wait` get Returned. Returned events without a
          waiting caller are lost; a warning at the end reports their number and the first few
          values.
-Errors:  none of its own. A second running at the same time fails with BuildError.
+Errors:  none of its own. A second run at the same time fails with BuildError.
 
     put        --1--2--345--------
     request    3--------------2---
@@ -187,7 +187,7 @@ class _Entrance(Generic[T]):
         with self._lock:
             if self.reader is not None:
                 raise BuildError(
-                    "an inbox belongs to one running at a time, and this one is being read: wait "
+                    "an inbox belongs to one run at a time, and this one is being read: wait "
                     "until that pipeline has ended, or make an inbox for each"
                 )
             self.reader = reader

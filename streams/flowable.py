@@ -118,7 +118,7 @@ class Flowable(Fluent[T_co]):
     ) -> Flowable[Any]:
         """This stream behind one more stage; for authors of operators.
 
-        `make(downstream, run, info)` makes the stage for each running.
+        `make(downstream, run, info)` makes the stage for each run.
         """
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -175,11 +175,11 @@ class Flowable(Fluent[T_co]):
     ) -> list[T_co]:
         """`await stream.to_list(limit=10)`: run the stream, and return its first values.
 
-        With `limit` it requests so many events, and when their values have come it cancels the
-        stream: calls of handlers that are under way are cancelled, and their events returned to the
-        source. A shorter list has all values. Without `limit` it reads to the end of the stream,
-        and the list has no bound. An event is finished when its value is in the list. Raises the
-        error of the stream, and BuildError for a `limit` below 1.
+        With `limit` it requests that many events, and cancels the stream when their values have
+        come: calls in flight are cancelled, and their events are returned to the source. A shorter
+        list has all values. Without `limit` it reads to the end of the stream, and the list has no
+        bound. An event is finished when its value is in the list. Raises the error of the stream,
+        and BuildError for a `limit` below 1.
 
         Inside a pipeline `ops.to_list()` makes one list of all values.
         """
@@ -204,7 +204,7 @@ class Flowable(Fluent[T_co]):
     def __contains__(self, value: object) -> NoReturn:
         # Python would replace the error above by its own, which does not say what to write.
         raise WrongType(
-            "whether a stream contains a value shows only as it runs: write "
+            "whether a stream contains a value is known only when it runs: write "
             "`async for found in stream.pipe(ops.contains(value))`, which gives one bool"
         )
 

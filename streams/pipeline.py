@@ -82,13 +82,13 @@ class Pipeline:
         exception cancels it. `drain_deadline` is the seconds that in-flight work gets after an
         error, and for which a sink of dead letters may accept nothing at the end; `limit`, a pair
         (floor, ceiling), replaces the limits of all working stages, from the first event on;
-        `engine` is where it runs, if not on its own. With `workers`, a number or "auto", the
-        handler and the stages around it run in so many processes, as described for `run`. They
-        begin with nothing, because a process with a loop cannot be forked: each imports the module
-        that has the pipeline at its top level, so code that is to run once belongs under
-        `if __name__ == "__main__":`. The loop's signal handlers and logging are
-        left alone. Raises BuildError if the pipeline would write into the file it reads, or two of
-        its outputs into one file, unless both append, and if other processes cannot find it.
+        `engine` runs it on many machines. With `workers`, a number or "auto", the handler and the
+        stages around it run in that many processes, as described for `run`. They are fresh
+        interpreters, because a process with a loop cannot be forked: each imports the module that
+        has the pipeline at its top level, so code that must run only once belongs under `if
+        __name__ == "__main__":`. The loop's signal handlers and logging are left alone. Raises
+        BuildError if the pipeline would write into the file it reads, or two of its outputs into
+        one file, unless both append, and if other processes cannot find it.
         """
         check_not_loading()
         self.check_files()
@@ -158,7 +158,7 @@ class Pipeline:
         """All stages with their bounds, source first, sinks last; nothing is run.
 
         The sum of what they hold is an upper bound of the events that are unfinished at once, in a
-        running that was started with this `limit`, unless `retune` gives a stage another one.
+        run started with this `limit`, unless `retune` gives a stage another one.
         """
         return description(self.flowable, self.sinks, limit)
 
@@ -249,10 +249,10 @@ def run(
     drains too, unless it is ignored. Returns the report; raises the error that stopped the
     pipeline. In async code use `await pipeline.run()` instead.
 
-    With `workers`, so many processes run the handler and the stages around it that keep nothing
-    from one event to the next; all else stays in this one. "auto": as many as there are cores. They
-    are forked, so the handler may be any function. In a process that has threads, or on a system
-    without fork, they are started as for `Pipeline.start`. `report_page` is the path of
+    With `workers`, that many processes run the handler and the stages around it that keep nothing
+    from one event to the next; everything else stays in this one. "auto": as many as there are
+    cores. They are forked, so the handler may be any function. In a process that has threads, or on
+    a system without fork, they are started as for `Pipeline.start`. `report_page` is the path of
     `Running.report_page`.
     """
 

@@ -857,7 +857,7 @@ class WorkerStage(CallingStage):
         """Refuse an iterator whose results a stage under the same limit would have to take."""
         if shared.is_above_another(self):
             raise BuildError(
-                f"{self._who} brings several results a call and shares its limit with a stage "
+                f"{self._who} returns several results per call and shares its limit with a stage "
                 "below it: calls that wait for room there would keep the slots that it needs. Give "
                 "one of the two a limit of its own."
             )

@@ -475,8 +475,8 @@ class Membership:
         self.lost += len(lost)
         inside = sum(partition.progress.inside for partition in lost)
         self._run.errors.warn(
-            f"read_kafka lost {len(lost)} partitions, because it was silent for too long; of them "
-            f"{inside} events are still processed here, whose outcome is not committed"
+            f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
+            "of their events are still processed here, and their outcome is not committed"
         )
         if places:
             await consumer.incremental_unassign(places)
@@ -492,7 +492,8 @@ class Membership:
 
     async def _until_left(self, consumer: Consumer, leaving: Sequence[Partition]) -> None:
         """Wait for what has begun, for a little less than the brokers do."""
-        until = self._run.now() + self._settings.handover * 0.8
+        patience = self._settings.handover * 0.8
+        until = self._run.now() + patience
         while any(partition.progress.inside for partition in leaving):
             self._left.clear()
             left = until - self._run.now()
@@ -500,8 +501,8 @@ class Membership:
                 inside = sum(partition.progress.inside for partition in leaving)
                 self._run.errors.warn(
                     f"read_kafka hands partitions over while {inside} of their events are still "
-                    f"processed, after {self._settings.handover:g} s (handover=): others begin "
-                    "these again"
+                    f"being processed, after {patience:g} s: other readers begin them again. If "
+                    "events may take that long, raise handover="
                 )
                 return
             renewal = self._settings.session * _RENEW

@@ -238,7 +238,7 @@ class Transactions:
         if left:
             self._run.errors.warn(
                 f"the transaction of {left} records was not committed: they are processed again, "
-                "and their results are not visible to readers of what is committed"
+                "and consumers that read only committed records do not see their results"
             )
         return True
 

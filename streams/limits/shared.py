@@ -70,8 +70,8 @@ class Shared:
     >>> prices = from_iterable([3, 4]).pipe(adaptive_flat_map(str, limit=database))
 
     `limiter` is what `limit=` takes: a limiter, a pair (floor, ceiling), or nothing for the
-    default. Unlike any other limiter it is not copied for each running: it goes on from what
-    it has learnt. The stages may be of one pipeline or of several, on one event loop at a time.
+    default. Unlike any other limiter it is not copied for each run: it keeps what it has learnt.
+    The stages may be of one pipeline or of several, on one event loop at a time.
 
     However many stages there are, no more calls than the limit are in flight in all of them
     together, and the limiter receives each completion with the number in flight in all, except of
@@ -194,7 +194,7 @@ class Shared:
             self._deal()
 
     def settle(self, member: Member) -> None:
-        """Take back slots that it cannot use; let it wait in line for those that it lacks."""
+        """Take back slots that a member cannot use; queue it for those that it lacks."""
         lacking = member.lacking
         if lacking < 0:
             member.slots += lacking
@@ -203,7 +203,7 @@ class Shared:
         self._deal()
 
     def replaced(self, n: int) -> int:
-        """So many calls begin: how many have ended just before, in whose place they may be."""
+        """`n` calls begin: returns how many have just ended, whose places they may have taken."""
         flushed = self.flushed
         self.flushed = max(0, flushed - n)
         return flushed

@@ -99,10 +99,9 @@ DROPPED, FINISHED, FORGIVEN, RETURNED, FAILED = Ending
 class Event(Generic[T]):
     """A value in a pipeline, with its times (seconds of the loop's clock) and its origin.
 
-    `token` is the source's own mark (a line number, a row's id). `outer` is for origins that
-    stand in front of another: what the one in front knows of the event, including the origin and
-    the `outer` that were there before. `pending` counts the acceptances that are missing; at 0 or
-    less the event has ended.
+    `token` is the source's own mark (a line number, a row's id). `outer` is for an origin in front
+    of another one: what it knows about the event, including the previous origin and its `outer`.
+    `pending` counts the missing acceptances; at 0 or less the event has ended.
     """
 
     __slots__ = (

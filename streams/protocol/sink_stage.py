@@ -70,8 +70,8 @@ class SinkStage(Generic[T_contra]):
     `on_events`, `is_idle` and `give_back`, finishes events when they are written, and calls
     `end_if_idle` then. It sends no events, so it needs no drain loop.
 
-    A sink that `observes` accepts every event at once. Beside others that do more, which it learns
-    from `finishes`, it leaves it to them to finish the events.
+    A sink that `observes` accepts every event at once. Beside other sinks its `finishes` is False:
+    those finish the events.
     """
 
     upstream: Subscription = UNCONNECTED

@@ -201,9 +201,9 @@ class Running:
         """Stop reading, finish the events in the pipeline, flush the sinks.
 
         After `deadline` seconds the pipeline is cancelled. What the source has emitted is finished;
-        a queue of your own that it reads from is left unchanged (an `inbox` of `sources` is
-        emptied). Returns the report. Raises DrainTimeout if the deadline passed with events
-        unfinished, the error that stopped the pipeline, and BuildError for a wrong deadline.
+        a queue of your own that it reads from is left unchanged (an `inbox` is emptied). Returns
+        the report. Raises DrainTimeout if the deadline passed with events unfinished, the error
+        that stopped the pipeline, and BuildError for a wrong deadline.
         """
         self.begin_drain(deadline)
         return await self.wait()
@@ -211,7 +211,7 @@ class Running:
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
         """Start a drain without waiting for it. Of several deadlines the earliest counts.
 
-        Raises BuildError for a deadline that is no number of seconds.
+        Raises BuildError for a deadline that is not a number of seconds.
         """
         if deadline is not None and not is_at_least(deadline, 0):
             raise BadArgument(f"drain(deadline={deadline!r}): must be seconds, 0 or more")
@@ -345,13 +345,13 @@ class Running:
     def statistics(self) -> dict[str, Any]:
         """A snapshot as a plain dict; the names are API.
 
-        `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
-        + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
+        `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting` +
+        `in_flight`, all of them events of the sources; `unfinished` is the last two together.
         `limit` is the sum of the limits, `limit_reason` why each of them changed last.
         `closed_early` counts, by cause, the groups that `group_by(each=...)` ended early: their
-        results may be made from a part of their events.
-        `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
-        `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
+        results may be made from only a part of their events. `stages` has the numbers of each
+        stage; `latency` the percentiles, in seconds, of a `latency_histogram` sink if there is one.
+        docs/statistics.md explains them one by one.
         """
         numbers = self._snapshot(self._sinks)
         if self._recorder is not None and numbers["latency"] is None:
@@ -380,7 +380,7 @@ class Running:
         raise IndexError(f"no stage {number} is running")
 
     def describe(self) -> list[StageInfo]:
-        """All stages with their bounds in this running, source first, sinks last."""
+        """All stages with their bounds in this run, source first, sinks last."""
         return list(self._stages)
 
     # Telemetry.
@@ -388,14 +388,14 @@ class Running:
     def record(self) -> Recorder:
         """Record what a live page and metrics show, from the first event on.
 
-        To be called before anything is awaited after `start`; later it is a BuildError, unless it
-        was called before. Costs an addition for each list of events between two stages, and the
-        measuring of about a thousand events a second.
+        Call it before anything is awaited after `start`; a first call later raises BuildError.
+        Costs an addition for each list of events between two stages, and measuring about a thousand
+        events per second.
         """
         if self._recorder is None:
             if self._beginning is None:
                 raise BuildError(
-                    "a running is recorded from its first event on: call serve() or web_app() "
+                    "a run is recorded from its first event on: call serve() or web_app() "
                     "right after start(), before anything is awaited"
                 )
             from penstock.streams.telemetry.recorder import Recorder
@@ -410,10 +410,10 @@ class Running:
 
         One file of HTML, which loads nothing else: the account of the events, the picture with its
         totals, latencies, throughput, limits with the reasons for their changes, errors, bad lines,
-        the hottest keys, and the machine. It replaces a file that is there, at once. `title` stands
-        above it; `show_values` shows values of events, which keys and the texts of errors are. To
-        be called right after `start`, as it is recorded from the first event on (see `record`).
-        Raises BuildError if it is called later, and if nothing can be written there.
+        the hottest keys, and the machine. It replaces an existing file atomically. `title` is its
+        heading; `show_values` shows values of events, such as keys and the texts of errors. Call it
+        right after `start`, because the run is recorded from the first event on (see `record`).
+        Raises BuildError if it is called later, or if nothing can be written there.
         """
         from penstock.streams.telemetry.report.writing import PageWriter
 
@@ -429,14 +429,14 @@ class Running:
     ) -> None:
         """Trace events by OpenTelemetry: a span for each, with a child for each call of a function.
 
-        `provider` is that of an SDK (None: the global one). Of events that bring no context,
-        the share `sample` is traced, as far as the sampler of the SDK agrees. The context is read
-        from the `field` of a value, from the column of that name in a row of `read_table`, or from
-        the header of a message, and put into the field of each result that is a dict, and into the
-        header (None: no field and no column). `show_values`: spans have the texts of errors. With
-        `workers` the calls in them are traced by the global provider of each process. To be called
-        right after `start`. Raises BuildError if it is called later, the share is wrong, or a
-        provider is given with `workers`, and MissingExtra.
+        `provider` is that of an SDK (None: the global one). Of events without a context, the share
+        `sample` is traced, if the sampler of the SDK agrees. The context is read from the `field`
+        of a value, from the column of that name in a row of `read_table`, or from the header of a
+        message, and put into the field of each result that is a dict, and into the header (None: no
+        field and no column). `show_values`: spans have the texts of errors. With `workers`, calls
+        are traced by the global provider of each process. Call it right after `start`. Raises
+        BuildError if it is called later, the share is wrong, or a provider is given with `workers`,
+        and MissingExtra.
         """
         if self._beginning is None:
             raise BuildError(
@@ -475,10 +475,10 @@ class Running:
 
         `serving.url` is the address of the page; port 0 takes a free one. Beyond the loopback
         interface, and to control the pipeline, a `token` is needed, which is made if none is given
-        and is part of `url`. `hosts` are further names of this machine by which it may be asked,
-        `title` stands above the page, and `show_values` shows values of events, keys among them. To
-        be called right after `start`. Raises BuildError if it is called later, or the address is
-        taken, and MissingExtra.
+        and is part of `url`. `hosts` are other names of this machine that requests may use, `title`
+        is the heading of the page, and `show_values` shows values of events, such as keys. Call it
+        right after `start`. Raises BuildError if it is called later, or the address is taken, and
+        MissingExtra.
         """
         from penstock.streams.telemetry.serving import Serving
 
@@ -496,7 +496,7 @@ class Running:
     ) -> Starlette:
         """What `serve` serves, as an ASGI application for a server of one's own, on this loop.
 
-        `host` is the address on which that listens. To be called right after `start`. Raises
+        `host` is the address on which that server listens. Call it right after `start`. Raises
         BuildError if it is called later, or without a token where one is needed, and MissingExtra.
         """
         from penstock.streams.telemetry.access import Access

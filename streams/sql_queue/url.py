@@ -52,7 +52,7 @@ def _scheme(url: Any) -> str:
         return scheme
     if scheme in ("postgresql", "postgres"):
         return "postgresql"
-    raise BuildError(f"{redacted(url)!r} names no known database: give {_KNOWN}")
+    raise BuildError(f"{redacted(url)!r} does not name a known database: give {_KNOWN}")
 
 
 def file_of(url: str) -> str:
@@ -62,8 +62,8 @@ def file_of(url: str) -> str:
     name = unquote(parts.path[1:])
     if parts.netloc or not name or name == ":memory:":
         raise BuildError(
-            f"{url!r} names no file: write sqlite:///work.db, or sqlite:////var/work.db for an "
-            "absolute path. A queue in memory would not survive its process."
+            f"{url!r} does not name a file: write sqlite:///work.db, or sqlite:////var/work.db for "
+            "an absolute path. A queue in memory would not survive its process."
         )
     return name
 

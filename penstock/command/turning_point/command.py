@@ -54,7 +54,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     redirect(pipeline, said)
     what = f"runs the handlers and sinks of {options.file}, with the events of {options.input}"
     if sys.stdin is not None and sys.stdin.isatty() and not options.yes:  # pyright: ignore[reportUnnecessaryComparison]
-        raise BuildError(f"turning-point {what}: give --yes if that may happen")
+        raise BuildError(f"turning-point {what}: give --yes to confirm")
     mention(f"turning-point {what}")
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         values, bad = runner.run(_values(pipeline, options.input))

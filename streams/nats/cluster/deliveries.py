@@ -47,7 +47,7 @@ class Deliveries:
 
     def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
-            self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
+            self._attach, StageInfo("jetstream", stream, 0, "128 unfinished per partition")
         )
         # A heap of the partitions with waiting events, by their first event.
         self.ready: list[tuple[float, int, Partition]] = []

@@ -187,8 +187,8 @@ class Layout:
         if ttl is not None and ttl != roster.ttl:
             raise StreamDiffers(
                 f"The workers of '{self.name}' have leases of {roster.ttl:g} s, this one was given "
-                f"{ttl:g} s, and they have to be the same. Leave --lease out. To change it, let "
-                f"all workers leave, and delete the stream 'KV_{self.stream}'."
+                f"{ttl:g} s, and all must be the same. Leave --lease out. To change it, let all "
+                f"workers leave, and delete the stream 'KV_{self.stream}'."
             )
         return roster
 

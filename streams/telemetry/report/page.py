@@ -217,7 +217,7 @@ def _limit(
     calls = [(p.at, float(p.calls[number][0])) for p in points]
     yield (
         '<p class="legend"><span class="three">limit</span>'
-        "<span>calls in flight, once a second</span></p>"
+        "<span>calls in flight, once per second</span></p>"
     )
     yield over_time(
         [
@@ -302,7 +302,7 @@ def _errors(report: Report, recorder: Recorder, *, show_values: bool) -> Iterato
         heads = ("error", "events", "where", *(["the last one"] if show_values else []))
         parts.append(table(heads, rows, texts=(2, 3)))
         if not show_values:
-            parts.append(f'<p class="soft">What they say is {_HIDDEN}.</p>')
+            parts.append(f'<p class="soft">Their texts are {_HIDDEN}.</p>')
     if parts:
         yield section("Errors", parts, long=True)
 
@@ -333,10 +333,11 @@ def _keys(recorder: Recorder, *, show_values: bool) -> Iterator[Html]:
         share = (f"{100 * one.events / keys.total:.1f} %",) if keys.total else ()
         rows.append((key, *share, one.waiting, in_time(one.age) if one.waiting else ""))
     heads = ("key", *(["of all events"] if keys.total else []), "most waiting", "longest wait")
-    caption = "Waiting was looked at once a second"
+    caption = "Waiting events were counted once per second"
     if keys.total:
         caption = (
-            "Shares of about a thousand events per second; waiting was looked at once a second"
+            "Shares of about a thousand events per second; waiting events were counted once per "
+            "second"
         )
     parts: list[str] = [table(heads, rows, texts=(0,), caption=caption)]
     if not show_values:

@@ -67,7 +67,7 @@ def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
     if not os.path.isdir(folder):
         raise BuildError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
-        raise BuildError(f"cannot write {path}: {folder} may not be written")
+        raise BuildError(f"cannot write {path}: {folder} is not writable")
     for stage in all_stages(stages):
         for file in (stage, *stage.routed):
             is_input = file.is_source

@@ -386,7 +386,7 @@ def test_its_bound_counts_what_waits_the_results_and_what_is_tried_again() -> No
 
 def test_the_place_where_order_ends_is_marked() -> None:
     flow = from_iterable([1]).pipe(group_by(abs), spread(), batch(asynchronous))
-    assert flow.info.note == "1 to 1,000 a call; order of a group ends here"
+    assert flow.info.note == "1 to 1,000 per call; order of a group ends here"
     assert not flow.turns
 
 

@@ -586,7 +586,7 @@ def test_an_inbox_belongs_to_one_running_at_a_time(run: Run) -> None:
         pipeline = numbers.to(collect(seen))
         async with pipeline.start() as first:
             await numbers.put(1)
-            with pytest.raises(BuildError, match="one running at a time"):
+            with pytest.raises(BuildError, match="one run at a time"):
                 await pipeline.run()
             await numbers.put(2)
             await first.drain()

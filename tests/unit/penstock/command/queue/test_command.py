@@ -311,7 +311,7 @@ def test_rows_are_put_into_a_table_of_the_users(
     [
         (["stats", "sqlite:///{folder}/other.db"], "other.db does not exist"),
         (["stats", "sqlite:///{folder}/work.db", "--table", "jobs"], "no table 'jobs'"),
-        (["stats", "mysql://host/name"], "'mysql://host/name' names no known database"),
+        (["stats", "mysql://host/name"], "'mysql://host/name' does not name a known database"),
         (["peek", "postgresql://localhost:1/name"], "Connection refused"),
         (["stats", "sqlite:///{folder}/text"], "file is not a database"),
         (["put", "sqlite:///{folder}/text"], "file is not a database"),

@@ -130,7 +130,7 @@ def test_at_a_terminal_it_asks_for_yes(shop: Path, orders: Path, tmp_path: Path)
     command = [sys.executable, "-m", "penstock", "turning-point", shop, "--input", orders]
     done = subprocess.run(command, stdin=follower, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
-    assert "give --yes if that may happen" in done.stderr
+    assert "give --yes to confirm" in done.stderr
     assert not (tmp_path / "shop.py.log").exists()
     command += ["--yes", "--seconds", "0.1"]
     done = subprocess.run(command, stdin=follower, capture_output=True, text=True, timeout=30)
