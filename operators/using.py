@@ -79,7 +79,7 @@ class _Using(Openable[T, R], Generic[S, T, R]):
 
 
 class _Opened(Generic[S, T, R]):
-    """A handler with its resource, for one running.
+    """A handler with its resource, for one run.
 
     A task of its own enters and leaves the context manager, because many, such as those with a
     group of tasks inside, must be left by the task that entered them.

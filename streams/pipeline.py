@@ -290,7 +290,7 @@ async def _end_of(running: Running, report_page: str | os.PathLike[str] | None) 
 def in_processes_of(
     pipeline: Pipeline, workers: int | Literal["auto"] | None
 ) -> Generator[Crew | None]:
-    """The worker processes of a running that begins inside; None where there are none.
+    """The worker processes of a run that begins inside; None where there are none.
 
     Raises BuildError for a wrong number, for a pipeline with nothing that they could do, and if
     this process cannot be forked and others cannot find the pipeline.

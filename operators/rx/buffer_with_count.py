@@ -1,4 +1,4 @@
-"""Gather so many events into a list.
+"""Gather every `count` events into a list.
 
 Items:   a list for every `count` events; at the end one with the rest, if there is any.
 Time:    a list leaves with its last event; no timers.

@@ -1,4 +1,4 @@
-"""Gather the events of so many seconds into a list.
+"""Gather the events of every `timespan` seconds into a list.
 
 Items:   a list for each span of time, which may be empty.
 Time:    by the loop's clock, with one timer. It stands still while nothing is requested: a slow

@@ -1,4 +1,4 @@
-"""Gather the events of so many seconds into a list, or so many events if they come sooner.
+"""Gather the events of `timespan` seconds into a list, or `count` events if they come sooner.
 
 Items:   a list for each span of time, or for `count` events; it may be empty.
 Time:    by the loop's clock, with one timer, which begins anew with each list. It stands still

@@ -1,4 +1,4 @@
-"""Cut a stream into windows of so many events.
+"""Cut a stream into windows of `count` events.
 
 Items:   a stream for each window, which begins with the first of its values.
 Time:    a window begins when its first event is due, which may be before that comes; its values

@@ -1,4 +1,4 @@
-"""Cut a stream into windows of so many seconds.
+"""Cut a stream into windows of `timespan` seconds.
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    by the loop's clock, with one timer. It stands still while nothing is requested.

@@ -1,4 +1,4 @@
-"""Cut a stream into windows of so many seconds, or of so many events if they come sooner.
+"""Cut a stream into windows of `timespan` seconds, or of `count` events if they come sooner.
 
 Items:   a stream for each window, whose values leave as they come; a window may have none.
 Time:    by the loop's clock, with one timer, which begins anew with each window. It stands still

@@ -214,7 +214,7 @@ def is_plain(function: object) -> bool:
 
 
 class OpenHandler(Protocol[T_contra, R_co]):
-    """A handler for one running, with what was opened for it."""
+    """A handler for one run, with what was opened for it."""
 
     async def __call__(self, value: T_contra, /) -> R_co: ...
 
@@ -224,7 +224,7 @@ class OpenHandler(Protocol[T_contra, R_co]):
 
 
 class Openable(ABC, Generic[T, R]):
-    """A handler for which something is opened in each running, and closed at its end."""
+    """A handler for which something is opened in each run, and closed at its end."""
 
     func: Callable[..., object]
     """The user's function."""
@@ -234,7 +234,7 @@ class Openable(ABC, Generic[T, R]):
 
     @abstractmethod
     def open(self) -> OpenHandler[T, R]:
-        """The handler for one running."""
+        """The handler for one run."""
 
     async def __call__(self, value: T) -> R:
         opened = self.open()
@@ -247,7 +247,7 @@ class Openable(ABC, Generic[T, R]):
 class Pooled(Openable[T, R]):
     """A plain handler that runs in a pool of threads or processes.
 
-    The pool is made by `make_pool` at the first call of a running and shut down at its end.
+    The pool is made by `make_pool` at the first call of a run and shut down at its end.
     Cancelling a call does not stop work that has begun: the call ends when the work has, so
     that its slot and its turn are kept that long. A second cancellation gives up waiting.
     """
@@ -268,7 +268,7 @@ class Pooled(Openable[T, R]):
 
 
 class Opened(Generic[T, R]):
-    """A handler and its pool, for one running."""
+    """A handler and its pool, for one run."""
 
     def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
         self.func = handler

@@ -127,7 +127,7 @@ class Shared:
         self.limiter.on_complete(now, started, in_flight_at_start, outcome)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # What makes it shared: a running does not get a copy.
+        # What makes it shared: a run does not get a copy.
         return self
 
     def __repr__(self) -> str:
@@ -166,7 +166,7 @@ class Shared:
 
     def join(self, member: Member) -> None:
         """Add a member. Raises BuildError if it runs on another loop."""
-        # A loop that was closed during a running leaves its stages behind.
+        # A loop that was closed during a run leaves its stages behind.
         alive = [other for other in self._members if other is not member and _is_alive(other)]
         if any(_loop(other) is not _loop(member) for other in alive):
             raise BuildError(

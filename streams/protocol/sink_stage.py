@@ -59,7 +59,7 @@ class Sink(ABC, Generic[T_contra]):
 
     @abstractmethod
     def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:
-        """Make the stage for one running."""
+        """Make the stage for one run."""
 
 
 class SinkStage(Generic[T_contra]):

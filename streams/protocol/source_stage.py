@@ -46,7 +46,7 @@ def source(make: F) -> F:
 
 
 class SourceStage(DemandStage, Generic[T]):
-    """One running of a source: the subscription of the first stage, the origin of the events.
+    """One run of a source: the subscription of the first stage, the origin of the events.
 
     A source implements `produce`, which the drain loop calls while there is demand, and calls
     `emit` for each value; `release` frees what it holds and is called once, however the stream

@@ -132,7 +132,7 @@ def is_second(stage: _Subscribing, subscription: Subscription) -> bool:
 class Work:
     """How a stage calls its handler.
 
-    `limiter(run)` makes the limiter of a running; None for a stage that has `parallel` calls at
+    `limiter(run)` makes the limiter of a run; None for a stage that has `parallel` calls at
     once. `ordered`: results leave in the order of the starts. `window`: the most results that wait.
     `is_shared`: its limit is that of other stages too. `is_plain`: a call is over when it returns,
     so that one stage has one call at once. `on_limit_change` is called when the limit has changed.
@@ -247,7 +247,7 @@ class StageInfo:
         return ((self.bound or 0) + (self.letters or 0)) * self.weight
 
     def limited(self, limit: tuple[int, int] | None) -> StageInfo:
-        """The same stage in a running with this limit, a floor and a ceiling, if it has one."""
+        """The same stage in a run with this limit, a floor and a ceiling, if it has one."""
         if limit is None:
             return self
         inputs = tuple(tuple(one.limited(limit) for one in column) for column in self.inputs)

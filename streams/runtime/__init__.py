@@ -1,1 +1,1 @@
-"""One running of a pipeline: its context, its handle, its statistics and its end."""
+"""One run of a pipeline: its context, its handle, its statistics and its end."""

@@ -9,7 +9,7 @@ __all__ = ["Attachments"]
 
 
 class Attachments:
-    """The streams of a running that are being attached; one may attach others."""
+    """The streams of a run that are being attached; one may attach others."""
 
     def __init__(self) -> None:
         self._open = 0

@@ -1,6 +1,6 @@
-"""The context of one running: the loop as its stages use it, and the parts that they share.
+"""The context of one run: the loop as its stages use it, and the parts that they share.
 
-A `Run` belongs to one running of one pipeline on one loop; several runs on one loop are
+A `Run` is one execution of one pipeline on one loop; several on one loop are
 independent. It owns everything that its stages start, and ends it.
 """
 
@@ -48,7 +48,7 @@ _Batch = Callable[[list[Any]], Awaitable[Sequence[Any]]]
 
 
 class Observer(Protocol):
-    """Sees what the stages of a running send to each other.
+    """Sees what the stages of a run send to each other.
 
     `counts`: its `counted_statistics` have what stages have sent, as workers are to count it too.
     """
@@ -132,7 +132,7 @@ class Tracer(Protocol):
 
 
 class Run:
-    """The context of one running, or of a stream that a stage of the run `outer` reads.
+    """The context of one run, or of a stream that a stage of the run `outer` reads.
 
     Its parts: the `tasks` that it owns, the `pauses` of its sources, the `errors` that are counted
     and reported, the `letters` to each dead-letter sink, the `overrides` of an engine.

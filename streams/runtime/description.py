@@ -17,7 +17,7 @@ __all__ = ["description"]
 def description(
     flowable: Flowable[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | None = None
 ) -> list[StageInfo]:
-    """The stages of a running with this limit, with their bounds, source first, sinks last.
+    """The stages of a run with this limit, with their bounds, source first, sinks last.
 
     The stages of other streams are the `inputs` of those that read them.
     """

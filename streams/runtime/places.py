@@ -1,4 +1,4 @@
-"""The numbers of stages in a running, with those that are made while it runs.
+"""The numbers of stages in a run, with those that are made while it runs.
 
 A stage that was not known before, as the streams of `publish(mapper)` have, gets the lowest number
 that no other stage of the running has now. Those come after the numbers of the sinks.
@@ -15,7 +15,7 @@ __all__ = ["LateNumbers", "Places"]
 
 
 class LateNumbers:
-    """Numbers for the stages of one running that were not known before."""
+    """Numbers for the stages of one run that were not known before."""
 
     __slots__ = ("_free", "_next")
 

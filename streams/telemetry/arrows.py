@@ -1,4 +1,4 @@
-"""The arrows between the stages of a running, and how many events went over each."""
+"""The arrows between the stages of a run, and how many events went over each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Past:
 
 
 class Arrows:
-    """Counts what each stage of a running has sent, and to which stage.
+    """Counts what each stage of a run has sent, and to which stage.
 
     Time: O(1) for each list of events. Memory: a number for each arrow of the picture, and for each
     of the last readings of a stream that is read again.

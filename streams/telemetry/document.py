@@ -38,7 +38,7 @@ _LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "by_worker", "
 
 
 class Document:
-    """The document about one running. Values of events are in it only with `show_values`."""
+    """The document about one run. Values of events are in it only with `show_values`."""
 
     def __init__(
         self, running: Running, recorder: Recorder, title: str | None, show_values: bool

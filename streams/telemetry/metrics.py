@@ -1,4 +1,4 @@
-"""The numbers of a running in the text format OpenMetrics 1.0, for Prometheus and what reads it."""
+"""The numbers of a run in the text format OpenMetrics 1.0, for Prometheus and what reads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["exposition"]
 
 # Any: the samples of prometheus-client.
 def exposition(numbers: dict[str, Any], recorder: Recorder) -> bytes:
-    """The metrics of one running, from its statistics. Needs prometheus-client."""
+    """The metrics of one run, from its statistics. Needs prometheus-client."""
     # Without types.
     from prometheus_client.openmetrics import exposition as openmetrics
     from prometheus_client.registry import CollectorRegistry

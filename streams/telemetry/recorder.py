@@ -139,7 +139,7 @@ class Change(NamedTuple):
 
 
 class Recorder:
-    """Records one running, from before it has begun.
+    """Records one run, from before it has begun.
 
     Time: O(1) for each list of events, and O(stages) per second. Memory: 900 samples, each of a few
     numbers and of three more for each stage; 2,000 keys; one dead letter.

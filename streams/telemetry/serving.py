@@ -1,4 +1,4 @@
-"""Serves the live page of a running on an address, by uvicorn, on the running's own loop."""
+"""Serves the live page of a run on an address, by uvicorn, on the run's own loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GRACE = 1.0
 
 
 class Serving:
-    """The server of one running: `async with running.serve(9464) as serving`.
+    """The server of one run: `async with running.serve(9464) as serving`.
 
     `url` is the address of the page, with the token in its fragment, which browsers do not send.
     """

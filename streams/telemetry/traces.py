@@ -1,4 +1,4 @@
-"""Traces of a running: a span for each sampled event, with a child for each call of a handler.
+"""Traces of a run: a span for each sampled event, with a child for each call of a handler.
 
 A span begins when its event was created and ends when the event does. Its child is the current span
 of the call, so that what the handler itself traces hangs below it. The context of the trace comes
@@ -31,7 +31,7 @@ _OUTCOMES = ("dropped", "finished", "failed", "returned", "failed")
 
 
 class Tracing(AckHook):
-    """Traces one running, from before it has begun.
+    """Traces one run, from before it has begun.
 
     Memory: a span for each traced event that is unfinished. Raises MissingExtra, and BuildError for
     a wrong share.

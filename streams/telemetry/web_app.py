@@ -1,4 +1,4 @@
-"""The live page, metrics and health of one running, as an ASGI application."""
+"""The live page, metrics and health of one run, as an ASGI application."""
 
 from __future__ import annotations
 

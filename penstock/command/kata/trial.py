@@ -1,4 +1,4 @@
-"""The grader of the exercise: anybody's consumer on the kata's load, observed from outside.
+"""The grader of the exercise: a user's consumer on the kata's load, observed from outside.
 
 The consumer gets every event, in order, when it is due. It processes an event by `event.process()`
 in a thread, or by `await event.process_async()`: that is the work, and it is where the start and

@@ -208,7 +208,7 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
 
 
 def nothing_beside(running: Running) -> AbstractContextManager[None]:
-    """What is done beside a running if nothing is."""
+    """What is done beside a run if nothing is."""
     return nullcontext()
 
 
@@ -266,7 +266,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
 
 
 async def recorded(running: Running, options: Options, *, again: bool = False) -> None:
-    """Have a running that has just been started write its page and its traces, if it has any.
+    """Have a run that has just been started write its page and its traces, if it has any.
 
     `again`: it is not the first one of this process.
     """
@@ -299,7 +299,7 @@ def _look_for_sdk() -> None:
 async def served(
     running: Running, page: Page, fleet: Fleet | None = None, *, again: bool = False
 ) -> Serving:
-    """What serves the live page of a running that has just been started.
+    """What serves the live page of a run that has just been started.
 
     `again`: its address is known already.
     """

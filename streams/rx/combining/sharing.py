@@ -94,9 +94,9 @@ class Connectable(Flowable[T]):
     first one if there are several: its events count there once, however many readers there are,
     and a pause or a drain of that pipeline is one of the source. To each other pipeline it is a
     source, whose events count once in it too. When the first one ends before the source, the source
-    is read on in a running of its own for the others; when it ends with the source, it waits up to
+    is read on in a run of its own for the others; when it ends with the source, it waits up to
     its drain deadline until they have finished the events. A source that is connected before any
-    pipeline reads it, or read by none, has a running of its own from the beginning.
+    pipeline reads it, or read by none, has a run of its own from the beginning.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ def mapped(
     info: StageInfo,
     source: Flowable[Any],
 ) -> Flowable[Any]:
-    """What `mapper` returns for a connectable of its own for each running, which all that reads it
+    """What `mapper` returns for a connectable of its own for each run, which all that reads it
     shares."""
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -312,7 +312,7 @@ class Hub:
             self._left(reading)
 
     def stopped_for(self, readers: list[_Reader]) -> bool:
-        """Stop the source, so that what it has is still read, if it has a running of its own, and
+        """Stop the source, so that what it has is still read, if it has a run of its own, and
         only these readers read it and keep it. Returns whether it does."""
         reading = self._reading
         if reading is None or not reading.is_alone:
@@ -430,7 +430,7 @@ class _Reading:
 
     @property
     def is_alone(self) -> bool:
-        """Whether it has a running of its own."""
+        """Whether it has a run of its own."""
         return self.run is self._root
 
     def joined(self, reader: _Reader) -> None:

@@ -1,4 +1,4 @@
-"""The report page of one running: its account, picture, latencies, limits, errors and machine.
+"""The report page of one run: its account, picture, latencies, limits, errors and machine.
 
 Every number is one of the report's statistics or of the recorder. Values of events, which are keys
 and the texts of errors, are on it only with `show_values`.
@@ -68,7 +68,7 @@ def report_page(
     *,
     show_values: bool,
 ) -> str:
-    """The page about a running that has ended, as a document in HTML."""
+    """The page about a run that has ended, as a document in HTML."""
     numbers = report.statistics
     name = title or " > ".join(stage.name for stage in stages)
     body = [

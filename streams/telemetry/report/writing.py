@@ -1,4 +1,4 @@
-"""Writes the report page of a running when that has ended, whatever ended it."""
+"""Writes the report page of a run when that has ended, whatever ended it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PageWriter", "check_path", "write_page"]
 
 
 class PageWriter:
-    """The page of one running, at its path. Raises BuildError if it could not be written there."""
+    """The page of one run, at its path. Raises BuildError if it could not be written there."""
 
     def __init__(
         self,

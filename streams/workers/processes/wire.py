@@ -1,4 +1,4 @@
-"""Messages over a socket: a worker's way to its parent, and the parent's to it."""
+"""Messages over a socket, between a worker and its parent."""
 
 from __future__ import annotations
 

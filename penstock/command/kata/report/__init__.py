@@ -1,1 +1,1 @@
-"""What was measured of runs of the kata: a table, a page, a line a second, a verdict."""
+"""What was measured of runs of the kata: a table, a page, a line per second, a verdict."""

@@ -1,4 +1,4 @@
-"""Finds anybody's consumer of the kata in a file: a function of one event, or what has `submit`."""
+"""Finds a user's consumer of the kata in a file: a function of one event, or what has `submit`."""
 
 from __future__ import annotations
 
