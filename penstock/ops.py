@@ -1,12 +1,12 @@
-"""Every operator under one roof: ours, and those of reactivex, which `Flowable.pipe` lifts.
+"""All operators in one place: penstock's own, and those of reactivex, which `Flowable.pipe` lifts.
 
     from penstock import from_iterable, ops, run
 
     run(from_iterable(range(9)).pipe(ops.filter(bool), ops.batch(work)).to(...))
 
-Where both have a name, as `group_by`, it is ours. One of reactivex that has no bounded meaning is
-refused by `pipe`, with the reason and the substitute. Importing this takes longer than importing
-`penstock`, because reactivex's operators are all imported.
+Where both have a name, such as `group_by`, it is penstock's. `pipe` refuses an operator of
+reactivex that cannot be bounded; the error gives the reason and what to use instead. Importing this
+takes longer than importing `penstock`, because reactivex's operators are all imported.
 """
 
 from typing import TYPE_CHECKING
