@@ -46,6 +46,7 @@ __all__ = [
     "PayloadTooLarge",
     "PenstockError",
     "PoolBusy",
+    "ProducerFenced",
     "PublishFailed",
     "RaisedInWorker",
     "Returned",
@@ -161,7 +162,7 @@ class BadWait(PenstockError):
 
 
 class BadLine(PenstockError):
-    """A line of the input is not a JSON object."""
+    """No event can be made from a line of the input, such as one that is not a JSON object."""
 
     place = ""
     """Where the line is: the input and the number of the line, without anything of its text."""
@@ -172,7 +173,7 @@ class LineTooLong(BadLine):
 
 
 class BadRow(BadLine):
-    """The payload of a queue's row is not a JSON object."""
+    """No event can be made from the payload of a queue's row."""
 
 
 class LeaseLost(PenstockError):

@@ -5,8 +5,8 @@ Time:    as soon as they come, or as they are requested.
 Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
          1,024 besides.
 Demand:  one event at a time from the open stream, and the next one of the source while there is
-         demand that the open stream does not meet. A slow reader holds back both: let the source
-         enter with `latest()` to go on with its newest value.
+         demand that the open stream does not meet. A slow reader holds back both: to go on with the
+         newest value, wrap the source with `latest()`.
 Ends:    when the source and the open stream have ended. An event of the source is finished when its
          stream has ended and all its events are; one that comes while another's stream is open, or
          whose stream is empty, is dropped as "exhaust_map". Cancel returns what is open. A drain

@@ -8,7 +8,7 @@ Memory:  one event of the open stream, and one of the source. A plain Observable
 Demand:  one event at a time from the open stream, and the next one of the source while there is
          demand that the open stream does not meet. A slow reader holds back both.
 Ends:    when the source and the last stream have ended. When the next value comes, the stream of
-         the one before is cancelled, and what it has sent and nobody has taken is returned. An
+         the one before is cancelled, and its events that have not been passed on are returned. An
          event of the source is finished when its stream has ended or was cancelled, and all that
          came of it is finished; if nothing came of it, it is dropped as "flat_map_latest". Cancel
          returns both. A drain stops the source, and reads the open stream to its end.

@@ -6,11 +6,11 @@ Time:    as soon as they come, or as they are requested. The next stream is take
 Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
          1,024 besides.
 Demand:  one event at a time from the open stream, and the next one of the source while there is
-         demand that the open stream does not meet. A slow reader holds back both: let the source
-         enter with `latest()` to go on with its newest value.
+         demand that the open stream does not meet. A slow reader holds back both: to go on with the
+         newest value, wrap the source with `latest()`.
 Ends:    when the source and its last stream have ended. When the next stream comes, the one before
-         is cancelled, and what it has sent and nobody has taken is returned. An event of the source
-         is finished when its stream has ended or was cancelled, and all that came of it is
+         is cancelled, and its events that have not been passed on are returned. An event of the
+         source is finished when its stream has ended or was cancelled, and all that came of it is
          finished; if nothing came of it, it is dropped as "switch_latest". Cancel returns both. A
          drain stops the source, and reads the open stream to its end.
 Errors:  the first one, of the source or of the open stream, passes on at once; that of the open
