@@ -382,6 +382,11 @@ class Run:
         """
         return self.tasks.spawn(self.loop, work, name, self._context.copy(), replaced=replaced)
 
+    def is_in_own_task(self) -> bool:
+        """Whether the current task is one that this run, or a run nested in it, owns."""
+        task = asyncio.current_task()
+        return any(task in run.tasks for run in self._with_nested())
+
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not getattr(error, "__notes__", ()):
             # The one stage of this name, or else the task.

@@ -137,7 +137,10 @@ class Running:
         """Wait for the end, and return the report. Raises the error that stopped the pipeline.
 
         If the waiting task is cancelled, the pipeline is cancelled, and closed before this returns.
+        Raises BuildError in a call of the pipeline itself, such as its handler, which would wait
+        for its own end.
         """
+        self._refuse_own_tasks()
         try:
             await self._until_closed()
         except asyncio.CancelledError:
@@ -148,6 +151,14 @@ class Running:
         if self._error is not None and self._outcome in ("stopped", "overrun"):
             raise as_raised(self._error)
         return self.report()
+
+    def _refuse_own_tasks(self) -> None:
+        if self._run.is_in_own_task():
+            raise BuildError(
+                "wait() and drain() return when the pipeline has ended, and this call is a part of "
+                "it, which would wait for itself: call `running.begin_drain()` here, and wait in a "
+                "task of your own"
+            )
 
     async def _until_closed(self) -> None:
         self._waiting += 1
@@ -203,8 +214,10 @@ class Running:
         After `deadline` seconds the pipeline is cancelled. What the source has emitted is finished;
         a queue of your own that it reads from is left unchanged (an `inbox` is emptied). Returns
         the report. Raises DrainTimeout if the deadline passed with events unfinished, the error
-        that stopped the pipeline, and BuildError for a wrong deadline.
+        that stopped the pipeline, and BuildError for a wrong deadline, and in a call of the
+        pipeline itself, which may only `begin_drain`.
         """
+        self._refuse_own_tasks()
         self.begin_drain(deadline)
         return await self.wait()
 

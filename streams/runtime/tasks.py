@@ -33,6 +33,9 @@ class Tasks:
     def __bool__(self) -> bool:
         return bool(self._running)
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._running
+
     def spawn(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,8 +17,7 @@ from penstock import (
     in_threads,
     inbox,
 )
-
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
+from penstock.streams.testing.plugin import Run
 
 REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from penstock import (
     Fixed,
     Flowable,
     Pipeline,
+    Running,
     adaptive_flat_map,
     buffer,
     distinct_within,
@@ -809,3 +810,48 @@ def test_a_cancel_that_nobody_waits_for_is_not_an_error(
 
     run(story())
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("wait", [Running.wait, Running.drain])
+def test_a_call_that_waits_for_the_end_of_its_own_pipeline_fails_instead_of_waiting_for_itself(
+    run: Run, wait: Callable[[Running], Coroutine[Any, Any, Any]]
+) -> None:
+    async def handle(number: int) -> int:
+        if number == 1:
+            await wait(running)
+        return number
+
+    inner = from_iterable([0, 1, 2]).pipe(adaptive_flat_map(handle, on_error="skip"))
+    sink = MemorySink()
+    outer = from_iterable([0]).pipe(ops.flat_map(lambda _: inner))
+
+    async def story() -> None:
+        nonlocal running
+        for stream in inner, outer:
+            running = stream.to(sink).start()
+            report = await running.wait()
+            assert report.outcome == "completed"
+            assert report.statistics["errors"] == {"BuildError": 1}
+
+    running: Any = None
+    run(story())
+    assert sink.values == [0, 2, 0, 2]
+
+
+def test_a_call_may_begin_to_drain_its_own_pipeline(run: Run) -> None:
+    async def handle(number: int) -> int:
+        if number == 1:
+            running.begin_drain()
+        return number
+
+    sink = MemorySink()
+
+    async def story() -> None:
+        nonlocal running
+        stages = adaptive_flat_map(handle, Fixed(1))
+        running = from_iterable(range(1000)).pipe(stages).to(sink).start()
+        await running.wait()
+
+    running: Any = None
+    run(story())
+    assert sink.values == [0, 1]
