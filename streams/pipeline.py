@@ -50,12 +50,7 @@ class Pipeline:
             raise BuildError("to() needs at least one sink, such as write_jsonl() or collect(into)")
         for sink in self.sinks:
             if not isinstance(cast(Any, sink), Sink):
-                name = getattr(sink, "__name__", "")
-                if is_ours(getattr(sink, "__module__", "") or ""):
-                    raise BuildError(f"to() takes sinks, and {name} makes one: write {name}(...)")
-                raise BuildError(
-                    f"to() takes sinks, not {sink!r}; wrap a function: for_each(function)"
-                )
+                raise BuildError(f"to() takes sinks, {_but_given(sink)}")
             if isinstance(sink, LettersOnly):
                 name = sink.info.name
                 raise BuildError(
@@ -171,6 +166,17 @@ class Pipeline:
 
         stages, sinks = self.describe(), len(self.sinks)
         return as_svg(stages[:-sinks], stages[-sinks:], repr(self))
+
+
+def _but_given(other: Any) -> str:
+    """What was given in place of a sink, and what to write instead."""
+    module = getattr(other, "__module__", "") or ""
+    if Sink in getattr(other, "__mro__", ()) or module.startswith("penstock.sinks."):
+        name = getattr(other, "__name__", "")
+        return f"and {name} makes one: write {name}(...)"
+    if callable(other) and (is_ours(module) or module.startswith("reactivex.")):
+        return "and an operator goes into pipe(): write stream.pipe(operator).to(write_jsonl())"
+    return f"not {describe(other)}; wrap a function: for_each(function)"
 
 
 def _files_of_letters(stages: list[StageInfo]) -> list[Written]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from operator import length_hint
 from typing import Any, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, WrongType, cancelled_inside, own_error
+from penstock.streams.errors import CALL_ERRORS, WrongType, cancelled_inside, describe, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -53,11 +54,18 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     """
     if isinstance(iterable, Flowable):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")
-    if not callable(iterable) and not is_iterable(iterable):
-        raise WrongType(
-            "from_iterable() takes an iterable or a function that makes one, "
-            f"not {type(iterable).__name__}"
-        )
+    if not is_iterable(iterable):
+        if is_async_iterable(iterable) or inspect.isasyncgenfunction(iterable):
+            raise WrongType(
+                f"from_iterable() cannot read {describe(iterable)}, which `async for` reads: use "
+                "from_async_iterable(...)"
+            )
+        _refuse_coroutines("from_iterable", iterable)
+        if not callable(iterable):
+            raise WrongType(
+                "from_iterable() takes an iterable or a function that makes one, "
+                f"not {type(iterable).__name__}"
+            )
     is_once = hasattr(type(iterable), "__next__")
     # Numbered here, because a copy costs much where many streams are inside one.
     once = _ONCE if is_once else ""
@@ -150,11 +158,18 @@ def from_async_iterable(
              drain leaves the rest in that queue. `inbox` finishes what was put into it.
     Errors:  an exception of the iterator arrives as `on_error`.
     """
-    if not callable(factory) and not is_async_iterable(factory):
-        raise WrongType(
-            "from_async_iterable() takes an async iterable or a function that makes one, "
-            f"not {type(factory).__name__}"
-        )
+    if not is_async_iterable(factory):
+        if is_iterable(factory) or inspect.isgeneratorfunction(factory):
+            raise WrongType(
+                f"from_async_iterable() cannot read {describe(factory)}, which a plain `for` "
+                "reads: use from_iterable(...)"
+            )
+        _refuse_coroutines("from_async_iterable", factory)
+        if not callable(factory):
+            raise WrongType(
+                "from_async_iterable() takes an async iterable or a function that makes one, "
+                f"not {type(factory).__name__}"
+            )
     is_once = isinstance(factory, AsyncIterator)
     once = _ONCE if is_once else ""
     info = StageInfo("from_async_iterable", number=1, is_source=True, once=once)
@@ -163,6 +178,15 @@ def from_async_iterable(
         Pulling(downstream, run, info, factory).start()
 
     return Flowable(attach, info)
+
+
+def _refuse_coroutines(source: str, made_by: object) -> None:
+    if inspect.iscoroutinefunction(made_by):
+        raise WrongType(
+            f"{source}() cannot read what {describe(made_by)} returns, a coroutine: use "
+            "from_async_iterable(function), where the function is an async generator (`async def` "
+            "with `yield`)"
+        )
 
 
 class Pulling(SourceStage[T]):

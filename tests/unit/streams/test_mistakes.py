@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from penstock import (
     collect,
     dead_letters,
     distinct_within,
+    from_async_iterable,
     from_iterable,
     group_by,
     ops,
@@ -29,16 +30,27 @@ from penstock import (
     write_jsonl,
 )
 from penstock.streams.errors import BuildError, MissingExtra
-from penstock.streams.testing import run_virtual
+from penstock.streams.testing import MemorySink, run_virtual
 
 NUMBERS = from_iterable([1, 2, 3])
 
 # Some calls are the mistakes under test, which a type checker would refuse.
 unchecked: Any = ops
+unchecked_to: Any = NUMBERS.to
+unchecked_from_iterable: Any = from_iterable
+unchecked_from_async_iterable: Any = from_async_iterable
 
 
 async def handler(value: Any) -> Any:
     return value
+
+
+async def items_later() -> AsyncIterator[int]:
+    yield 1
+
+
+def items() -> Iterator[int]:
+    yield 1
 
 
 @pytest.mark.parametrize(
@@ -58,6 +70,21 @@ async def handler(value: Any) -> Any:
             r"did you mean distinct_within\(10, by='n'\)",
         ),
         (lambda: run(NUMBERS), r"run\(stream\.to\(write_jsonl\(\)\)\)"),  # type: ignore[arg-type]
+        (lambda: unchecked_to(write_jsonl), r"write_jsonl makes one: write write_jsonl\(\.\.\.\)$"),
+        (lambda: unchecked_to(MemorySink), r"MemorySink makes one: write MemorySink\(\.\.\.\)$"),
+        (lambda: unchecked_to(adaptive_flat_map(abs)), r"an operator goes into pipe\(\)"),
+        (lambda: unchecked_to(adaptive_flat_map), r"an operator goes into pipe\(\)"),
+        (lambda: unchecked_to(spread()), r"an operator goes into pipe\(\)"),
+        (lambda: unchecked_to(ops.map(abs)), r"an operator goes into pipe\(\)"),
+        (lambda: unchecked_to(ops.merge(NUMBERS)), r"an operator goes into pipe\(\)"),
+        (lambda: unchecked_to(NUMBERS), r"not <Flowable from_iterable>"),
+        (lambda: unchecked_to(abs), r"not <built-in function abs>; .* for_each\(function\)"),
+        (lambda: unchecked_from_iterable(items_later), r"use from_async_iterable\("),
+        (lambda: unchecked_from_iterable(items_later()), r"use from_async_iterable\("),
+        (lambda: unchecked_from_iterable(handler), r"use from_async_iterable\(.* `yield`"),
+        (lambda: unchecked_from_async_iterable([1]), r"\[1\], .* use from_iterable\("),
+        (lambda: unchecked_from_async_iterable(items), r"from_iterable\("),
+        (lambda: unchecked_from_async_iterable(handler), r"`async def` with `yield`"),
     ],
 )
 def test_what_is_mistaken_is_refused_with_advice(
