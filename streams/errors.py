@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from traceback import StackSummary
+
+# Errors in a group that its message names.
+_SHOWN_OF_GROUP = 3
 
 __all__ = [
     "CALL_ERRORS",
@@ -314,14 +317,31 @@ def describe(value: object, limit: int = 200) -> str:
 
 
 def message_of(error: BaseException, limit: int | None = None) -> str:
-    """The message of `error`, printable; a `__str__` that raises is named, not fatal."""
+    """The message of `error`, printable; a `__str__` that raises is named, not fatal.
+
+    That of a group, as an `asyncio.TaskGroup` raises, has the first errors in it.
+    """
     try:
-        text = printable(str(error))
+        text = printable(str(error)) + _errors_in(error)
     except Exception as second:
         return f"<{type(error).__name__} whose str raised {type(second).__name__}>"
     if limit is None or len(text) <= limit:
         return text
     return f"{text[:limit]}... ({len(text):,} characters)"
+
+
+def _errors_in(error: BaseException) -> str:
+    """The first errors in a group of errors, as the end of its message; nothing for any other."""
+    if not isinstance(error, BaseExceptionGroup):
+        return ""
+    errors = cast("BaseExceptionGroup[BaseException]", error).exceptions
+    shown = [
+        ": ".join(filter(None, (type(inner).__name__, message_of(inner))))
+        for inner in errors[:_SHOWN_OF_GROUP]
+    ]
+    if len(errors) > _SHOWN_OF_GROUP:
+        shown.append(f"and {len(errors) - _SHOWN_OF_GROUP:,} more")
+    return f": {'; '.join(shown)}"
 
 
 def printable(text: str) -> str:

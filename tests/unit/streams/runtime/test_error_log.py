@@ -24,3 +24,22 @@ def test_an_error_in_a_line_says_where_it_was() -> None:
     error = ValueError("first\nsecond")
     error.add_note("in stage 2 'map'")
     assert in_a_line(error) == "ValueError: first second (in stage 2 'map')"
+
+
+def test_a_group_of_errors_in_a_line_names_those_in_it() -> None:
+    inner = ExceptionGroup("of a part", [TimeoutError()])
+    error = ExceptionGroup("errors in a TaskGroup", [ValueError("no amount"), inner])
+    error.add_note("in stage 2 'adaptive_flat_map'")
+    assert in_a_line(error) == (
+        "ExceptionGroup: errors in a TaskGroup (2 sub-exceptions): ValueError: no amount; "
+        "ExceptionGroup: of a part (1 sub-exception): TimeoutError "
+        "(in stage 2 'adaptive_flat_map')"
+    )
+
+
+def test_of_a_large_group_of_errors_the_first_ones_are_named() -> None:
+    error = ExceptionGroup("many", [ValueError(n) for n in range(9)])
+    assert in_a_line(error) == (
+        "ExceptionGroup: many (9 sub-exceptions): ValueError: 0; ValueError: 1; ValueError: 2; "
+        "and 6 more"
+    )
