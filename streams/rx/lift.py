@@ -105,7 +105,7 @@ def as_ours(operator: Operator) -> Callable[[Flowable[Any]], Flowable[Any]]:
 
 
 def lift(
-    operator: Callable[[Observable[A]], Observable[B]],
+    operator: Callable[[Flowable[A]], Observable[B]],
     *,
     holds: bool | None = None,
     hold: int = HOLD,

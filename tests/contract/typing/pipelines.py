@@ -28,6 +28,7 @@ from penstock import (
     from_iterable,
     group_by,
     in_threads,
+    lift,
     monitor,
     rate_limit,
     read_jsonl,
@@ -315,6 +316,8 @@ assert_type(
 
 assert_type(orders.pipe(penstock_ops.buffer_with_count(3)), Flowable[list[Order]])
 assert_type(orders.pipe(penstock_ops.buffer_with_time(1)), Flowable[list[Order]])
+assert_type(orders.pipe(lift(penstock_ops.buffer_with_time(1), hold=9000)), Flowable[list[Order]])
+assert_type(orders.pipe(lift(ops.buffer_with_time(1), hold=9000)), Flowable[list[Order]])
 
 
 async def numbers() -> AsyncIterator[int]:
