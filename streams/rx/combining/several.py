@@ -42,8 +42,9 @@ def several(
     require_count(info.name, prefetch=prefetch)
     if holds and any(stream.turns for stream in streams):
         raise BuildError(
-            f"{info.name} keeps events, which between spread() and the working stage would "
-            "keep their groups' turns: put it after the working stage"
+            f"{info.name} keeps events, which after spread() would keep their groups' turns: put "
+            "it after the stage that ends the turns (adaptive_flat_map or batch), or before "
+            "group_by"
         )
     info = replace(info, bound=(info.bound or 0) + len(streams) * prefetch)
     return reading_all(streams, partial(make, streams=streams, prefetch=prefetch), info)

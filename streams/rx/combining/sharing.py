@@ -109,8 +109,8 @@ class Connectable(Flowable[T]):
     ) -> None:
         if source.turns:
             raise BuildError(
-                f"{info.name} between spread() and the working stage would keep the groups' turns: "
-                "put it after the working stage"
+                f"{info.name} after spread() would keep the groups' turns: put it after the stage "
+                "that ends the turns (adaptive_flat_map or batch), or before group_by"
             )
         super().__init__(self._join, replace(info, shared=object()), source)
         self.hub = Hub(source, self.info, prefetch, memory, subject)

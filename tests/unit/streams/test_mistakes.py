@@ -33,6 +33,7 @@ from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.testing import MemorySink, run_virtual
 
 NUMBERS = from_iterable([1, 2, 3])
+SPREAD = NUMBERS.pipe(group_by(abs), spread())
 
 # Some calls are the mistakes under test, which a type checker would refuse.
 unchecked: Any = ops
@@ -82,6 +83,11 @@ def items() -> Iterator[int]:
         (lambda: unchecked_from_iterable(items_later), r"use from_async_iterable\("),
         (lambda: unchecked_from_iterable(items_later()), r"use from_async_iterable\("),
         (lambda: unchecked_from_iterable(handler), r"use from_async_iterable\(.* `yield`"),
+        (
+            lambda: SPREAD.pipe(ops.with_latest_from(NUMBERS)),
+            r"that ends the turns \(adaptive_flat_map or batch\), or before group_by",
+        ),
+        (lambda: SPREAD.pipe(ops.share()), r"^share after spread\(\) .*, or before group_by"),
         (lambda: unchecked_from_async_iterable([1]), r"\[1\], .* use from_iterable\("),
         (lambda: unchecked_from_async_iterable(items), r"from_iterable\("),
         (lambda: unchecked_from_async_iterable(handler), r"`async def` with `yield`"),
