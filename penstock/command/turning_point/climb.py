@@ -121,7 +121,7 @@ class Climb:
 
     def start(self, drain_deadline: float = 20.0) -> Running:
         """Start the pipeline, whose events `climb` then sends."""
-        info = StageInfo("load")
+        info = StageInfo("load", "--input")
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             self._load = Load(downstream, run, info, self._values)

@@ -28,7 +28,7 @@ class Load(SourceStage[Any]):
     """A running source of `values`, which completes when they end.
 
     `waiting` are the times at which events arrived that there was no demand for yet, `open` those
-    of the events under way by their number. `ended` are the times of arrival and end of events that
+    of the events under way by their names. `ended` are the times of arrival and end of events that
     were processed, until the reader clears it, and `dropped` counts those that a stage dropped.
     Memory: a time for each event that has not ended, and for each in `ended`.
     """
@@ -38,7 +38,7 @@ class Load(SourceStage[Any]):
     ) -> None:
         super().__init__(downstream, run, info)
         self.waiting: deque[float] = deque()
-        self.open: dict[int, float] = {}
+        self.open: dict[str, float] = {}
         self.ended: list[tuple[float, float]] = []
         self.dropped = 0
         # Set whenever events have ended, and when the stream has.
@@ -87,10 +87,10 @@ class Load(SourceStage[Any]):
         if not wanted:
             return
         values = list(islice(self._values, wanted))
-        first = self.received
+        # Texts: a bare number would be that of a line, and --repeat begins the file anew.
         events = [
-            Event(value, self.waiting.popleft(), self, first + at)
-            for at, value in enumerate(values)
+            Event(value, self.waiting.popleft(), self, f"event {number}")
+            for number, value in enumerate(values, self.received + 1)
         ]
         self.open.update((event.token, event.created) for event in events)
         self.send_all(events)

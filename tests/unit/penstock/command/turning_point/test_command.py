@@ -123,6 +123,18 @@ def test_an_error_of_the_pipeline_ends_it_with_status_1(
     result = penstock("turning-point", shop, "--input", orders)
     assert result.status == 1
     assert "KeyError" in result.err
+    assert "on the event {'n': 0} (event 1)" in result.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+def test_an_event_that_was_not_finished_is_named_with_where_it_came_from(
+    penstock: Penstock, shop: Path, orders: Path
+) -> None:
+    shop.write_text(PIPELINE.replace("for_each(lambda _: None)", 'write_jsonl("/dev/full")'))
+    shop.write_text("from penstock import write_jsonl\n" + shop.read_text())
+    result = penstock("turning-point", shop, "--input", orders)
+    assert result.status == 1
+    assert "  not finished, by load of --input: event 1\n" in result.err
 
 
 def test_at_a_terminal_it_asks_for_yes(shop: Path, orders: Path, tmp_path: Path) -> None:
