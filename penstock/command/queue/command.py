@@ -55,6 +55,7 @@ def _put(options: argparse.Namespace) -> int:
         options.table,
         queue=_mapping(options),
         beside=options.beside,
+        on_error="skip",
         patience=10.0,
     )
     pipeline = read_jsonl().to(sink)

@@ -78,8 +78,8 @@ def _complete(options: argparse.Namespace) -> None:
         raise BuildError("--interval 0: must be above 0")
     if options.shift is not None and options.batches * options.interval <= SHIFT:
         raise BuildError(
-            f"--shift takes cores away at minute {SHIFT / 60:.0f}, when all batches have come: give "
-            "more --batches, or a longer --interval"
+            f"--shift takes cores away at minute {SHIFT / 60:.0f}, when all batches have come: "
+            "give more --batches, or a longer --interval"
         )
     if options.value is not None and options.value > _LARGEST:
         raise BuildError(f"--value {options.value}: at most {_LARGEST}")

@@ -178,6 +178,23 @@ def test_put_reports_lines_that_are_not_events_and_enqueues_the_others(
     assert len(lines(penstock("queue", "peek", url).out)) == 4
 
 
+def test_put_reports_lines_that_the_database_refuses_and_enqueues_the_others(
+    penstock: Penstock, postgres: str, tmp_path: Path
+) -> None:
+    within(postgres, lambda store: store.query("ALTER TABLE queue ALTER payload TYPE jsonb"))
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"a":1}\n{"a":"\\u0000"}\n{"a":2}\n')
+    result = penstock("queue", "put", postgres, "--input", file)
+    assert result.status == 3
+    assert "  events: 3 in, 2 finished, 1 failed\n" in result.err
+    assert "line 2)" in result.err
+    assert "Traceback" not in result.err
+    assert [row["payload"] for row in lines(penstock("queue", "peek", postgres).out)] == [
+        {"a": 1},
+        {"a": 2},
+    ]
+
+
 def test_rows_that_failed_for_good_can_be_tried_again(penstock: Penstock, url: str) -> None:
     result = penstock("queue", "retry", url)
     assert (result.status, result.err) == (0, "penstock: 1 row will be tried again\n")
