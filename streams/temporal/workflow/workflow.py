@@ -141,7 +141,7 @@ def read_workflow(path: str | PathLike[str]) -> Workflow:
     Raises CannotOpen, and WorkflowError with the file's name for invalid content.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             content: dict[str, Any] = json.load(file, object_pairs_hook=_unique)
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error

@@ -554,6 +554,8 @@ def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "shop.json"
     path.write_text(json.dumps({"nodes": SHOP}))
     assert list(read_workflow(path).nodes) == list(SHOP)
+    path.write_text(json.dumps({"nodes": SHOP}), encoding="utf-8-sig")
+    assert list(read_workflow(path).nodes) == list(SHOP)
     for text, said in [
         ("{", "cannot be read as JSON"),
         ('{"nodes": {"a": {}, "a": {}}}', "'a' is there twice"),
