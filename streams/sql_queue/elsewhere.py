@@ -3,7 +3,7 @@ others."""
 
 from __future__ import annotations
 
-from penstock.streams.sql_queue.store import Store
+from penstock.streams.sql_queue.store import Store, Terms
 
 __all__ = ["Elsewhere"]
 
@@ -11,7 +11,8 @@ _IN_WORK = """SELECT t.{owner}, count(*), {seconds}min(t.{expires}) - {now}), mi
 FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{owner} <> :owner
 GROUP BY t.{owner} ORDER BY t.{owner}"""
 
-# Rows that are due and could not be claimed belong to keys that others hold.
+# With keys, rows that are due and could not be claimed belong to keys that others hold. Without,
+# they have become due since then, or another transaction has a lock on them.
 _TO_COME = """SELECT due, count(*), {seconds}min(run_at) - {now}) FROM (
     SELECT t.{run_at} AS run_at, CASE
         WHEN t.{run_at} IS NULL OR t.{run_at} <= {now} OR t.{run_at} <= t.{enqueued} THEN 1
@@ -28,11 +29,12 @@ class Elsewhere:
     until one of them changes by itself.
     """
 
-    def __init__(self, store: Store, owner: str) -> None:
+    def __init__(self, store: Store, terms: Terms) -> None:
         self.text = ""
         self.seconds = 0.0
         self._store = store
-        self._owner = owner
+        self._owner = terms.owner
+        self._due = "due by now" if terms.by is None else "with keys that others hold"
         self._expired: dict[str, object] = {}
 
     async def look(self, *, holding: bool) -> None:
@@ -56,6 +58,6 @@ class Elsewhere:
             parts.append(f"{came[0][0]} to be tried again")
             waits.append(came[0][1])
         if 1 in came and not holding:
-            parts.append(f"{came[1][0]} with keys that others hold")
+            parts.append(f"{came[1][0]} {self._due}")
         self.text = ", ".join(parts)
         self.seconds = max(0.0, min(waits, default=0.0))

@@ -74,7 +74,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             run, store, terms, manner.backoff, self._insist, self._marked, self._void
         )
         self._claims = Claims(run, store, terms, manner.batch, self._insist, self.ledger)
-        self._elsewhere = Elsewhere(store, terms.owner)
+        self._elsewhere = Elsewhere(store, terms)
         self._told_of_others = False
         self._info = info
         self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
