@@ -12,6 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
@@ -116,8 +117,8 @@ class StrictSubscriber:
         self._signalling = True
         try:
             self._subscriber.on_subscribe(self)
-        except Exception as error:
-            self._report(error)
+        except CALL_ERRORS as raised:
+            self._report(own_error(raised))
         finally:
             self._signalling = False
 
@@ -159,8 +160,9 @@ class StrictSubscriber:
         self._signalling = True
         try:
             subscriber.on_next(event)
-        except Exception as error:
+        except CALL_ERRORS as raised:
             # Rule 2.13: a subscriber that raises counts as cancelled; the error is reported.
+            error = own_error(raised)
             event.fail(error)
             self._report(error)
         finally:
@@ -183,8 +185,8 @@ class StrictSubscriber:
                 subscriber.on_completed()
             else:
                 subscriber.on_error(error)
-        except Exception as raised:
-            self._report(raised)
+        except CALL_ERRORS as raised:
+            self._report(own_error(raised))
         finally:
             self._close()
 

@@ -19,9 +19,10 @@ from penstock import (
     in_threads,
     route,
 )
+from penstock.streams.errors import HandlerCancelled
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.testing import Probe
+from penstock.streams.testing import MemorySource, Probe
 from penstock.streams.testing.plugin import Run
 
 
@@ -208,3 +209,28 @@ def test_a_generator_that_is_left_during_its_own_call_may_clean_up_in_peace(run:
     cleaned: list[str] = []
     run(story())
     assert cleaned == ["clean"]
+
+
+@pytest.mark.parametrize("after_work", [True, False])
+def test_a_subscriber_that_raises_a_cancellation_fails_its_event_as_with_any_error(
+    run: Run, after_work: bool
+) -> None:
+    async def story() -> None:
+        async def works(value: int) -> int:
+            return value
+
+        def cancelled(value: int) -> None:
+            if value == 2:
+                raise asyncio.CancelledError
+
+        reported: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        source = MemorySource(range(4))
+        stream = source.pipe(adaptive_flat_map(works)) if after_work else source
+        stream.subscribe(cancelled)
+        await asyncio.sleep(1)
+        assert [type(error) for error in reported] == [HandlerCancelled]
+        assert (source.failed, source.unsettled) == ([2], [])
+
+    run(story())
