@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["Outcome", "Report", "Running"]
+
+# A signal takes up to so many calls in each stage (measured: with `scan`, `catch` and `merge`).
+_CALLS = 10
 
 
 class Running:
@@ -292,8 +296,19 @@ class Running:
         """The run ends with the first error; later ones are logged."""
         if self._error is None and self._outcome != "cancelled":
             self._run.errors.ended_by, self._outcome = error, "stopped"
+            if isinstance(error, RecursionError):
+                self._note_depth(error)
         elif error is not self._error:
             self._run.late_error(error)
+
+    def _note_depth(self, error: RecursionError) -> None:
+        stages, most = len(list(all_stages(self._stages))), sys.getrecursionlimit()
+        if stages > most // _CALLS:
+            error.add_note(
+                f"the pipeline has {stages:,} stages, and a signal goes through them in calls "
+                f"inside each other, of which Python allows {most:,}: "
+                f"sys.setrecursionlimit({2 * _CALLS * stages}) allows more"
+            )
 
     def _stopping(self, error: BaseException) -> None:
         self._ends_with(error)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -855,3 +856,27 @@ def test_a_call_may_begin_to_drain_its_own_pipeline(run: Run) -> None:
     running: Any = None
     run(story())
     assert sink.values == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["map", "scan", "catch", "merge"])
+def test_a_pipeline_with_too_many_stages_says_how_to_run_it(run: Run, name: str) -> None:
+    operators: dict[str, Any] = {
+        "map": ops.map(lambda value: value),
+        "scan": ops.scan(lambda _, value: value),
+        "catch": ops.catch(from_iterable([9])),
+        "merge": ops.merge(from_iterable([9])),
+    }
+    stream: Flowable[Any] = from_iterable([1, 2])
+    for _ in range(400):
+        stream = stream.pipe(operators[name])
+    sink = MemorySink()
+    with pytest.raises(RecursionError) as raised:
+        run(stream.to(sink).run())
+    (note,) = [note for note in raised.value.__notes__ if "setrecursionlimit" in note]
+    limit = int(note.split("setrecursionlimit(")[1].split(")")[0])
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(limit)
+        assert run(stream.to(sink).run()).outcome == "completed"
+    finally:
+        sys.setrecursionlimit(before)
