@@ -127,11 +127,12 @@ class _Calling(SinkStage[Any]):
                         raise Withdrawn
                     result = function(event.value)
                     self._begun = None if result is None else self._to_await(result)
-                except BaseException as raised:
-                    error = raised
-                    if isinstance(raised, asyncio.CancelledError):
-                        # Nothing is awaited here, so nothing can be cancelled from outside.
-                        error = cancelled_inside(handler_name(function), raised)
+                except asyncio.CancelledError as error:
+                    # Nothing is awaited here, so nothing can be cancelled from outside.
+                    inside = cancelled_inside(handler_name(function), error)
+                    tried += 1
+                    survived += self._survives(event, inside)
+                except BaseException as error:
                     tried += 1
                     survived += self._survives(event, error)
                 else:

@@ -634,6 +634,9 @@ class WorkerStage(CallingStage):
                 self._give_back_unstarted()
         if error is not None:
             self._failed(events[done], error, level)
+            # Its traceback leads to this frame: they would keep each other, and what the handler
+            # has in its variables, until the garbage collector comes.
+            error = None
         elif is_later:
             self._begin_later(events[done], result)
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
 
 from penstock import (
+    Backoff,
     Fixed,
+    Flowable,
     adaptive_flat_map,
+    batch,
     distinct_within,
     for_each,
     from_iterable,
     group_by,
+    retry,
     spread,
 )
 from penstock.streams.testing import run_virtual
@@ -56,6 +63,64 @@ def peak_of(n: int) -> int:
     report = run_virtual(pipeline.run())
     assert report.statistics["finished"] == n
     return keys.peak
+
+
+class Trouble(Exception):
+    """An error that is counted while it exists."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Trouble.alive += 1
+
+    def __del__(self) -> None:
+        Trouble.alive -= 1
+
+
+def fails(_: int) -> None:
+    raise Trouble
+
+
+async def fails_later(_: int) -> None:
+    raise Trouble
+
+
+async def fails_in_the_end(_: int) -> AsyncIterator[int]:
+    yield 0
+    raise Trouble
+
+
+async def fails_for_all(_: list[int]) -> None:
+    raise Trouble
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        adaptive_flat_map(fails, on_error="skip"),
+        adaptive_flat_map(fails_later, on_error="skip"),
+        adaptive_flat_map(fails_in_the_end, on_error="skip"),
+        adaptive_flat_map(fails_later, on_error=retry(3, Backoff(0), then="skip")),
+        batch(fails_for_all, on_error="skip"),
+        None,
+    ],
+    ids=["plain", "async", "iterator", "retry", "batch", "sink"],
+)
+def test_the_error_of_an_event_that_has_failed_is_gone_without_the_garbage_collector(
+    flow: Any,
+) -> None:
+    events: Flowable[Any] = from_iterable(range(50))
+    if flow is not None:
+        pipeline = events.pipe(flow).to(for_each(lambda _: None))
+    else:
+        pipeline = events.to(for_each(fails, on_error="skip"))
+    gc.collect()
+    gc.disable()
+    try:
+        assert run_virtual(pipeline.run()).statistics["failed"] == 50
+        assert Trouble.alive == 0
+    finally:
+        gc.enable()
 
 
 def test_a_million_keys_take_no_more_memory_than_those_of_a_few_seconds() -> None:
