@@ -12,6 +12,7 @@ import nats.aio.client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error
+from nats.protocol.parser import PERMISSIONS_ERR
 
 from penstock.streams.nats.client.frames import Arrived, Frames
 from penstock.streams.nats.client.refusals import rights_missing
@@ -29,7 +30,9 @@ class Client(nats.aio.client.Client):
     """Insists on TLS if the address says `tls://`: the original client would continue in clear
     text, credentials included, with a server, or a man in the middle, that claims not to use TLS.
 
-    An answer that comes after its flush was given up does not end the connection.
+    An answer that comes after its flush was given up does not end the connection. One that the
+    server ends with an error, such as credentials that have expired, is made again like any other:
+    the original client would close itself for ever.
 
     Subscriptions by `subscribe_at_once` skip the queue and the task of other subscriptions: ten
     microseconds per message, more than a pipeline spends on it.
@@ -97,6 +100,15 @@ class Client(nats.aio.client.Client):
         untyped: Any = super()
         return await cancellable(untyped._flush_pending(force_flush))
 
+    async def _process_connect_init(self) -> None:
+        """As the client's, which leaves a connection open that the server has refused."""
+        try:
+            await super()._process_connect_init()
+        except Exception:
+            transport: Any = self._transport
+            transport.close()
+            raise
+
     async def _process_pong(self) -> None:
         """As the client's, which silently stops reading when the flush was given up that this
         answers."""
@@ -131,9 +143,13 @@ class Client(nats.aio.client.Client):
             if f'"{subject.lower()}"' in err_msg or f'to "{answers}' in err_msg:
                 self._refused[asking] = err_msg.strip("'")
                 asking.cancel()
+        text = err_msg.strip("'")
         for refused in list(self._watching):
-            refused(err_msg.strip("'"))
-        await super()._process_err(err_msg)
+            refused(text)
+        if PERMISSIONS_ERR in err_msg:
+            await super()._process_err(err_msg)
+            return
+        await self._process_op_err(Error(f"nats: {text}"))
 
     async def subscribe_at_once(self, subject: str, arrived: Arrived) -> Subscription:
         """Call `arrived`, which must not raise, with each message as soon as it is read. However

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["Urls", "connect", "jetstream"]
+__all__ = ["Urls", "connect", "is_refused", "jetstream", "refusal"]
 
 Urls = Sequence[str]
 
 _PATIENCE = 10.0
 # Messages of errors that no retry can cure: the server refuses us, or we do not trust it.
-_FOR_GOOD = ("authorization", "certificate", "does not speak tls")
+_FOR_GOOD = (
+    *("authorization", "authentication expired", "authentication revoked"),
+    *("certificate", "does not speak tls"),
+)
 # The first version whose direct reads report how many messages follow.
 _OLDEST = (2, 11)
 
@@ -34,7 +37,8 @@ async def connect(
 ) -> Client:
     """Connect to any of `urls`, and stay connected.
 
-    A connection that breaks is made anew as often as needed. Raises CannotConnect if no server has
+    A connection that breaks is made anew as often as needed, for as long as that takes, also while
+    the servers refuse it (`is_refused`). Raises CannotConnect if no server has
     accepted the connection within `patience` seconds, MissingExtra without nats-py, and
     ServerTooOld if the caller `counts` messages and the server cannot report them.
     """
@@ -52,7 +56,7 @@ async def connect(
         # An error of closing the connection afterwards is not the reason.
         if not refused.is_set():
             last[:] = [error]
-        if any(word in str(error).lower() for word in _FOR_GOOD):
+        if _is_for_good(error):
             refused.set()
 
     connecting = asyncio.create_task(
@@ -106,6 +110,24 @@ def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
     untyped: Any = client
     context: JetStreamContext = untyped.jetstream(timeout=timeout)
     return context
+
+
+def is_refused(client: Client) -> bool:
+    """Whether a connection has broken that the servers do not accept again."""
+    untyped: Any = client
+    return not client.is_connected and _is_for_good(untyped.last_error)
+
+
+async def refusal(client: Client) -> CannotConnect:
+    """The error for such a connection."""
+    untyped: Any = client
+    urls = [uri.geturl() for uri in untyped.servers]
+    return CannotConnect(await _why(urls, untyped.last_error, _PATIENCE))
+
+
+def _is_for_good(error: Exception | None) -> bool:
+    text = str(error).lower()
+    return any(word in text for word in _FOR_GOOD)
 
 
 async def _why(urls: Urls, error: Exception | None, patience: float) -> str:

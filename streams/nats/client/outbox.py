@@ -210,7 +210,7 @@ class Outbox:
                     continue
                 # The client would keep it, and send it at an unknown time.
                 if not client.is_connected:
-                    self._put_off(letter, "no server can be reached")
+                    self._put_off(letter, f"no connection: {client.last_error}")
                     continue
                 letter.tried = now = loop.time()
                 letter.due = now + _ANSWER

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orjson import dumps
 
 from penstock.streams.errors import StreamMissing
-from penstock.streams.nats.client.connection import jetstream
+from penstock.streams.nats.client.connection import is_refused, jetstream, refusal
 from penstock.streams.nats.client.message import Message, fields_of
 from penstock.streams.nats.client.refusals import rights_missing
 from penstock.streams.runtime.tasks import new_task
@@ -37,13 +37,17 @@ _LARGEST = 256
 _BEAT, _SILENT = 1.0, 3.0
 # Seconds until the next request after a refused one, and between checks of the connection.
 _PAUSE, _LOOK = 0.1, 0.5
+# Seconds for which servers may refuse a connection that has broken, as while they are given new
+# credentials. The same as for the first connection.
+_REFUSED = 10.0
 
 
 class Requests:
     """Keeps as many messages on request as `room()` returns; requests are long-lived.
 
     `arrived` is called with each message, in the order in which they come; `failed` with any error
-    it raises, and when the consumer is gone or, with `easily`, may be gone. `look` is to be called
+    it raises, when the consumer is gone or, with `easily`, may be gone, and when the servers do not
+    accept the credentials any more. `look` is to be called
     when there may be more room. More is requested when half of the room or less is on request, so
     that few requests wait at the server. After a reconnection, or without heartbeats, servers may
     have lost the requests: they are repeated in another inbox. `beat` is called with each heartbeat
@@ -197,9 +201,13 @@ class Requests:
             self._doubtful = True
 
     async def _watch(self) -> None:
-        connections, signs, silent = self._connections(), -1, 0.0
+        connections, signs, silent, refused = self._connections(), -1, 0.0, 0.0
         while True:
             await asyncio.sleep(_LOOK)
+            refused = refused + _LOOK if is_refused(self._client) else 0.0
+            if refused >= _REFUSED:
+                refused = 0.0
+                self._failed(await refusal(self._client))
             silent = silent + _LOOK if self.on_request and self._signs == signs else 0.0
             signs = self._signs
             if connections != (connections := self._connections()):

@@ -142,6 +142,8 @@ class Table:
 class Client:
     """One worker's connection; its messages are in order, and may get lost."""
 
+    is_connected = True
+
     def __init__(self, server: Server) -> None:
         self.server = server
         self.stats = {"reconnects": 0}

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from nats.aio.msg import Msg
-from nats.errors import OutboundBufferLimitError
+from nats.errors import Error, OutboundBufferLimitError
 from orjson import dumps, loads
 
 from penstock.streams.errors import PublishFailed, StreamMissing
@@ -72,6 +72,7 @@ class Server:
 
     max_payload = 1 << 20
     is_connected = True
+    last_error: Exception | None = None
 
     def __init__(self, answer: Callable[[float], bytes | Exception | None]) -> None:
         self.tries: list[float] = []
@@ -234,6 +235,19 @@ def test_a_connection_that_is_away_is_given_nothing_that_it_would_send_later(run
 
     run(story())
     assert len(server.tries) == 1
+
+
+def test_what_cannot_be_written_for_lack_of_a_connection_says_why_there_is_none(run: Run) -> None:
+    server = Server(lambda now: STORED)
+    server.is_connected = False
+    server.last_error = Error("nats: 'Authorization Violation'")
+
+    async def story() -> None:
+        async with Outbox(cast(Client, server)) as outbox:
+            with pytest.raises(PublishFailed, match=r"Authorization Violation.*it is not stored"):
+                await outbox.stored("subject", b"", "id")
+
+    run(story())
 
 
 def test_a_stream_that_never_was_there_is_missing(run: Run) -> None:

@@ -7,6 +7,7 @@ import base64
 import json
 import re
 import secrets
+import signal
 import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +19,13 @@ import trustme
 
 from penstock import Pipeline, WorkPool, collect, from_iterable, read_jetstream, write_jetstream
 from penstock.streams.errors import BuildError, CannotConnect, RightsMissing
+from penstock.streams.nats.client import requests
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.client.tables import table_of
+from tests.helpers.until import until
 
 VARIABLES = ("USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CA", "CERT", "KEY")
 
@@ -299,6 +302,53 @@ def test_a_right_to_publish_or_to_subscribe_that_is_missing_ends_the_run_and_is_
                 await work(with_user(restricted, f"{user}:right", "nats")).run()
 
     asyncio.run(story())
+
+
+# Credentials that are changed while they are in use.
+
+_USERS = "authorization {{ users: [{{ user: me, password: {} }}, {{ user: you, password: you }}] }}"
+
+
+def _change(servers: Servers, folder: Path, before: str, after: str) -> None:
+    """Give the running server another password of the user `me`."""
+    place = folder / "server0.conf"
+    text = place.read_text(encoding="utf-8")
+    changed = text.replace(_USERS.format(before), _USERS.format(after))
+    assert changed != text
+    place.write_text(changed, encoding="utf-8")
+    servers.signal(0, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_reader_whose_credentials_are_refused_waits_for_a_while_and_then_ends(
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_REFUSED", 60.0 if again else 1.0)
+    seen: list[Any] = []
+
+    async def story(servers: Servers) -> None:
+        mine, yours = (with_user(servers, user, "nats") for user in ("me:old", "you:you"))
+        client = await connect(yours)
+        await jetstream(client).add_stream(name="changed", subjects=["changed"])
+        await from_iterable([{"n": 1}]).to(write_jetstream("changed", yours)).run()
+        running = read_jetstream("changed", "d", mine).to(collect(seen)).start()
+        await until(lambda: len(seen) == 1)
+        assert running.is_ready
+        _change(servers, tmp_path, "old", "new")
+        await until(lambda: not running.is_ready)
+        if again:
+            _change(servers, tmp_path, "new", "old")
+            await until(lambda: running.is_ready)
+            await from_iterable([{"n": 2}]).to(write_jetstream("changed", yours)).run()
+            await until(lambda: len(seen) == 2)
+            await running.drain()
+        else:
+            with pytest.raises(CannotConnect, match="refuses these credentials"):
+                await running.wait()
+        await client.close()
+
+    with Servers(tmp_path, settings=_USERS.format("old")) as servers:
+        asyncio.run(story(servers))
 
 
 # Mistakes.
