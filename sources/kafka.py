@@ -19,7 +19,8 @@ Errors:  CannotConnect, StreamMissing for a topic that does not exist or is dele
          RightsMissing end the stream. A value that cannot be decoded is reported and counted
          (`on_bad_record="report"`), ends the stream ("stop"), or goes to a sink of dead letters
          (`route(sink)`). Records that the topic deleted before they were read are reported and
-         counted (`expired`).
+         counted (`expired`). A topic that was created again, or has lost the record to be read, is
+         reported and read from its first record on.
 
     partition 0  a--b----c-
     partition 1  -d----e---
@@ -147,13 +148,14 @@ def read_kafka(
     """Read one topic or several; one that begins with `^` is a regular expression.
 
     Readers of one `group` share the partitions. A new group begins with the `first` record, or with
-    `new` ones. `decode` is a function of the value's bytes, a msgspec Struct or a pydantic model;
-    without it a value is a JSON object. Without `records`, a record that has no value (a tombstone)
-    is dropped, and counted. With `on_bad_record=route(sink)` a record that has ended `attempts`
-    processes goes there as well, as WorkerLost; so does one that blocks them for as long as the
-    brokers wait. `config` has other settings of the client by their names in librdkafka,
-    such as `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for
-    invalid options and settings, MissingExtra without confluent-kafka.
+    `new` ones: those that are written after its start, also while no reader runs. `decode` is a
+    function of the value's bytes, a msgspec Struct or a pydantic model; without it a value is a
+    JSON object. Without `records`, a record that has no value (a tombstone) is dropped, and
+    counted. With `on_bad_record=route(sink)` a record that has ended `attempts` processes goes
+    there as well, as WorkerLost; so does one that blocks them for as long as the brokers wait.
+    `config` has other settings of the client by their names in librdkafka, such as
+    `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for invalid
+    options and settings, MissingExtra without confluent-kafka.
     """
     names = (topics,) if isinstance(topics, str) else tuple(topics)
     if not names or not all(names):
@@ -178,7 +180,8 @@ def read_kafka(
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": not follow,
-            "auto.offset.reset": "earliest" if since == "first" else "latest",
+            # Where to begin, and to go on when a record is not there any more, is decided here.
+            "auto.offset.reset": "error",
             "max.poll.interval.ms": round(handover * 1000),
             "queued.max.messages.kbytes": _FETCHED,
         },
@@ -197,6 +200,7 @@ def read_kafka(
             group,
             servers_of(servers, "read_kafka"),
             client,
+            since,
             handover,
             session / 1000,
             attempts if type(on_bad_record) is Route else None,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.offsets.doubt import without_note
 from penstock.streams.kafka.offsets.partition import Partition, Token
-from penstock.streams.kafka.offsets.progress import finished_in
+from penstock.streams.kafka.offsets.progress import Range, finished_in
 from penstock.streams.kafka.offsets.state import state_of, without_state
 from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.reason import reason
@@ -23,7 +22,9 @@ from penstock.streams.runtime.context import Run
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader"]
+__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader", "Since"]
+
+Since = Literal["first", "new"]
 
 _Answer = TypeVar("_Answer")
 
@@ -52,7 +53,7 @@ _SURE, _RENEW = 2 / 3, 1 / 3
 class Consumer(Committing, Protocol):
     """What is used of `confluent_kafka.aio.AIOConsumer`."""
 
-    async def list_topics(self, topic: str, timeout: float) -> Any: ...
+    async def list_topics(self, topic: str = ..., timeout: float = ...) -> Any: ...
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
     async def poll(self, timeout: float) -> Message | None: ...
     async def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
@@ -76,6 +77,7 @@ class GroupSettings(NamedTuple):
     group: str
     servers: str
     client: Mapping[str, Any]
+    since: Since
     handover: float
     session: float
     attempts: int | None
@@ -141,6 +143,10 @@ class Membership:
         self._full_since: float | None = None
         # When the group is next told what this member does; never, unless others may ask.
         self._say_at = run.now() if run.overrides.engine is not None else inf
+        # How many partitions each topic had at the start.
+        self._counts: dict[str, int] = {}
+        # Partitions whose next record is not there any more.
+        self._stranded: list[Partition] = []
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
         # When a commit may be made again for the session, which brokers may refuse at once.
@@ -207,8 +213,7 @@ class Membership:
         assert consumer is not None
         try:
             for topic in settings.topics:
-                if not topic.startswith("^"):
-                    await self._find(consumer, topic)
+                await self._find(consumer, topic)
             self.is_connected = True
             await consumer.subscribe(
                 list(settings.topics),
@@ -233,14 +238,17 @@ class Membership:
     async def _find(self, consumer: Consumer, topic: str) -> None:
         from confluent_kafka import KafkaException
 
+        # All, of which the client chooses those that match the expression.
+        named = {} if topic.startswith("^") else {"topic": topic}
         try:
-            answer = await consumer.list_topics(topic, timeout=_ANSWER)
+            answer = await consumer.list_topics(**named, timeout=_ANSWER)
         except KafkaException as raised:
             fault = await asyncio.to_thread(reason, raised.args[0], self._settings.client)
             raise self._error(fault, topic) from None
         found = answer.topics.get(topic)
         if found is not None and found.error is not None:
             raise self._error(found.error, topic)
+        self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
 
     def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
         what = f"read_kafka({topic or ', '.join(self._settings.topics)!r})"
@@ -270,6 +278,8 @@ class Membership:
         self._look_at_doubt()
         if messages:
             self._came(messages)
+        if self._stranded:
+            await self._go_on(consumer)
         await self._commit_if_due(consumer)
 
     async def _messages(self, consumer: Consumer) -> list[Message]:
@@ -298,7 +308,9 @@ class Membership:
             self._say_at = self._run.now() + _SAY_EVERY
             await self._say(consumer)
         now = self._run.now()
-        renew = self._unconfirmed_for > self._settings.session * _RENEW and now >= self._renew_at
+        renew = self._unconfirmed_for > self._settings.session * _RENEW
+        renew |= any(one.is_new for one in self.partitions.values())
+        renew &= now >= self._renew_at
         if renew:
             self._renew_at = now + _POLL
         is_due = self.commits.due_in() <= 0
@@ -348,6 +360,9 @@ class Membership:
                     # The loop was blocked, or a commit waited for brokers that were away. The
                     # partitions are lost, of which the client tells next, and it joins again.
                     continue
+                elif fault.code() == KafkaError._AUTO_OFFSET_RESET:
+                    if partition is not None and partition.held:
+                        self._stranded.append(partition)
                 elif fault.fatal() or not fault.retriable():
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:
@@ -390,20 +405,48 @@ class Membership:
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
-            floor = place.offset if place.offset >= 0 else None
-            metadata = without_state(place.metadata)
-            text = without_note(metadata)
-            known = [] if floor is None else finished_in(floor, text)
-            key = place.topic, place.partition
-            partition = Partition(*key, floor, known, accepted=len(text))
-            self.partitions[key] = partition
-            end = None if floor is None else await self._look_for_expired(consumer, place)
-            if self.suspects is not None:
-                self.suspects.take(partition, metadata, end)
-        if committed:
-            await consumer.incremental_assign(committed)
+        await self._fetch(consumer, [await self._begin(consumer, place) for place in committed])
+
+    async def _fetch(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Have records fetched from these offsets on."""
+        if places:
+            await consumer.incremental_assign(places)
             if self._paused:
-                await consumer.pause(committed)
+                await consumer.pause(places)
+
+    async def _begin(self, consumer: Consumer, committed: TopicPartition) -> TopicPartition:
+        """Hold a partition, of which the group has committed this, or nothing; returns where to
+        begin."""
+        from confluent_kafka import OFFSET_BEGINNING
+
+        key = committed.topic, committed.partition
+        metadata = without_state(committed.metadata)
+        text = without_note(metadata)
+        floor = end = None
+        known: list[Range] = []
+        is_new = committed.offset < 0
+        place = committed
+        if not is_new:
+            floor = committed.offset
+            known = finished_in(floor, text)
+            first, end = await self._bounds(consumer, key)
+            if floor < first:
+                self._expire(key, floor, first)
+                floor = first
+                place = Partition(*key, floor).place(floor)
+        elif self._settings.since == "first":
+            place = Partition(*key, None).place(OFFSET_BEGINNING)
+        else:
+            first, end = await self._bounds(consumer, key)
+            # All records are new in a partition, or a topic, that was added since the start.
+            floor = first if key[1] >= self._counts.get(key[0], 0) else end
+            place = Partition(*key, floor).place(floor)
+        partition = Partition(*key, floor, known, accepted=len(text))
+        partition.begins = is_new and floor is not None
+        self.partitions[key] = partition
+        if self.suspects is not None:
+            self.suspects.take(partition, metadata, end)
+        return place
 
     async def _committed(
         self, consumer: Consumer, places: list[TopicPartition]
@@ -434,19 +477,54 @@ class Membership:
                     raise
             await asyncio.sleep(_POLL)
 
-    async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> int | None:
-        """Count what was deleted before it was read, which the client passes over in silence.
+    async def _bounds(self, consumer: Consumer, key: tuple[str, int]) -> tuple[int, int]:
+        """The offset of the first record that is in a partition, and the one behind the last."""
+        from confluent_kafka import KafkaError, KafkaException
 
-        Returns the end of the partition, if that is known.
-        """
-        marks = await self._asked(partial(consumer.get_watermark_offsets, place, timeout=_ANSWER))
-        if marks is not None and place.offset < marks[0]:
-            self.expired += marks[0] - place.offset
-            self._run.errors.warn(
-                f"read_kafka: offsets {place.offset} to {marks[0] - 1} of {place.topic}, partition "
-                f"{place.partition}, were deleted before they were read (retention of the topic)"
-            )
-        return None if marks is None else marks[1]
+        place = Partition(*key, None).place()
+
+        async def ask() -> tuple[int, int]:
+            marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
+            if marks is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return marks
+
+        return await self._asked(ask)
+
+    def _expire(self, key: tuple[str, int], floor: int, first: int) -> None:
+        """Count and report what was deleted before it was read, if anything was."""
+        if floor >= first:
+            return
+        self.expired += first - floor
+        self._run.errors.warn(
+            f"read_kafka: offsets {floor} to {first - 1} of {key[0]}, partition {key[1]}, were "
+            "deleted before they were read (retention of the topic)"
+        )
+
+    async def _go_on(self, consumer: Consumer) -> None:
+        """Go on with the first record that is there, where the one to be fetched is not."""
+        stranded, self._stranded = self._stranded, []
+        for partition in stranded:
+            key, position = partition.key, partition.position
+            if not partition.held:
+                continue
+            first, end = await self._bounds(consumer, key)
+            await consumer.incremental_unassign([partition.place()])
+            if position is None or position <= first:
+                self._expire(key, first if position is None else position, first)
+            else:
+                # What the group has finished are records that are not there any more.
+                self._let_go([partition.place()])
+                self._forget([partition])
+                partition = self.partitions[key] = Partition(*key, first)
+                if self.suspects is not None:
+                    self.suspects.take(partition, None, end)
+                self._run.errors.warn(
+                    f"read_kafka: offset {position} of {key[0]}, partition {key[1]}, is not there: "
+                    "the topic was created again, or has lost records. Reading goes on with its "
+                    f"first record, {first}"
+                )
+            await self._fetch(consumer, [partition.place(first)])
 
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""

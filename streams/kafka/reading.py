@@ -22,10 +22,9 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
-__all__ = ["OnBadRecord", "Reading", "ReadingSettings", "Since"]
+__all__ = ["OnBadRecord", "Reading", "ReadingSettings"]
 
 OnBadRecord = Literal["report", "stop"] | Route
-Since = Literal["first", "new"]
 
 
 class ReadingSettings(NamedTuple):

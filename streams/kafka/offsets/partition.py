@@ -50,6 +50,8 @@ class Partition:
         self.end: int | None = None
         """The offset that the next record will have, as far as the client knows."""
         self.committed: Mark | None = None
+        self.begins = False
+        """Whether the group has committed nothing of it, and reads it from this floor on."""
         self.note: Doubt | None = None
         """What the next holder is told in the metadata; None for nothing."""
         self.is_noted = True
@@ -71,8 +73,19 @@ class Partition:
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
         is_known = self.progress.floor is not None
-        mark = self.mark() if is_known or self.said else None
+        mark = self.mark() if is_known or self.is_new or self.said else None
         return None if mark == self.committed else mark
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is still to be committed where the group begins. If not, a reader that comes
+        later would begin somewhere else."""
+        return self.begins and self.committed is None
+
+    @property
+    def position(self) -> int | None:
+        """The offset from which on records are to be read; None for the first that there is."""
+        return self._first if self.progress.position is None else self.progress.position
 
     def mark(self) -> Mark | None:
         """The offset up to which all is finished, to be committed again; None if unknown."""

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 __all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record", "model_of", "numbers"]
 
@@ -112,6 +112,12 @@ class Broker:
         for member in self.members:
             member.news.set()
 
+    def delete(self, before: int, partition: int = 0) -> None:
+        """The records of a partition up to this offset are deleted, as after their retention."""
+        key = self.topic, partition
+        self.deleted[key] = before
+        self.logs[key] = [record for record in self.logs[key] if record.offset() >= before]
+
     def end(self, key: Key) -> int:
         log = self.logs[key]
         return log[-1].offset() + 1 if log else self.deleted.get(key, 0)
@@ -191,13 +197,18 @@ class Member:
         self._polling: asyncio.Task[Any] | None = None
         self._callbacks: dict[str, Any] = {}
         self._told: set[Key] = set()
+        self._stranded: set[Key] = set()
         self._undecided: list[list[TopicPartition]] = []
         self._decided: list[tuple[KafkaError | None, list[Any]]] = []
 
-    async def list_topics(self, topic: str, timeout: float) -> Any:
+    async def list_topics(self, topic: str = "", timeout: float = 1) -> Any:
         self._may_refuse()
-        error = None if topic == self.broker.topic else KafkaError(KafkaError._UNKNOWN_TOPIC)
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
+        known = self.broker.topic
+        found = {known: SimpleNamespace(error=None, partitions=dict.fromkeys(self.broker.logs))}
+        if topic not in ("", known):
+            fault = KafkaError(KafkaError._UNKNOWN_TOPIC)
+            found = {topic: SimpleNamespace(error=fault, partitions={})}
+        return SimpleNamespace(topics=found)
 
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self._callbacks = callbacks
@@ -238,6 +249,12 @@ class Member:
             if key in self.paused:
                 continue
             log = self.broker.logs[key]
+            if not self.broker.deleted.get(key, 0) <= position <= self.broker.end(key):
+                if key not in self._stranded:
+                    self._stranded.add(key)
+                    gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+                    found.append(Record(key, position, None, error=gone))
+                continue
             first = bisect_left(log, position, key=Record.offset)
             for record in log[first : first + most - len(found)]:
                 found.append(record)
@@ -301,9 +318,10 @@ class Member:
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         for place in partitions:
             key = _key(place)
-            is_first = self.settings["auto.offset.reset"] == "earliest"
-            start = self.broker.deleted.get(key, 0) if is_first else self.broker.end(key)
+            assert place.offset >= 0 or place.offset == OFFSET_BEGINNING
+            start = self.broker.deleted.get(key, 0)
             self.positions[key] = place.offset if place.offset >= 0 else start
+            self._stranded.discard(key)
         self.news.set()
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:

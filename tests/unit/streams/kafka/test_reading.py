@@ -25,8 +25,8 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.errors import PenstockError, RightsMissing, StreamMissing
-from penstock.streams.kafka.offsets.progress import finished_in
+from penstock.streams.errors import CannotConnect, PenstockError, RightsMissing, StreamMissing
+from penstock.streams.kafka.offsets.progress import finished_in, metadata_of
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
@@ -61,6 +61,18 @@ def test_how_far_a_reader_is_behind_is_among_the_metrics(broker: Broker, run: Ru
         await running.drain(5)
 
     run(story())
+
+
+def test_a_reader_of_topics_by_an_expression_ends_when_no_broker_answers(
+    broker: Broker, run: Run
+) -> None:
+    broker.refuse = lambda: KafkaError(KafkaError._ALL_BROKERS_DOWN)
+    read: Any = read_kafka
+    with (
+        patch("penstock.streams.kafka.membership.reason", lambda fault, settings: fault),
+        pytest.raises(CannotConnect, match="no Kafka broker answers"),
+    ):
+        run(read("^t.*", "g").to(collect([])).run())
 
 
 # Demand.
@@ -423,6 +435,127 @@ def test_a_new_group_begins_with_the_first_record_or_with_new_ones(
         await settled()
         assert [value["n"] for value in seen] == [5, 6]
         await running.drain(5)
+
+    run(story())
+
+
+def test_a_reader_of_new_records_misses_none_that_comes_while_no_reader_runs(
+    two: Broker, run: Run
+) -> None:
+    two.write(*numbers(0, 5))
+
+    async def story() -> None:
+        seen: list[Any] = []
+        async with reading(seen, since="new").start() as running:
+            await settled()
+            running.begin_drain()
+        assert two.committed == {("t", 0): (5, ""), ("t", 1): (0, "")}
+        # Of both partitions no record was read yet.
+        two.write(*numbers(5, 7))
+        two.write(*numbers(7, 9), partition=1)
+        async with reading(seen, since="new").start() as running:
+            await settled()
+            running.begin_drain()
+        assert sorted(value["n"] for value in seen) == [5, 6, 7, 8]
+
+    run(story())
+
+
+def test_where_new_records_begin_is_committed_in_a_transaction_too(two: Broker, run: Run) -> None:
+    two.write(*numbers(0, 5))
+
+    async def story() -> None:
+        sink = write_kafka("results", transactional=True)
+        async with source(since="new").to(sink).start() as running:
+            await settled()
+            assert two.committed == {("t", 0): (5, ""), ("t", 1): (0, "")}
+            running.begin_drain()
+
+    run(story())
+
+
+@pytest.mark.parametrize("deleted", [10, 20])
+def test_a_reader_of_new_records_goes_on_with_the_first_one_that_was_not_deleted(
+    deleted: int, broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.committed["t", 0] = 3, ""
+    broker.write(*numbers(0, 20))
+    broker.delete(deleted)
+    seen: list[Any] = []
+    report = run(reading(seen, since="new", follow=False).run())
+    assert [value["n"] for value in seen] == list(range(deleted, 20))
+    assert report.statistics["stages"][0]["expired"] == deleted - 3
+    assert f"offsets 3 to {deleted - 1} of t, partition 0, were deleted" in caplog.text
+
+
+def test_a_reader_of_new_records_reads_all_of_a_partition_that_is_added(
+    broker: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        seen: list[Any] = []
+        async with reading(seen, since="new").start() as running:
+            await settled()
+            broker.logs["t", 1] = []
+            # The client learns of it later.
+            broker.write(*numbers(0, 3), partition=1)
+            await settled()
+            broker.write(*numbers(3, 5), partition=1)
+            await settled()
+            running.begin_drain()
+        assert [value["n"] for value in seen] == [0, 1, 2, 3, 4]
+
+    run(story())
+
+
+def test_records_that_are_deleted_while_a_reader_is_behind_are_counted_and_the_others_read(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write(*numbers(0, 20))
+
+    async def story() -> None:
+        go_on = asyncio.Event()
+        seen: list[Any] = []
+
+        async def work(value: Any) -> Any:
+            await go_on.wait()
+            return value
+
+        busy = adaptive_flat_map(work, limit=Fixed(1))
+        running = source().pipe(busy, busy).to(collect(seen)).start()
+        await settled()
+        read = running.statistics()["in"]
+        assert read < 15
+        broker.delete(15)
+        go_on.set()
+        await settled()
+        assert [value["n"] for value in seen] == [*range(read), *range(15, 20)]
+        assert running.statistics()["stages"][0]["expired"] == 15 - read
+        await running.drain(5)
+        assert broker.committed["t", 0] == (20, "")
+        assert f"offsets {read} to 14 of t, partition 0, were deleted" in caplog.text
+
+    run(story())
+
+
+@pytest.mark.parametrize("options", [{}, {"on_bad_record": route(collect([]))}])
+def test_all_records_are_read_of_a_topic_that_is_created_again(
+    options: dict[str, Any], broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write(*numbers(0, 20))
+    # What was finished of the old records says nothing of the new ones.
+    broker.committed["t", 0] = 10, metadata_of(10, [(12, 15)])
+
+    async def story() -> None:
+        seen: list[Any] = []
+        async with reading(seen, **options).start() as running:
+            await settled()
+            broker.logs["t", 0].clear()
+            broker.write(*numbers(100, 118))
+            await settled(5)
+            assert [value["n"] for value in seen] == [10, 11, *range(15, 20), *range(100, 118)]
+            assert "offset 20 of t, partition 0, is not there" in caplog.text
+            running.begin_drain()
+        assert broker.committed["t", 0] == (18, "")
 
     run(story())
 
