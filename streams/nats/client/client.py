@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import StreamWriter
+from collections import UserString
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import nats.aio.client
@@ -101,13 +103,24 @@ class Client(nats.aio.client.Client):
         return await cancellable(untyped._flush_pending(force_flush))
 
     async def _process_connect_init(self) -> None:
-        """As the client's, which leaves a connection open that the server has refused."""
+        """As the client's, which leaves a connection open that the server has refused, and never
+        tries again after an error that is not of the connection."""
         try:
             await super()._process_connect_init()
-        except Exception:
+        except Exception as error:
             transport: Any = self._transport
             transport.close()
-            raise
+            if isinstance(error, (OSError, Error, TimeoutError)):
+                raise
+            raise Error(f"nats: {type(error).__name__}: {error}") from error
+
+    def _read_creds_user_jwt(self, creds: Any) -> Any:
+        """As the client's, which would read a file without a JWT for ever, blocking the loop."""
+        text = Path(creds).read_text(encoding="utf-8")
+        if "BEGIN NATS USER JWT" not in text:
+            raise Error(f"nats: {creds} contains no JWT of a user")
+        untyped: Any = super()
+        return untyped._read_creds_user_jwt(UserString(text))
 
     async def _process_pong(self) -> None:
         """As the client's, which silently stops reading when the flush was given up that this

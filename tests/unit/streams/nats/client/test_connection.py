@@ -5,12 +5,15 @@ import socket
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
+import nkeys
 import pytest
 
 from penstock.streams.errors import CannotConnect, ServerTooOld
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
+from tests.helpers.until import until
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,47 @@ def test_a_refusal_is_reported_although_the_connection_is_reset_while_it_is_clos
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(CannotConnect, match="does not speak TLS"):
             await connect([f"tls://127.0.0.1:{port}"], patience=60)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    ["", "-----BEGIN NATS USER JWT-----\njwt\n", "{jwt}-----BEGIN USER NKEY SEED-----\nSUA\n"],
+)
+def test_a_file_of_credentials_that_is_just_being_written_is_read_again(
+    meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jwt = "-----BEGIN NATS USER JWT-----\njwt\n------END NATS USER JWT------\n"
+    seed = nkeys.encode_seed(bytes(32), nkeys.PREFIX_BYTE_USER).decode()
+    whole = f"{jwt}-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    place = tmp_path / "me.creds"
+    place.write_text(whole, encoding="utf-8")
+    monkeypatch.setenv("NATS_CREDS", str(place))
+    info = b'{"server_id":"a","version":"2.12.0","max_payload":9,"auth_required":true,"nonce":"n"}'
+
+    async def story() -> None:
+        callers: list[asyncio.StreamWriter] = []
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            callers.append(writer)
+            writer.write(b"INFO " + info + b"\r\n")
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        client = await connect([f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"])
+        place.write_text(meanwhile.format(jwt=jwt), encoding="utf-8")
+        callers[0].close()
+        await until(lambda: len(callers) >= 3)
+        assert not client.is_connected
+        place.write_text(whole, encoding="utf-8")
+        await until(lambda: client.is_connected)
+        await client.close()
         server.close()
         await server.wait_closed()
 
