@@ -67,6 +67,11 @@ class Terms:
         """
         return self.attempts - 1 if self.attempts > 1 else -1
 
+    @property
+    def alone(self) -> str:
+        """The owner of a key of which only a suspect is claimed, and nothing else may be."""
+        return f"{self.owner} alone"
+
 
 @dataclass(slots=True, eq=False)
 class Tenure:

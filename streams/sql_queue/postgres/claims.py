@@ -214,7 +214,7 @@ class PostgresStore(PostgresTable):
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
         async with self._transaction(durable=terms.by is not None) as db:
             keys = {(row.key, row.epoch) for row in rows if row.key is not None}
-            values = {"lease": terms.lease, "owner": terms.owner}
+            values = {"lease": terms.lease, "owner": terms.owner, "alone": terms.alone}
             kept: set[int] = set()
             if keys:
                 found = await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
@@ -230,6 +230,7 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
     return {
         "lease": terms.lease,
         "owner": terms.owner,
+        "alone": terms.alone,
         "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,

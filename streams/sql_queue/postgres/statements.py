@@ -311,13 +311,17 @@ HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
 TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
     SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING key"""
+# While the key has other suspects, its later rows wait for those too, however long this one takes.
 LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
-VALUES (:key, :owner, now() + :lease * interval '1 s') RETURNING epoch"""
+VALUES (:key, CASE WHEN 1 < (
+    SELECT count(*) FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9
+        AND t.{expires} <= now() AND t.{token} IS NULL AND {key_of} = :key)
+    THEN :alone ELSE :owner END, now() + :lease * interval '1 s') RETURNING epoch"""
 CLAIM_SUSPECT_OF_KEY = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
     WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
-        AND k.key = :key AND k.owner = :owner
+        AND k.key = :key AND k.owner IN (:owner, :alone)
     ORDER BY t.{status}, t.{id} LIMIT 1 FOR UPDATE OF t
 )
 """
@@ -418,7 +422,7 @@ RENEW = (
 )
 RENEW_KEYS = (
     "UPDATE {keys} AS k SET expires = now() + :lease * interval '1 s' "
-    f"WHERE {_LEASED} AND k.owner = :owner RETURNING k.epoch"
+    f"WHERE {_LEASED} AND k.owner IN (:owner, :alone) RETURNING k.epoch"
 )
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""

@@ -208,7 +208,9 @@ class SqliteStore(SqliteTable):
             kept = {
                 epoch
                 for key, epoch in keys
-                if self._many(db, sql.RENEW_KEY, [(expires, _bytes(key), epoch, terms.owner)])
+                if self._many(
+                    db, sql.RENEW_KEY, [(expires, _bytes(key), epoch, terms.owner, terms.alone)]
+                )
             }
             leases = [
                 (expires, row.id, row.token) for row in rows if row.key is None or row.epoch in kept
@@ -246,6 +248,7 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
         "now": now,
         "expires": now + terms.lease,
         "owner": terms.owner,
+        "alone": terms.alone,
         "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,

@@ -175,8 +175,11 @@ ON CONFLICT (key) DO NOTHING"""
 HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
 TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
     SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1) RETURNING CAST(key AS BLOB)"""
+# While the key has other suspects, its later rows wait for those too, however long this one takes.
 LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
-VALUES (CAST(:key AS TEXT), :owner, :expires) RETURNING epoch"""
+VALUES (CAST(:key AS TEXT), CASE WHEN 1 < (
+    SELECT count(*) FROM {table} WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL
+        AND {key} = CAST(:key AS TEXT)) THEN :alone ELSE :owner END, :expires) RETURNING epoch"""
 CLAIM_SUSPECT_OF_KEY = (
     _CLAIMED
     + """WHERE {id} IN (
@@ -244,7 +247,7 @@ RELEASE = "DELETE FROM {keys} WHERE key = CAST(? AS TEXT) AND epoch = ? AND owne
 
 RENEW = "UPDATE {table} SET {expires} = ? WHERE {id} = ? AND {token} = ? AND {status} = 9"
 RENEW_KEY = """UPDATE {keys} SET expires = ?
-WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner = ?"""
+WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
 

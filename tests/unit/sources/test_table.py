@@ -901,6 +901,31 @@ def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
     run(work())
 
 
+def test_a_suspect_that_takes_longer_than_its_lease_lets_nothing_overtake_the_next_one(
+    database: str,
+) -> None:
+    done: list[int] = []
+
+    async def slow(event: dict[str, Any]) -> None:
+        if event["n"] == 0:
+            # Its reader claims others after the length of a lease, in which nothing has ended.
+            await asyncio.sleep(1.0)
+        done.append(event["n"])
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(4)])
+            await store.claim(2, Terms("gone", lease=0.0, attempts=2, by="key"))
+            rows = read_table(
+                database, by="key", attempts=2, lease=0.3, poll=0.05, follow=False
+            ).pipe(group_by("key"), spread(), adaptive_flat_map(slow))
+            await rows.to(collect([])).run()
+            assert done == [0, 1, 2, 3]
+            assert await statuses(store) == [1] * 4
+
+    run(work())
+
+
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_suspect_that_is_given_back_unbegun_stays_one_and_is_not_overtaken(
     database: str, by: str | None
