@@ -32,7 +32,6 @@ __all__ = [
     "PARK_KEYS",
     "PARK_LATER_ROWS",
     "PARK_ROWS",
-    "PLAN_BY_INDEX",
     "PLAN_FREELY",
     "PUT",
     "PUT_OWN",
@@ -42,6 +41,7 @@ __all__ = [
     "RENEW",
     "RENEW_KEYS",
     "RETURN",
+    "SESSION",
     "STATES",
     "TABLES",
     "TAKE_SUSPECT_KEY",
@@ -62,6 +62,14 @@ def _planning(state: str, local: str) -> str:
 # is always the same: rows in the order of the index, up to the limit, and look-ups by key.
 PLAN_BY_INDEX = _planning("off", "false")
 PLAN_FREELY = _planning("on", "true")
+
+# Statements wait for the rows of others and see what these have committed; at a stricter level,
+# which a server may have as its default, they fail instead and have to be repeated.
+SESSION = (
+    "SET synchronous_commit = off",
+    "SET default_transaction_isolation = 'read committed'",
+    PLAN_BY_INDEX,
+)
 
 # The columns about the work on a row, in a queue's table and in one beside the user's.
 _WORK = """{started} timestamptz,

@@ -171,8 +171,7 @@ class PostgresTable(Store):
         parameters = {**_DEFAULTS, **conninfo_to_dict(self.url)}
         db = await AsyncConnection.connect(make_conninfo("", **parameters), autocommit=True)
         try:
-            await db.execute("SET synchronous_commit = off")
-            for text in (sql.PLAN_BY_INDEX, *further):
+            for text in (*sql.SESSION, *further):
                 await db.execute(_made(text, {}))
         except BaseException:
             await db.close()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
 from penstock.streams.sql_queue import Row, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
+from tests.helpers.until import until
 
 ATTEMPTS = 2
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 GONE, MINE, YOURS = (
     Terms(owner, lease=lease, attempts=ATTEMPTS, by="key")
     for owner, lease in (("gone", 0.0), ("mine", 60.0), ("yours", 60.0))
@@ -89,5 +92,26 @@ def test_who_works_on_suspects_waits_for_no_other_who_does(postgres: str, how: s
         assert marked == [(row.key if how == "settles" else "c",)]
         for store in (mine, yours):
             await store.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("level", ["repeatable\\ read", "serializable"])
+def test_readers_wait_for_each_other_instead_of_failing_at_the_servers_own_level_of_isolation(
+    postgres: str, level: str
+) -> None:
+    async def story() -> None:
+        url = f"{postgres}?options={quote(f'-c default_transaction_isolation={level}')}"
+        store, terms = open_store(url), Terms("me")
+        await store.open()
+        await store.put([b"{}"])
+        (row,) = (await store.claim(1, terms)).rows
+        with psycopg.connect(postgres) as other, psycopg.connect(postgres, autocommit=True) as see:
+            other.execute("UPDATE queue SET error = 'a note'")
+            settling = asyncio.ensure_future(store.settle(Settlement([row]), terms))
+            await until(lambda: see.execute(WAITING).fetchone() is not None)
+            other.commit()
+        assert await settling == []
+        await store.close()
 
     asyncio.run(story())
