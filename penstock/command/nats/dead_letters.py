@@ -12,7 +12,7 @@ from orjson import loads
 
 from penstock.command.dead_letters import Chosen, list_letters, publish_again
 from penstock.command.nats.run import PATIENCE, urls_of
-from penstock.command.nats.status import one_of
+from penstock.command.nats.status import check_names, one_of
 from penstock.command.output import counted, mention
 from penstock.sinks import write_jsonl
 from penstock.sources import WorkPool
@@ -44,8 +44,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 async def _work(options: argparse.Namespace) -> int:
-    if options.pool is not None and options.name is not None:
-        raise BuildError("--name is of a pipeline, --pool of a work pool: give one of them")
+    check_names(options)
     chosen = Chosen(options.id)
     urls = urls_of(options.on)
     client = await connect(urls, patience=PATIENCE)

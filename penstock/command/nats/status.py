@@ -20,18 +20,25 @@ from penstock.streams.work_pulling.view import look_at, pools_there
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["as_text", "call", "one_of"]
+__all__ = ["as_text", "call", "check_names", "one_of"]
 
 _EVERY = 1.0
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Print the state of one pipeline, of one work pool, or of all, once or (`--watch`) each
-    second."""
+    second. Raises BuildError for both names."""
+    check_names(options)
     try:
         return asyncio.run(_show(options))
     except KeyboardInterrupt:
         return 0
+
+
+def check_names(options: argparse.Namespace) -> None:
+    """Raise BuildError if both a pipeline and a work pool are named."""
+    if options.pool is not None and options.name is not None:
+        raise BuildError("--name is of a pipeline, --pool of a work pool: give one of them")
 
 
 async def _show(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 
+from penstock.command.explain import explain
 from penstock.command.nats.publish import publishing
 from penstock.command.nats.run import Cluster, name_of
 from penstock.command.nats.workers_page import Whole, page, path_of
@@ -111,6 +112,8 @@ async def _run(
             ending = _Ending(running, workers)
             with drain_on_signals(ending, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
+                if report.error is not None:
+                    mention(explain(report.error, whole=said.traceback), "error")
                 while report.outcome in ("completed", "drained") and not ending.is_over():
                     if not sum((await lag_of(client, layout, layout.numbers)).values()):
                         break

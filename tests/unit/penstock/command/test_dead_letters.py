@@ -76,3 +76,12 @@ def test_without_numbers_all_letters_are_chosen() -> None:
     chosen = Chosen(None)
     assert chosen.has(letter(1))
     assert chosen.status(0) == 0
+
+
+@pytest.mark.parametrize("command", [("status",), ("dead-letters", "list")])
+def test_a_pipeline_and_a_work_pool_together_are_a_mistake(
+    penstock: Callable[..., Any], command: tuple[str, ...]
+) -> None:
+    result = penstock(*command, "--on", "nats://127.0.0.1:1", "--name", "a", "--pool", "b")
+    assert (result.status, result.out) == (2, "")
+    assert "--name is of a pipeline, --pool of a work pool: give one of them" in result.err

@@ -119,6 +119,17 @@ def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path
     assert "0 unfinished" in ran.stderr
 
 
+def test_what_stops_the_input_of_workers_of_one_machine_is_reported(penstock: Penstock) -> None:
+    given = lines(event(1, "a", 1), {"id": 2, "n": 2})
+    ran = penstock("run", "pipe.py", "--workers", "1", "--data", "kept", given=given)
+    assert ran.returncode == 1
+    assert "KeyError: 'key'" in ran.stderr
+    assert "the event has no field 'key'" in ran.stderr
+    ran = penstock("run", "pipe.py", "--workers", "1", "--data", "kept", "--input", "none.jsonl")
+    assert ran.returncode == 2
+    assert "Cannot read none.jsonl" in ran.stderr
+
+
 def test_workers_of_one_machine_have_a_page_each_and_one_for_the_whole(
     penstock: Penstock, tmp_path: Path
 ) -> None:
