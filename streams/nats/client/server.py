@@ -17,7 +17,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from penstock.streams import clock
-from penstock.streams.errors import CannotConnect, FolderInUse
+from penstock.streams.errors import CannotConnect, CannotOpen, FolderInUse
 from penstock.streams.extras import missing_extra
 from penstock.streams.runtime.process.lifeline import bound
 
@@ -44,9 +44,9 @@ class Servers:
     """`count` servers on free ports of the loopback, one cluster, with their data in `folder`.
 
     Blocking; starting takes about 0.05 s, for three servers 0.25 s. The data in `folder` is used
-    again at the next start. Only one process can use a folder, others get FolderInUse. The servers
-    end with the thread that started them, if the system supports that; `started` and `ended` are
-    called with their process ids.
+    again at the next start. Only one process can use a folder, others get FolderInUse; for a folder
+    that cannot be made or written it is CannotOpen. The servers end with the thread that started
+    them, if the system supports that; `started` and `ended` are called with their process ids.
     """
 
     def __init__(
@@ -74,8 +74,13 @@ class Servers:
         return [f"nats://127.0.0.1:{port}" for port in self._ports]
 
     def __enter__(self) -> Servers:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self._folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self._folder)
+        except OSError as error:
+            raise CannotOpen(
+                f"Cannot use the folder '{self._folder}': {error.strerror}."
+            ) from error
         try:
             self._configure()
             for number in range(self.count):

@@ -64,6 +64,8 @@ def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise BuildError(f"cannot write {path}: it is a folder")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise BuildError(f"cannot write {path}: it is not a file, which a page would replace")
     if not os.path.isdir(folder):
         raise BuildError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
@@ -79,6 +81,8 @@ def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
 
 def write_page(page: str, path: str) -> None:
     """Write a page so that a reader sees all of it or what was there before. Raises OSError."""
+    # A link stays one.
+    path = os.path.realpath(path)
     new = f"{path}.{os.getpid()}.new"
     try:
         Path(new).write_text(page, encoding="utf-8")

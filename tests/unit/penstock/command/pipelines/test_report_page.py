@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_a_place_where_no_page_can_be_is_a_usage_error(penstock: Penstock, job: 
     assert ended.status == 2
     assert ended.err == ("penstock: cannot write no/page.html: there is no folder no\n")
     assert ended.out == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_what_is_no_file_is_not_replaced_by_a_page(penstock: Penstock, job: Path) -> None:
+    # As a device is not, such as /dev/stdout.
+    os.mkfifo(job / "pipe")
+    ended = penstock("run", "job.py", "--report-page", "pipe", *INPUT)
+    assert (ended.status, ended.out) == (2, "")
+    assert "cannot write pipe: it is not a file, which a page would replace" in ended.err
+    assert (job / "pipe").is_fifo()
+
+
+def test_a_link_to_a_page_stays_a_link(penstock: Penstock, job: Path) -> None:
+    (job / "pages").mkdir()
+    (job / "latest.html").symlink_to("pages/first.html")
+    assert penstock("run", "job.py", "--report-page", "latest.html", *INPUT).status == 3
+    assert (job / "latest.html").is_symlink()
+    assert account((job / "pages/first.html").read_text("utf-8"))["finished"] == 4
 
 
 def test_the_input_of_the_pipeline_is_not_overwritten(penstock: Penstock, job: Path) -> None:

@@ -369,6 +369,15 @@ def test_workers_and_servers_that_are_there_are_two_ways(
     assert "give one of them" in result.err
 
 
+def test_a_folder_for_data_that_cannot_be_made_is_a_mistake(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = penstock("run", pipeline_file, "--workers", "2", "--data", tmp_path / "file")
+    assert (result.status, result.out) == (2, "")
+    assert f"Cannot use the folder '{tmp_path}/file': File exists." in result.err
+
+
 def test_a_folder_for_data_is_refused_with_servers_that_are_there(
     penstock: Penstock, pipeline_file: Path
 ) -> None:
