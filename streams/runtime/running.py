@@ -305,8 +305,8 @@ class Running:
         stages, most = len(list(all_stages(self._stages))), sys.getrecursionlimit()
         if stages > most // _CALLS:
             error.add_note(
-                f"the pipeline has {stages:,} stages, and a signal goes through them in calls "
-                f"inside each other, of which Python allows {most:,}: "
+                f"the pipeline has {stages:,} stages, through which a signal passes in nested "
+                f"calls, of which Python allows {most:,}: "
                 f"sys.setrecursionlimit({2 * _CALLS * stages}) allows more"
             )
 
