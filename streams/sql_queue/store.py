@@ -258,10 +258,10 @@ class Store(ABC):
 
     @abstractmethod
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
-        """Record the outcomes of rows, all or none.
+        """Record the outcomes of rows, all or none; of rows that have only finished perhaps some.
 
-        Returns the rows whose lease was lost; if there are any, nothing was written. A settlement
-        that was written before, by a call whose answer was lost, is not written again.
+        Returns the rows whose lease was lost; if there are any, the others are to be settled again.
+        A settlement that was written before, by a call whose answer was lost, is not written again.
         """
 
     @abstractmethod

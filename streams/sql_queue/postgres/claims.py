@@ -127,8 +127,10 @@ class PostgresStore(PostgresTable):
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
+        # Without a transaction: those that are held are marked, whatever became of the others.
+        each = settlement.only_finished and terms.by is None
         try:
-            if settlement.only_finished and terms.by is None:
+            if each:
                 async with self._using() as db:
                     await self._finish(db, settlement.finished)
             else:
@@ -139,7 +141,9 @@ class PostgresStore(PostgresTable):
         except NotHeld:
             rows = settlement.rows()
             states = await self._states(rows)
-            return [] if were_settled(rows, states) else lost_rows(rows, states)
+            if not each and were_settled(rows, states):
+                return []
+            return lost_rows(rows, states)
         return []
 
     async def _finish(self, db: Connection, rows: list[Row]) -> None:

@@ -498,3 +498,19 @@ def test_what_is_cancelled_while_it_is_written_is_not_written(database: str) -> 
             assert await statuses(other) == [(0, 0)]
 
     run(work)
+
+
+def test_the_lost_ones_among_finished_rows_are_known_although_others_are_still_held(
+    database: str,
+) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(3))
+            rows = (await mine.claim(3, GONE)).rows
+            (taken,) = (await yours.claim(1, YOURS)).rows
+            assert await mine.settle(Settlement(rows), GONE) == rows[:1]
+            assert await mine.settle(Settlement(rows[1:]), GONE) == []
+            assert [status for status, _ in await statuses(mine)] == [9, 1, 1]
+            assert await yours.settle(Settlement([taken]), YOURS) == []
+
+    run(work)
