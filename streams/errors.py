@@ -184,7 +184,8 @@ class LeaseLost(PenstockError):
 
 
 class DatabaseUnavailable(PenstockError):
-    """A database was unavailable for longer than the reader's patience."""
+    """A database was unavailable for longer than the reader's patience, or its file was taken
+    away."""
 
 
 class InboxClosed(PenstockError):

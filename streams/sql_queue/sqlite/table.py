@@ -23,7 +23,13 @@ from weakref import WeakSet
 from orjson import dumps, loads
 
 from penstock.streams import clock
-from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
+from penstock.streams.errors import (
+    CannotOpen,
+    ColumnMissing,
+    DatabaseUnavailable,
+    RightsMissing,
+    TableMissing,
+)
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import Layout, quoted
@@ -90,6 +96,7 @@ class SqliteTable(Store):
             self._names["own_name"] = quoted(layout.parts[-1])
             self._names["table_name"] = quoted(f"{layout.parts[-1]}_queue")
         self._db: sqlite3.Connection | None = None
+        self._which: tuple[int, int] | None = None
         self._durable: bool | None = None
         self._thread = ThreadPoolExecutor(1, "sqlite")
         self._lock_queue = LockQueue(self._path)
@@ -177,6 +184,13 @@ class SqliteTable(Store):
         return [row[0] for row in rows]
 
     def _connected(self) -> sqlite3.Connection:
+        if self._db is not None and self._which != _which_file(self._path):
+            # The connection would go on with what has no name any more, and see nothing of others.
+            raise DatabaseUnavailable(
+                f"{self._file} was removed or replaced while it was in use. What was recorded "
+                "since is not in the file that has this name now: stop all that use it before you "
+                "do so."
+            )
         if self._db is None:
             db = sqlite3.connect(self._file, timeout=0, isolation_level=None)
             try:
@@ -184,7 +198,7 @@ class SqliteTable(Store):
             except BaseException:
                 db.close()
                 raise
-            self._db = db
+            self._db, self._which = db, _which_file(self._path)
             self._durable = None
         return self._db
 
@@ -371,6 +385,15 @@ class SqliteTable(Store):
             f"CASE WHEN json_valid({payload}) "
             f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
         )
+
+
+def _which_file(path: str) -> tuple[int, int] | None:
+    """What tells a file from others, whatever their names; None if there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def json_path(field: str) -> str:
