@@ -32,6 +32,9 @@ __all__ = [
     "add_turning_point",
 ]
 
+# Each event that arrives is a number in memory until it is begun; no pipeline takes so many.
+_HIGHEST_RATE = 1_000_000
+
 
 def add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
@@ -175,7 +178,7 @@ def add_turning_point(add_parser: AddParser) -> None:
     )
     turning.add_argument(
         "--rate",
-        type=positive,
+        type=_rate,
         metavar="N",
         help="the first rate, in events per second (default: a quarter of the rate one by one)",
     )
@@ -292,3 +295,16 @@ def _add_place(
         help="with --on kafka://: a file with settings of the client, such as sasl.username, one "
         "name=value per line",
     )
+
+
+def _rate(text: str) -> float:
+    """Events per second."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= _HIGHEST_RATE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of events per second, above 0 and at most {_HIGHEST_RATE:,}"
+        )
+    return found

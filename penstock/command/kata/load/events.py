@@ -61,8 +61,10 @@ class Load:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise ValueError(f"rate is {self.rate}, must be more than 0 events per second")
+        if not 0 < self.rate < float("inf"):
+            raise ValueError(
+                f"rate is {self.rate}, must be more than 0 events per second, and finite"
+            )
         if self.clients < 1:
             raise ValueError(f"clients is {self.clients}, must be at least 1")
         if not 0 <= self.duplicates <= 1:

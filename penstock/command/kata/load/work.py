@@ -25,7 +25,7 @@ class Work:
     """The model of the handler; `mean` and `sigma` in seconds.
 
     An event of the first client takes `slow` times as long as one of the others.
-    Raises ValueError for a negative mean or sigma, or if `slow` is below 1.
+    Raises ValueError for a negative or infinite mean or sigma, or if `slow` is below 1.
     """
 
     mean: float = 0.010
@@ -33,8 +33,10 @@ class Work:
     slow: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.mean < 0 or self.sigma < 0:
-            raise ValueError(f"mean {self.mean} and sigma {self.sigma} must not be negative")
+        if not (0 <= self.mean < float("inf") and 0 <= self.sigma < float("inf")):
+            raise ValueError(
+                f"mean {self.mean} and sigma {self.sigma} must not be negative, and must be finite"
+            )
         if not 1 <= self.slow < float("inf"):
             raise ValueError(f"slow-client is {self.slow:g}, must be at least 1")
 

@@ -91,6 +91,8 @@ def test_bad_lines_are_reported_and_the_exit_status_says_so(
         (["--input", "{folder}/empty.jsonl"], "has no events"),
         (["--input", "{folder}/orders.jsonl", "--plot", "a.png"], "must end in .svg"),
         (["--input", "{folder}/orders.jsonl", "--seconds", "0"], "more than 0"),
+        (["--input", "{folder}/orders.jsonl", "--rate", "1e300"], "at most 1,000,000"),
+        (["--input", "{folder}/orders.jsonl", "--rate", "0"], "above 0"),
     ],
 )
 def test_what_cannot_be_measured_is_reported_without_a_traceback(

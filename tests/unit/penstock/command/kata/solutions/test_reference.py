@@ -251,6 +251,9 @@ def test_a_consumer_whose_threads_never_end_does_not_keep_the_command(
         (["--clients", "0"], "clients is 0"),
         (["--duplicates", "2"], "duplicates is 2"),
         (["--handler-ms", "-1"], "must not be negative"),
+        (["--handler-ms", "inf"], "must be finite"),
+        (["--sigma-ms", "nan"], "must be finite"),
+        (["--rate", "inf"], "more than 0 events per second, and finite"),
         (["--variant", "best"], "there is no variant 'best'"),
     ],
 )
