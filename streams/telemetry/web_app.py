@@ -55,6 +55,7 @@ def web_app(
     try:
         from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
         from starlette.applications import Starlette
+        from starlette.requests import ClientDisconnect
         from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
         from starlette.routing import Route
     except ImportError as error:
@@ -102,8 +103,12 @@ def web_app(
 
         return send
 
-    async def stream(_: Request) -> Response:
-        return StreamingResponse(feed.lines(), media_type="application/x-ndjson")
+    async def stream(request: Request) -> Response:
+        media_type = "application/x-ndjson"
+        if request.method == "HEAD":
+            # The stream would go on unseen, and the connection could not be used again.
+            return Response(media_type=media_type)
+        return StreamingResponse(feed.lines(), media_type=media_type)
 
     async def metrics(_: Request) -> Response:
         return Response(exposition(running.statistics(), recorder), media_type=CONTENT_TYPE_LATEST)
@@ -121,7 +126,7 @@ def web_app(
             return PlainTextResponse("the content type must be application/json\n", 415)
         try:
             wanted: Any = await request.json()
-        except ValueError:
+        except (ValueError, RecursionError, ClientDisconnect):
             wanted = None
         do = cast(dict[str, Any], wanted).get("do") if isinstance(wanted, dict) else None
         if do == "pause":
@@ -149,4 +154,7 @@ def web_app(
         Route("/healthz", answer(health, is_open=True)),
         Route("/readyz", answer(ready, is_open=True)),
     ]
-    return Starlette(routes=routes), feed
+    app = Starlette(routes=routes)
+    # It would answer with an address made of `Host`, whatever that is.
+    app.router.redirect_slashes = False
+    return app, feed

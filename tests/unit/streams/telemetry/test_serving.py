@@ -250,6 +250,7 @@ def test_on_this_machine_too_a_token_is_needed_to_control() -> None:
         (b"pause", "application/json", 400),
         (b'{"do": "explode"}', "application/json", 400),
         (b'["pause"]', "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
         (b'{"do": "pause"}', "application/json; charset=utf-8", 200),
     ],
 )
@@ -261,6 +262,54 @@ def test_a_command_is_json_and_known(data: bytes, kind: str, status: int) -> Non
         assert scene.running.state == ("paused" if status == 200 else "running")
 
     play(story, token="right", allow_control=True)
+
+
+def test_a_command_that_breaks_off_is_no_error_of_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(scene: Scene) -> None:
+        head = (
+            "POST /control HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer right\r\n"
+            "Content-Type: application/json\r\nContent-Length: 15\r\n\r\n"
+        )
+        _, writer = await asyncio.open_connection("127.0.0.1", scene.serving.port)
+        writer.write(f'{head}{{"do": '.encode())
+        await writer.drain()
+        # Its head has been read once another request is answered.
+        for _ in range(2):
+            async with scene.client.get("/healthz") as response:
+                assert response.status == 200
+            writer.close()
+        assert scene.running.state == "running"
+
+    play(story, token="right", allow_control=True)
+    assert caplog.records == []
+
+
+def test_a_request_for_the_head_of_the_stream_leaves_the_connection_free() -> None:
+    async def story(scene: Scene) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", scene.serving.port)
+        for method, path in (("HEAD", "/stream"), ("GET", "/healthz")):
+            writer.write(f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        assert b"content-type: application/x-ndjson" in head
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(3) == b"ok\n"
+        writer.close()
+
+    play(story)
+
+
+@pytest.mark.parametrize("path", ["/metrics/", "/stream/", "/control/"])
+def test_a_foreign_name_is_nowhere_in_an_answer(path: str) -> None:
+    async def story(scene: Scene) -> None:
+        headers = {"Host": "evil.example"}
+        async with scene.client.get(path, headers=headers, allow_redirects=False) as response:
+            assert response.status == 404
+            assert "evil.example" not in f"{response.headers}{await response.text()}"
+
+    play(story)
 
 
 def test_health_and_readiness_say_one_word_and_need_no_token() -> None:
