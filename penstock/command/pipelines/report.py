@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from math import isfinite
+from typing import Any, cast
 
+from penstock.streams.errors import describe
 from penstock.streams.runtime.running import Report
 
 __all__ = ["as_json"]
@@ -13,8 +17,8 @@ __all__ = ["as_json"]
 def as_json(report: Report, exit_status: int) -> str:
     """One line: `outcome`, `exit_status`, `error` or null, and all `statistics`.
 
-    Latencies are in seconds. Values that JSON cannot express, such as a group's key, are written as
-    their `repr`.
+    Latencies are in seconds. Values that JSON cannot express, such as a group's key or NaN, are
+    written as their `repr`.
     """
     error = report.error
     return json.dumps(
@@ -28,13 +32,23 @@ def as_json(report: Report, exit_status: int) -> str:
                 "message": str(error),
                 "notes": getattr(error, "__notes__", []),
             },
-            "statistics": report.statistics,
+            "statistics": _finite(report.statistics),
         },
         default=_plain,
     )
 
 
+# Any: whatever is in the statistics.
+def _finite(value: Any) -> Any:
+    """The value with text for each NaN and infinity, which are not JSON."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in cast("list[Any]", value)]
+    return repr(value) if isinstance(value, float) and not isfinite(value) else value
+
+
 def _plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return repr(value)
+        return _finite(dataclasses.asdict(value))
+    return describe(value, sys.maxsize)
