@@ -86,7 +86,7 @@ class SourceStage(DemandStage, Generic[T]):
         # Those that failed are counted as returned if they will come again.
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
-        self._finished = 0
+        self._finished: int = 0
         self._returned_tokens: list[Any] = []
         self.received: int = 0
         self._withheld: int | None = None
@@ -258,7 +258,9 @@ class SourceStage(DemandStage, Generic[T]):
         elif ending is RETURNED:
             self.counts["returned"] += count
             self.run.returned(count)
-            self._returned_tokens += [event.token for event in events if event.token is not None]
+            # Nobody need give those again that come again, and they may do so any number of times.
+            if not self.gives_again:
+                self._returned_tokens += [one.token for one in events if one.token is not None]
         else:
             self.count_failures(count, ending is FORGIVEN)
         if ending < RETURNED:
@@ -276,8 +278,8 @@ class SourceStage(DemandStage, Generic[T]):
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.
 
-        `returned_tokens` are the tokens of those that were given back. That happens only at the
-        end of a run, so there are no more than a pipeline holds.
+        `returned_tokens` are the tokens of those that were given back and do not come again. That
+        happens only at the end of a run, so there are no more than a pipeline holds.
         """
         return {
             **self.counts,

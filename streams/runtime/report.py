@@ -80,9 +80,11 @@ def snapshot(
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
     counts = Counts(run.past)
     emitted: list[float | None] = []
+    again = 0
     for source in run.sources:
         numbers = source.statistics()
         emitted.append(numbers.get("emitted"))
+        again += numbers["returned"] if source.gives_again else 0
         counts.add(numbers)
     unfinished = counts.unfinished
     stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
@@ -97,7 +99,7 @@ def snapshot(
         **counts.totals,
         "recovered": run.recovered,
         "dropped": counts.dropped,
-        "progress": _progress(emitted, counts),
+        "progress": _progress(emitted, counts, again),
         "unfinished": unfinished,
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,
@@ -112,13 +114,16 @@ def snapshot(
     }
 
 
-def _progress(emitted: list[float | None], counts: Counts) -> float | None:
-    """The part of the input that is done with, if its events are about equally long."""
+def _progress(emitted: list[float | None], counts: Counts, again: int) -> float | None:
+    """The part of the input that is done with, if its events are about equally long.
+
+    Of those that came, so many were returned to come `again`.
+    """
     parts = [part for part in emitted if part is not None]
     if not parts or len(parts) < len(emitted):
         return None
-    came = counts.totals["in"]
-    done = came - counts.unfinished - counts.totals["returned"]
+    came = counts.totals["in"] - again
+    done = came - counts.unfinished - (counts.totals["returned"] - again)
     return min(parts) * (done / came if came else 1.0)
 
 

@@ -86,8 +86,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         run.lessors.append(self)
         self._suspects_at = 0.0
         self._due: int | None = None
-        # The rows that had come and those that were due, at the last count. More or fewer may come,
-        # as others enqueue and read too.
+        # The rows that had ended, those held, and those that were due or to be tried again, at the
+        # last count. More or fewer may come, as others enqueue and read too.
         self._in_all: int | None = None
 
     # Events out.
@@ -170,8 +170,9 @@ class TableReader(SourceStage[dict[str, Any]]):
         while True:
             began = self.run.now()
             with suppress(DatabaseLost):
-                self._due = await cancellable(due(self._store))
-                self._in_all = self.received + len(self._ready) + self._due
+                self._due, left = await cancellable(due(self._store))
+                ended = self._finished + self.counts["failed"] + sum(self.drops.values())
+                self._in_all = ended + len(self.ledger.held) + left
             took = self.run.now() - began
             await asyncio.sleep(max(_COUNTED_EVERY, _REST * took))
 
@@ -265,7 +266,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         else:
             if self._in_all is not None:
                 # Other readers have the rest of those that were counted.
-                self._in_all = self.received
+                self._in_all = self._kept
             self.complete()
 
     async def _is_busy(self) -> bool:
@@ -360,4 +361,9 @@ class TableReader(SourceStage[dict[str, Any]]):
         """How much of the rows known at the last count has been emitted; None if not counted."""
         if self._manner.follow or self._in_all is None:
             return None
-        return min(1.0, self.received / self._in_all) if self._in_all else 1.0
+        return min(1.0, self._kept / self._in_all) if self._in_all else 1.0
+
+    @property
+    def _kept(self) -> int:
+        """Rows that have been emitted and have not gone back to the table."""
+        return self.received - self.counts["returned"]

@@ -156,6 +156,7 @@ class ManualPublisher(Flowable[T]):
     # Under a pipeline's control.
 
     is_connected = True
+    gives_again = False
 
     def statistics(self) -> dict[str, Any]:
         """The numbers of a source."""

@@ -125,8 +125,9 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
 FROM {{rows}} AS t"""
 
 # A comparison with both bounds uses the index, in which rows that have ended are not.
-_WAITS = f"""SELECT count(*) FROM {{rows}} AS t
-WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})"""
+_WAITS = f"""SELECT count(*) FILTER (WHERE {_IS_DUE}),
+    count(*) FILTER (WHERE {_IS_DUE} OR {{attempts}} > 0)
+FROM {{rows}} AS t WHERE {{status}} >= 0 AND {{status}} <= 0"""
 
 # In the order of the index, as rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
@@ -217,10 +218,13 @@ async def measure(store: Store, window: float) -> QueueStats:
     )
 
 
-async def due(store: Store) -> int:
-    """How many rows are due, and held by nobody. The time grows with their number."""
-    ((count,),) = await store.read(_WAITS)
-    return int(count)
+async def due(store: Store) -> tuple[int, int]:
+    """How many rows that nobody holds are due, and how many are due or to be tried again later.
+
+    The time grows with the number of rows that nobody holds.
+    """
+    ((now, ever),) = await store.read(_WAITS)
+    return int(now), int(ever)
 
 
 def _poller(row: tuple[Any, ...], window: float) -> Poller:

@@ -175,6 +175,57 @@ def test_the_progress_through_a_table_is_known_while_it_is_recorded(
     run(work())
 
 
+@pytest.mark.parametrize("backoff", [Backoff(0.001, cap=0.001), Backoff(3600, cap=3600)])
+def test_a_row_that_is_to_be_tried_again_is_a_part_of_the_input_that_is_not_done_with(
+    database: str, backoff: Backoff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.streams.sql_queue.reader._COUNTED_EVERY", 0.01)
+    monkeypatch.setattr("penstock.streams.sql_queue.reader._REST", 0)
+
+    def fail_half(value: Any) -> Any:
+        if value["n"] % 2:
+            raise ConnectionError("no")
+        return value
+
+    async def work() -> None:
+        async with queue(database, 20):
+            source = read_table(database, follow=False, attempts=1000, backoff=backoff)
+            working = adaptive_flat_map(fail_half, Fixed(1), on_error="revert")
+            running = source.pipe(working).to(collect([])).start()
+            running.record()
+            await asyncio.sleep(0)
+            comes_again = backoff.cap < 1
+            least = 200 if comes_again else 10
+            await until(lambda: running.statistics()["returned"] >= least)
+            # Until it has been counted a few times.
+            await asyncio.sleep(0.1)
+            seen = running.statistics()
+            assert seen["progress"] == pytest.approx(0.5, abs=0.2 if comes_again else 0)
+            running.cancel()
+            await running.wait()
+
+    run(work())
+
+
+def test_rows_that_go_back_and_come_again_are_not_listed_as_unfinished(database: str) -> None:
+    def fail_first(value: Any) -> Any:
+        if value["n"] == 0:
+            raise ConnectionError("no")
+        return value
+
+    async def work() -> None:
+        async with queue(database, 30):
+            source = read_table(database, by="key", follow=False, attempts=5, backoff=SOON)
+            working = adaptive_flat_map(fail_first, Fixed(1), on_error="revert")
+            pipeline = source.pipe(group_by("key"), spread(), working).to(collect([]))
+            report = await pipeline.run()
+            # With the failed row, those of its key that have been claimed go back.
+            assert report.statistics["returned"] > 4
+            assert source_numbers(report)["returned_tokens"] == []
+
+    run(work())
+
+
 def test_a_table_that_is_followed_has_no_progress(database: str) -> None:
     async def work() -> None:
         async with queue(database, 10):
