@@ -119,6 +119,8 @@ class Position:
             self._saved = _saved(self._path)
         saved, self._saved = self._saved, None
         offset, line = 0, 0
+        # Those that end the file before are never passed.
+        self._known.clear()
         if saved is not None:
             offset, line = self._checked(saved, descriptor, name), saved["line"]
             self._known.extend(sorted((first, end) for first, end in saved["finished"]))
@@ -233,7 +235,8 @@ class Position:
             "offset": self.offset,
             "checksum": 0 if self._file is None else _checksum(self._file, self.offset),
             "line": self._floor - 1,
-            "finished": list(self._ends.items()),
+            # A run may end before it has come to what an earlier one had finished.
+            "finished": [*self._ends.items(), *self._known],
         }
         new = f"{self._path}.new"
         with open(new, "wb") as file:

@@ -171,6 +171,56 @@ def test_lines_that_were_finished_behind_an_unfinished_one_are_not_read_again(
     assert sorted(done + again, key=int) == lines
 
 
+async def cancelled_at(seconds: float, source: Flowable[str], limit: int = 4) -> list[str]:
+    """The events finished until then; those of the lines 1 to 3 take longer."""
+    done: list[str] = []
+
+    async def handler(line: str) -> str:
+        await asyncio.sleep(1_000_000 if line in ("1", "2", "3") else 1)
+        return line
+
+    work = adaptive_flat_map(handler, Fixed(limit))
+    running = source.pipe(work).to(for_each(done.append)).start()
+    await asyncio.sleep(seconds)
+    running.cancel()
+    await running.wait()
+    return done
+
+
+def test_a_run_that_ends_early_keeps_what_an_earlier_one_had_finished(
+    run: Run, file: Path, place: Path
+) -> None:
+    lines = [str(n) for n in range(10)]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    done = run(cancelled_at(10.0, read_lines(file, position=place)))
+    assert done == ["0", *lines[4:]]
+    for _ in range(2):
+        assert run(cancelled_at(0.5, read_lines(file, position=place), limit=1)) == []
+    assert run(read(read_lines(file, position=place)))[0] == ["1", "2", "3"]
+
+
+def test_lines_finished_at_the_end_of_a_file_are_not_taken_for_those_of_the_next_one(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("0\n1\n4\n5\n")
+    assert run(cancelled_at(1.5, read_lines(file, position=place))) == ["0", "4", "5"]
+
+    def rotate() -> None:
+        file.rename(file.with_suffix(".1"))
+        file.write_text("a\nb\nc\nd\ne\n")
+
+    async def story() -> list[str]:
+        done: list[str] = []
+        running = read_lines(file, follow=True, position=place).to(collect(done)).start()
+        await asyncio.sleep(1)
+        rotate()
+        await asyncio.sleep(5)
+        await running.drain()
+        return done
+
+    assert run(story()) == ["1", "a", "b", "c", "d", "e"]
+
+
 def test_a_line_that_begins_as_a_compressed_file_does_is_a_line(
     run: Run, file: Path, place: Path
 ) -> None:
