@@ -225,10 +225,14 @@ class StrictSubscriber:
         try:
             upstream.cancel()
         except Exception as error:
-            self._report(error)
+            # The subscriber may still receive the error for which it is cancelled.
+            self._tell(error)
 
     def _report(self, error: Exception) -> None:
         self.cancel()
+        self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
         if self._called and not self.run.has_loop:
             self._raised = self._raised or error
         else:

@@ -20,7 +20,7 @@ from penstock import (
     route,
 )
 from penstock.streams.errors import HandlerCancelled
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySource, Probe
 from penstock.streams.testing.plugin import Run
@@ -234,3 +234,29 @@ def test_a_subscriber_that_raises_a_cancellation_fails_its_event_as_with_any_err
         assert (source.failed, source.unsettled) == ([2], [])
 
     run(story())
+
+
+class Broken:
+    """A subscription that can neither be requested from nor cancelled."""
+
+    def request(self, n: int, /) -> None:
+        raise RecursionError("request")
+
+    def cancel(self) -> None:
+        raise RecursionError("cancel")
+
+
+def test_the_error_of_a_request_reaches_the_reader_though_the_cancel_fails_too(run: Run) -> None:
+    def attach(downstream: Subscriber[Any], run: StreamRun) -> None:
+        downstream.on_subscribe(Broken())
+
+    reported: list[str] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
+        with pytest.raises(RecursionError, match="request"):
+            await Flowable(attach, StageInfo("broken")).to_list()
+
+    run(story())
+    assert reported == ["cancel"]
