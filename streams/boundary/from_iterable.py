@@ -8,7 +8,14 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from operator import length_hint
 from typing import Any, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, WrongType, cancelled_inside, describe, own_error
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    BuildError,
+    WrongType,
+    cancelled_inside,
+    describe,
+    own_error,
+)
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -42,7 +49,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
 
     Items:   every item, in order; each connection calls `iter` anew. A function that makes the
              iterable is called anew for each connection too: give a generator's function, so
-             that the stream can be run many times. A bare generator can be run once.
+             that the stream can be run many times. A bare generator can be run once; run again,
+             it is a BuildError.
     Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
              loop first.
     Memory:  only the iterator.
@@ -102,6 +110,7 @@ class _Iteration(SourceStage[T]):
         if self._iterator is None:
             try:
                 made: Any = self._iterable
+                _refuse_used_up(made)
                 self._iterator = iter(made if is_iterable(made) else made())
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
@@ -145,7 +154,8 @@ def from_async_iterable(
         from_async_iterable   1--2--3|
 
     Items:   every item, in order. A factory is called anew for each connection, so that the
-             stream can be run many times; a bare async generator can be run once.
+             stream can be run many times; a bare async generator can be run once, and is a
+             BuildError when it is run again.
     Time:    as the items come; if they come at once, the stream yields to the loop every few
              milliseconds.
     Memory:  the iterator, and during a pause the item that was being pulled.
@@ -189,6 +199,16 @@ def _refuse_coroutines(source: str, made_by: object) -> None:
         )
 
 
+def _refuse_used_up(given: object) -> None:
+    """Raise BuildError for a generator that has ended: it would look like an empty input."""
+    is_over = inspect.isgenerator(given) and given.gi_frame is None
+    if is_over or (inspect.isasyncgen(given) and given.ag_frame is None):
+        raise BuildError(
+            f"{describe(given)} has ended, such as in an earlier run, and has no more items: give "
+            "the function that makes it, which each run calls anew"
+        )
+
+
 class Pulling(SourceStage[T]):
     """The running source of an async iterable.
 
@@ -226,6 +246,7 @@ class Pulling(SourceStage[T]):
         iterator: AsyncIterator[T] | None = None
         try:
             factory: Any = self._factory
+            _refuse_used_up(factory)
             iterator = aiter(factory if is_async_iterable(factory) else factory())
             now = self.run.now()
             while True:

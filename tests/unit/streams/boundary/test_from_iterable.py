@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock import Flowable, from_async_iterable, from_iterable
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.errors import BuildError, HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
 from penstock.streams.testing.plugin import Run
@@ -259,3 +259,30 @@ def test_an_exception_of_an_iterable_has_one_note_of_its_stage(
         with pytest.raises(OSError, match="gone"):
             run(stream.to(MemorySink()).run())
     assert ERROR.__notes__ == [f"in stage 1 '{name}'"]
+
+
+@pytest.mark.parametrize("is_left_early", [False, True])
+def test_a_generator_that_an_earlier_run_has_used_up_is_an_error_and_not_the_end(
+    run: Run, is_left_early: bool
+) -> None:
+    limit = 2 if is_left_early else None
+    later = items_later()
+    for stream, name in (
+        (from_iterable(number for number in range(5)), "from_iterable"),
+        (from_async_iterable(later), "from_async_iterable"),
+    ):
+        assert len(run(stream.to_list(limit))) == (limit or 5)
+        with pytest.raises(BuildError, match=r"has ended, .* give the function") as raised:
+            run(stream.to_list())
+        assert raised.value.__notes__ == [f"in stage 1 '{name}'"]
+
+
+async def items_later() -> AsyncIterator[int]:
+    for number in range(5):
+        yield number
+
+
+def test_an_iterator_that_is_no_generator_is_read_on_by_the_next_run(run: Run) -> None:
+    stream = from_iterable(iter(range(5)))
+    assert run(stream.to_list(2)) == [0, 1]
+    assert run(stream.to_list()) == [2, 3, 4]
