@@ -111,3 +111,25 @@ def test_a_handler_in_threads_begins_with_the_context_of_the_start(run: Run) -> 
         return await from_iterable(range(3)).pipe(stage).to_list()
 
     assert run(story()) == ["start"] * 3
+
+
+def test_a_plain_handler_runs_in_the_context_of_the_start_and_not_of_a_put(run: Run) -> None:
+    async def request(number: int) -> None:
+        REQUEST.set(f"request {number}")
+        await hooks.put(number)
+        hooks.put_nowait(number)
+
+    def handle(number: int) -> str:
+        return REQUEST.get()
+
+    hooks = inbox(10)
+
+    async def story() -> list[str]:
+        REQUEST.set("start")
+        seen: list[str] = []
+        async with hooks.pipe(adaptive_flat_map(handle)).to(collect(seen)).start() as running:
+            await asyncio.gather(*[asyncio.create_task(request(n)) for n in range(3)])
+            await running.drain()
+        return seen
+
+    assert run(story()) == ["start"] * 6
