@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
+from penstock.streams.errors import CALL_ERRORS, BuildError, add_note, own_error
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.failures.policy import (
     ErrorPolicy,
@@ -250,7 +250,7 @@ class _Monitor(Stage[Any, Any]):
                 self._tell(violation, None)
         except CALL_ERRORS as raised:
             error = own_error(raised)
-            error.add_note(f"in {self._info}")
+            add_note(error, f"in {self._info}")
             self._fail(error, passed, rest)
             return False
         return True

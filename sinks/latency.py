@@ -33,7 +33,7 @@ from penstock.streams.diagnostics.histogram import (
     render,
     require_interval_log,
 )
-from penstock.streams.errors import BuildError, CannotOpen, cancelled_inside
+from penstock.streams.errors import BuildError, CannotOpen, add_note, cancelled_inside
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo
@@ -180,7 +180,7 @@ class _Recording(SinkStage[Any]):
             self._end_interval()
             self._show(self._last)
         except Exception as error:
-            error.add_note(f"in the report of {self.info}")
+            add_note(error, f"in the report of {self.info}")
             self.upstream.cancel()
             self.close(error)
 

@@ -61,12 +61,14 @@ __all__ = [
     "UnfinishedResult",
     "WorkerLost",
     "WrongType",
+    "add_note",
     "as_raised",
     "cancelled_inside",
     "cancelled_outside",
     "describe",
     "message_of",
     "not_awaited",
+    "notes_of",
     "own_error",
     "printable",
 ]
@@ -271,9 +273,22 @@ def as_raised(error: BaseException) -> BaseException:
         return error
     raised = RuntimeError(f"{describe(error)} was raised, and not by an iterator at its end")
     raised.__cause__ = error
-    for note in getattr(error, "__notes__", ()):
+    for note in notes_of(error):
         raised.add_note(note)
     return raised
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of an error; none if its class has made anything else of them."""
+    notes: object = error.__dict__.get("__notes__")
+    if not isinstance(notes, list):
+        return []
+    return [note for note in cast("list[object]", notes) if isinstance(note, str)]
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """`error.add_note(note)`, also if its class refuses that, as a frozen dataclass does."""
+    error.__dict__["__notes__"] = [*notes_of(error), note]
 
 
 CALL_ERRORS = (Exception, CancelledError)

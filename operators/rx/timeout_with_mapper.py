@@ -31,7 +31,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS, add_note, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -133,7 +133,7 @@ class _Timing(Timed):
                 timer = as_stream(self.info.name, timer)
         except CALL_ERRORS as raised:
             error = own_error(raised)
-            error.add_note(f"in {self.info}")
+            add_note(error, f"in {self.info}")
             self.close(error)
         else:
             self.within(self._wait_for, timer)

@@ -8,7 +8,7 @@ from functools import cache
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 
-from penstock.streams.errors import PenstockError, RaisedInWorker
+from penstock.streams.errors import PenstockError, RaisedInWorker, notes_of
 
 __all__ = ["explain", "users_line", "users_line_of_frame"]
 
@@ -20,7 +20,7 @@ def explain(error: BaseException, *, whole: bool = False) -> str:
     Of an error in a worker process only the user's line is shown without it.
     """
     if isinstance(error, PenstockError) and not whole:
-        return "\n".join([str(error), *getattr(error, "__notes__", ())])
+        return "\n".join([str(error), *notes_of(error)])
     trace = TracebackException.from_exception(error)
     if whole:
         return "".join(trace.format()).rstrip("\n")

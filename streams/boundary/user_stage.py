@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS, add_note, own_error
 from penstock.streams.protocol.blame import blame, is_ours
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber, Subscription
@@ -108,7 +108,7 @@ class UserStage:
             signal()
         except CALL_ERRORS as raised:
             error = own_error(raised)
-            error.add_note(f"in {self._info}")
+            add_note(error, f"in {self._info}")
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
@@ -123,7 +123,7 @@ class UserStage:
             self._stage.on_error(error)
         except CALL_ERRORS as caught:
             raised = own_error(caught)
-            raised.add_note(f"in {self._info}")
+            add_note(raised, f"in {self._info}")
             self._run.failed(error)
             if raised is not error:
                 self._run.failed(raised)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
-from penstock.streams.errors import HandlerCancelled, cancelled_inside, cancelled_outside
+from penstock.streams.errors import HandlerCancelled, add_note, cancelled_inside, cancelled_outside
 from penstock.streams.execution.handler import is_being_cancelled, is_own
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.retry import RetryQueue
@@ -201,7 +201,7 @@ class CallingStage(DemandStage, ABC):
             what = "function given as wait="
             if isinstance(raised, asyncio.CancelledError):
                 raised = cancelled_inside(f"the {what}", raised)
-            raised.add_note(f"in the {what} of {self.info}")
+            add_note(raised, f"in the {what} of {self.info}")
             self._stop(raised)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.errors import BuildError, not_awaited
+from penstock.streams.errors import BuildError, add_note, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import (
     check_result,
@@ -189,7 +189,7 @@ class WorkerStage(CallingStage):
     def _broke(self, error: Exception, what: str) -> None:
         """A function of the user's other than the handler raised: no event is to blame."""
         self._learns = self._from_arrival = False
-        error.add_note(f"in the {what} of {self.info}")
+        add_note(error, f"in the {what} of {self.info}")
         self._stop(error)
 
     def retune(self, limiter: Limiter) -> None:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.streams.errors import UnfinishedResult, WrongType, describe
+from penstock.streams.errors import UnfinishedResult, WrongType, add_note, describe, message_of
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
@@ -181,12 +181,13 @@ class KeyFaults(ErrorPolicy):
         lack = None
         if self._by is not None:
             lack = _lack(event.value, self._by, self._use, self._unfit)
-        if callable(self._by) and self._use is hash and str(error).startswith("unhashable type"):
+        is_unhashable = message_of(error).startswith("unhashable type")
+        if callable(self._by) and self._use is hash and is_unhashable:
             lack = "a key must be hashable, as strings, numbers and tuples of them are"
         if lack is None and self._time is not None:
             lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")
         if lack is not None:
-            error.add_note(lack + (_ADVICE if self._stops else ""))
+            add_note(error, lack + (_ADVICE if self._stops else ""))
         return super().survives(event, error, attempts)
 
 

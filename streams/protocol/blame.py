@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import describe
+from penstock.streams.errors import add_note, describe, notes_of
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
@@ -14,19 +14,16 @@ __all__ = ["blame", "event_name", "is_ours", "note_stage", "notes_about"]
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
-    notes = getattr(error, "__notes__", ())
-    about = notes_about(error, str(info), event.value, _mark(event))
-    if about != notes:
-        error.__notes__ = about
+    # As `add_note` does: the exception may refuse it.
+    error.__dict__["__notes__"] = notes_about(error, str(info), event.value, _mark(event))
 
 
 def note_stage(error: BaseException, info: StageInfo) -> None:
     """Note the stage on an error, unless a note names it already, alone or with an event."""
     where = f"in {info}"
-    notes: list[str] = getattr(error, "__notes__", [])
     # An exception object that is raised again and again would collect notes.
-    if not any(note.startswith(where) for note in notes):
-        error.add_note(where)
+    if not any(note.startswith(where) for note in notes_of(error)):
+        add_note(error, where)
 
 
 def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> list[str]:
@@ -37,7 +34,7 @@ def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> lis
     """
     where = f"in {stage}, on the event "
     note = where + _name(value, token)
-    notes: list[str] = list(getattr(error, "__notes__", ()))
+    notes = notes_of(error)
     if note not in notes:
         notes.append(note)
     return [one for one in notes if one == note or not one.startswith(where)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.clock import clock_of, running_loop
 from penstock.streams.diagnostics.loop_lag import Blocks
-from penstock.streams.errors import NoLoop, cancelled_inside
+from penstock.streams.errors import NoLoop, add_note, cancelled_inside, notes_of
 from penstock.streams.failures.dead_letters import DeadLetterChannels
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
@@ -388,11 +388,11 @@ class Run:
         return any(task in run.tasks for run in self._with_nested())
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        if not getattr(error, "__notes__", ()):
+        if not notes_of(error):
             # The one stage of this name, or else the task.
             stages = [str(info) for info, _ in self.stages if info.name == name]
             where = stages[0] if len(stages) == 1 else f"the task '{name}'"
-            error.add_note(f"in {where}")
+            add_note(error, f"in {where}")
         self.failed(error)
 
     # Errors that end the run.

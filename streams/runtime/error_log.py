@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import BadLine, message_of
+from penstock.streams.errors import BadLine, message_of, notes_of
 
 if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
@@ -61,7 +61,7 @@ class ErrorLog:
         self.failed_events += 1
         self.noted(error)
         if self._shows(self.failed_events, "more events have failed; they"):
-            notes = "; ".join(getattr(error, "__notes__", ()))
+            notes = "; ".join(notes_of(error))
             self.warn(
                 f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})",
                 error=type(error).__name__,
@@ -102,6 +102,6 @@ class ErrorLog:
 
 def in_a_line(error: BaseException) -> str:
     """The error in one line of text: its type, its message and its notes."""
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    notes = "".join(f" ({note})" for note in notes_of(error))
     text = " ".join(message_of(error, _SHOWN_TEXT).splitlines())
     return f"{type(error).__name__}: {text}{notes}"

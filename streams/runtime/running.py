@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.clock import is_virtual
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
-from penstock.streams.errors import BadArgument, BuildError, DrainTimeout, OutputClosed, as_raised
+from penstock.streams.errors import (
+    BadArgument,
+    BuildError,
+    DrainTimeout,
+    OutputClosed,
+    add_note,
+    as_raised,
+)
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
@@ -304,10 +311,11 @@ class Running:
     def _note_depth(self, error: RecursionError) -> None:
         stages, most = len(list(all_stages(self._stages))), sys.getrecursionlimit()
         if stages > most // _CALLS:
-            error.add_note(
+            add_note(
+                error,
                 f"the pipeline has {stages:,} stages, through which a signal passes in nested "
                 f"calls, of which Python allows {most:,}: "
-                f"sys.setrecursionlimit({2 * _CALLS * stages}) allows more"
+                f"sys.setrecursionlimit({2 * _CALLS * stages}) allows more",
             )
 
     def _stopping(self, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import CALL_ERRORS, HoldExceeded, PenstockError, own_error
+from penstock.streams.errors import CALL_ERRORS, HoldExceeded, PenstockError, add_note, own_error
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import blame
@@ -134,7 +134,7 @@ class Lifted(DemandStage):
             blame(error, self.info, fed)
             fed.fail(error)
         else:
-            error.add_note(f"in {self.info}")
+            add_note(error, f"in {self.info}")
         self.fail(error)
 
     def failing(self) -> Event[Any] | None:

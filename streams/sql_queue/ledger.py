@@ -12,7 +12,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from penstock.streams.errors import DatabaseUnavailable, LeaseLost
+from penstock.streams.errors import DatabaseUnavailable, LeaseLost, notes_of
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
@@ -375,6 +375,6 @@ class Ledger:
 
 def _text(error: BaseException) -> str:
     """The text of an error, limited to what a database can store."""
-    notes = getattr(error, "__notes__", ())
+    notes = notes_of(error)
     text = "\n".join([f"{type(error).__name__}: {error}", *notes]).replace("\0", "\\0")
     return text.encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

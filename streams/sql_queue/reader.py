@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.errors import BadRow, describe
+from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
@@ -310,8 +310,8 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
         self.count_failures(1, for_good)
-        if not hasattr(error, "__notes__"):
-            error.add_note(f"in {self._info}")
+        if not notes_of(error):
+            add_note(error, f"in {self._info}")
         self.run.errors.count(error)
 
     # The end.

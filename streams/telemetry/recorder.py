@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.errors import BadLine, message_of
+from penstock.streams.errors import BadLine, message_of, notes_of
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.keyed.queues import KeyQueue
 from penstock.streams.picture import drawn
@@ -123,7 +123,7 @@ class Example(NamedTuple):
 
 def example_of(error: BaseException) -> Example:
     """What is shown of an error that was raised in a stage, or in a task of the pipeline."""
-    notes = getattr(error, "__notes__", ())
+    notes = notes_of(error)
     where = next((note for note in notes if note.startswith(("in stage ", "in the task "))), "")
     return Example(where.partition(", on the event ")[0], in_a_line(error))
 

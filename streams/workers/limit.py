@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.streams.errors import add_note
 from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.limits import Completion, Fixed, Limiter
 from penstock.streams.runtime.context import Run
@@ -71,7 +72,7 @@ class CommonLimit:
 
     def _broke(self, error: Exception, what: str) -> None:
         self._learns = False
-        error.add_note(f"in the {what} of {self._section.working}")
+        add_note(error, f"in the {what} of {self._section.working}")
         self._failed(error)
 
     def retune(self, limiter: Limiter) -> None:

@@ -17,6 +17,7 @@ from penstock.streams.errors import (
     RaisedInWorker,
     describe,
     message_of,
+    notes_of,
 )
 from penstock.streams.limits import Completion
 
@@ -243,6 +244,6 @@ def sendable(error: BaseException) -> BaseException:
     except Exception:
         pass
     told = JobFailed(f"{type(error).__name__}: {describe(message_of(error))}")
-    for note in [*getattr(error, "__notes__", ()), "".join(traceback.format_exception(error))]:
+    for note in [*notes_of(error), "".join(traceback.format_exception(error))]:
         told.add_note(note)
     return told

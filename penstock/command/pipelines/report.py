@@ -8,7 +8,7 @@ import sys
 from math import isfinite
 from typing import Any, cast
 
-from penstock.streams.errors import describe
+from penstock.streams.errors import describe, message_of, notes_of
 from penstock.streams.runtime.running import Report
 
 __all__ = ["as_json"]
@@ -29,8 +29,8 @@ def as_json(report: Report, exit_status: int) -> str:
             if error is None
             else {
                 "type": type(error).__name__,
-                "message": str(error),
-                "notes": getattr(error, "__notes__", []),
+                "message": message_of(error),
+                "notes": notes_of(error),
             },
             "statistics": _finite(report.statistics),
         },

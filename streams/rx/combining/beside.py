@@ -10,7 +10,7 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError, own_error
+from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError, add_note, own_error
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.numbering import all_stages
@@ -180,7 +180,7 @@ class Beside:
                 source.observer.on_next(event.value)
         except CALL_ERRORS as raised:
             error = own_error(raised)
-            error.add_note(f"in {self._stage.info}")
+            add_note(error, f"in {self._stage.info}")
             self._stage.fail(error)
 
     def over(self, source: Input, error: BaseException | None, /) -> None:

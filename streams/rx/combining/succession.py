@@ -9,7 +9,7 @@ from typing import Any
 
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, describe, own_error
+from penstock.streams.errors import CALL_ERRORS, BuildError, add_note, describe, own_error
 from penstock.streams.execution.handler import check_plain, handler_name, is_plain
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -188,7 +188,7 @@ class Succession(DemandStage):
             self.follow(error)
         except CALL_ERRORS as caught:
             raised = own_error(caught)
-            raised.add_note(f"in {self.info}")
+            add_note(raised, f"in {self.info}")
             self.close(raised)
         if error is not None and self.state < CLOSED:
             self._recoveries += 1

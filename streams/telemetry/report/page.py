@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.errors import message_of
+from penstock.streams.errors import message_of, notes_of
 from penstock.streams.picture import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
@@ -287,7 +287,7 @@ def _errors(report: Report, recorder: Recorder, *, show_values: bool) -> Iterato
         error = report.error
         what = type(error).__name__
         if show_values:
-            notes = getattr(error, "__notes__", ())
+            notes = notes_of(error)
             shown = "\n".join([f"{what}: {message_of(error, 2_000)}", *notes])
             parts.append(f"<p>The run was ended by</p><pre>{text(shown)}</pre>")
         else:

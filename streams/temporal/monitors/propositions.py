@@ -14,7 +14,7 @@ from operator import itemgetter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError, not_awaited
+from penstock.streams.errors import BuildError, add_note, not_awaited
 from penstock.streams.execution.handler import is_async
 from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
@@ -77,7 +77,7 @@ def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
                     if found is True or (found is not False and _is_so(found)):
                         bits |= bit
             except Exception as error:
-                error.add_note(f"in the proposition {asked!r}")
+                add_note(error, f"in the proposition {asked!r}")
                 raise
             yield bits
 

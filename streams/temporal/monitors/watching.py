@@ -13,7 +13,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.errors import BuildError, add_note, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, routed_by
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
@@ -300,7 +300,7 @@ class Watch:
         if self._key is not None:
             # A missing key is reported elsewhere.
             with suppress(Exception):
-                error.add_note(f"of the key {describe(self._key.get(value))}")
+                add_note(error, f"of the key {describe(self._key.get(value))}")
 
     def _decided(self, key: Any, one: Instance) -> Violation[Any] | None:
         return self._tell(key, one, self._monitor.presumable(one.state))

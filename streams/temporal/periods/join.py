@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from penstock.streams.errors import describe
+from penstock.streams.errors import add_note, describe
 from penstock.streams.keyed.key import By
 from penstock.streams.temporal.periods.intervals import Axis, in_row, read_all, read_ends
 
@@ -110,7 +110,7 @@ def _read(
     try:
         return _grouped(table, by, begin, end, axis)
     except Exception as error:
-        error.add_note(f"in the {side} relation")
+        add_note(error, f"in the {side} relation")
         raise
 
 
