@@ -45,6 +45,8 @@ class ErrorLog:
         self.kinds: dict[str, int] = {}
         """The events that failed so, by the type of the error."""
         self.bad_lines = 0
+        self.recoveries: dict[str, int] = {}
+        """Errors after which a stage goes on, by the stage."""
         self.closed_early: dict[str, int] = {}
         """Groups that were ended early, by cause."""
 
@@ -68,11 +70,16 @@ class ErrorLog:
                 **fields,
             )
 
-    def recovered(self, error: BaseException, count: int, info: StageInfo) -> None:
-        """Report an error after which the stage `info` goes on, the `count`-th; the first ones."""
-        if self._shows(count, f"more errors after which {info} goes on"):
+    def recovered(self, error: BaseException, info: StageInfo) -> None:
+        """Count an error after which the stage `info` goes on; the first ones of it are reported.
+
+        A stage of a stream that is read for each event counts as one.
+        """
+        name = str(info)
+        count = self.recoveries[name] = self.recoveries.get(name, 0) + 1
+        if self._shows(count, f"more errors after which {name} goes on"):
             self.warn(
-                f"{info} goes on after an error: {in_a_line(error)}",
+                f"{name} goes on after an error: {in_a_line(error)}",
                 error=type(error).__name__,
                 stage=info.number,
             )

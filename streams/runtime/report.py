@@ -98,6 +98,7 @@ def snapshot(
         "seconds": seconds,
         **counts.totals,
         "recovered": run.recovered,
+        "recoveries": sum(run.errors.recoveries.values()),
         "dropped": counts.dropped,
         "progress": _progress(emitted, counts, again),
         "unfinished": unfinished,
@@ -174,6 +175,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     if outcome in ("incomplete", "stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
+    lines += _recoveries_elsewhere(numbers)
     lines += _latencies(numbers["latency"])
     return "\n".join(lines)
 
@@ -248,6 +250,14 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
         if troubles:
             lines.append(f"  stage {stage['stage']} '{stage['name']}': {', '.join(troubles)}")
     return lines
+
+
+def _recoveries_elsewhere(numbers: dict[str, Any]) -> list[str]:
+    """The recoveries of stages that are not listed, as in the streams that `flat_map` reads."""
+    listed = sum(_all("recoveries", numbers["stages"]))
+    more = numbers.get("recoveries", 0) - listed
+    what = "recovery" if more == 1 else "recoveries"
+    return [f"  in streams that stages have read: {more:,} {what}"] if more > 0 else []
 
 
 def _latencies(latency: dict[str, Any] | None) -> list[str]:

@@ -194,7 +194,7 @@ class Succession(DemandStage):
             self._recoveries += 1
             if ended is not None:
                 ended.part.went_on()
-            self.run.errors.recovered(error, self._recoveries, self.info)
+            self.run.errors.recovered(error, self.info)
 
     def _may_follow(self, error: BaseException | None) -> bool:
         is_ours = error is None or isinstance(error, Exception)

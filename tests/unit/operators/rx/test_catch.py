@@ -208,6 +208,28 @@ def test_a_failure_after_which_the_stream_goes_on_is_reported_and_makes_no_exit_
     assert "goes on after an error: ValueError: no (in stage 2 'adaptive_flat_map'" in warned[-1]
 
 
+@pytest.mark.parametrize("name", ["catch", "on_error_resume_next", "retry"])
+def test_failures_after_which_streams_inside_a_stream_go_on_are_counted_and_the_first_reported(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> Any:
+        def inside(_: int) -> Any:
+            failing = from_iterable([1]).pipe(adaptive_flat_map(odd_fails))
+            return recovered(name, failing)
+
+        stream: Any = from_iterable(range(50)).pipe(ops.flat_map(inside))
+        return await stream.to(collect(list[Any]())).run()
+
+    report = run_virtual(story())
+    failures = 100 if name == "retry" else 50
+    assert report.exit_status == 0
+    assert report.statistics["recoveries"] == failures
+    assert f"in streams that stages have read: {failures} recoveries" in str(report)
+    warned = [record.getMessage() for record in caplog.records]
+    # Of each stage, and that there are more.
+    assert len(warned) == 11 * failures // 50
+
+
 def test_an_event_that_is_skipped_above_a_catch_still_makes_the_exit_status_3() -> None:
     async def story() -> Any:
         skipping = adaptive_flat_map(odd_fails, limit=Fixed(1), on_error="skip")
