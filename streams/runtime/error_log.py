@@ -51,7 +51,12 @@ class ErrorLog:
         """Groups that were ended early, by cause."""
 
     def warn(self, text: str, **fields: Any) -> None:
-        """Report a line of text, with what programs should know of it."""
+        """Report a line of text, with what programs should know of it.
+
+        Line breaks become spaces: errors quote events, and a part of one must not look like a line
+        of the log.
+        """
+        text = _one_line(text)
         if self.on_warning is None:
             # Any text may have a percent sign, which a logger would take for a format.
             logging.getLogger("penstock").warning("%s", text, extra={"penstock": fields})
@@ -110,5 +115,8 @@ class ErrorLog:
 def in_a_line(error: BaseException) -> str:
     """The error in one line of text: its type, its message and its notes."""
     notes = "".join(f" ({note})" for note in notes_of(error))
-    text = " ".join(message_of(error, _SHOWN_TEXT).splitlines())
-    return f"{type(error).__name__}: {text}{notes}"
+    return _one_line(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)}{notes}")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines())

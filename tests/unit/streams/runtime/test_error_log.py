@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.streams.errors import BadLine
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 
@@ -18,6 +20,18 @@ def test_ten_errors_of_a_kind_are_shown_and_the_rest_is_counted() -> None:
     assert told[11:13] == ["line 0", "line 1"]
     assert told[21:] == ["there are more bad lines; they are counted and no longer shown"]
     assert (errors.failed_events, errors.bad_lines) == (30, 30)
+
+
+def test_a_report_is_one_line_whatever_the_error_says(caplog: pytest.LogCaptureFixture) -> None:
+    errors = ErrorLog()
+    error = ValueError("2 errors\n  amount: missing\r\npenstock: completed\n")
+    error.add_note("in stage 2 'map'\nand more")
+    errors.count(error)
+    errors.count_bad_line(BadLine("line 1 is no JSON:\n{"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "ValueError: 2 errors amount: missing penstock: completed (in stage 2 'map' and more)",
+        "line 1 is no JSON: {",
+    ]
 
 
 def test_an_error_in_a_line_says_where_it_was() -> None:
