@@ -96,6 +96,15 @@ class Watchdog:
         while not stop.wait(every):
             self.look()
 
+    def continued(self) -> None:
+        """The process was stopped and goes on: no code has blocked a loop until now.
+
+        For a handler of SIGCONT, which may interrupt anything else here, and so takes no lock.
+        """
+        for watched in list(self._loops.values()):
+            for blocks in list(watched.blocks):
+                blocks.seen()
+
     def look(self) -> None:
         """Check all loops, and warn about those that are blocked."""
         with self._lock:

@@ -90,7 +90,7 @@ class Blocks:
         )
 
     def seen(self) -> None:
-        """Note that a block was reported while it lasted, so that its end is not reported."""
+        """Report no block that began before now: it was reported while it lasted, or was none."""
         self._seen = self.now()
 
     def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:

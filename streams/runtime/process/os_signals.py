@@ -2,6 +2,9 @@
 
 A hangup (SIGHUP) says that the terminal has gone. It drains too. The kernel and the shell may each
 send one, so a further one does nothing. It has no effect where it is ignored, as by `nohup`.
+
+While the process is stopped, as by Ctrl-Z, nothing runs; SIGCONT, with which it goes on, tells that
+from a function that blocks the loop.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
+from penstock.streams.diagnostics.blocked_loop import WATCHDOG
+
 __all__ = ["DRAINING", "FROM_TERMINAL", "Drains", "drain_on_signals", "left_to_parent", "nothing"]
 
-# There is none on Windows.
+# There are none on Windows.
 _HANGUP: tuple[signal.Signals, ...] = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+_CONTINUED: tuple[signal.Signals, ...] = (signal.SIGCONT,) if hasattr(signal, "SIGCONT") else ()
 
 FROM_TERMINAL = (signal.SIGINT, *_HANGUP)
 """The signals that a terminal sends to all processes of its group."""
@@ -85,6 +91,7 @@ def drain_on_signals(
 
         handle_by(on_signal, counted)
         handle_by(on_signal, _unignored(_HANGUP))
+        handle_by(_on_continued, _unignored(_CONTINUED))
         yield
 
 
@@ -100,6 +107,10 @@ def left_to_parent(numbers: Iterable[int]) -> None:
 
 def nothing(number: int, frame: FrameType | None) -> None:
     """A handler of a signal that has no effect."""
+
+
+def _on_continued(number: int, frame: FrameType | None) -> None:
+    WATCHDOG.continued()
 
 
 def _unignored(numbers: Iterable[int]) -> list[int]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,28 @@ def test_an_ignored_hangup_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
     assert report.outcome == "completed"
     assert sink.values == [signal.SIG_IGN]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCONT"), reason="job control of POSIX")
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_process_that_was_stopped_has_not_blocked_its_loop(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stops(value: int) -> int:
+        # Real time, for the processor's clocks do not stop either: from Ctrl-Z to `fg`.
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGCONT)
+        return value
+
+    async def stops_later(value: int) -> int:
+        await asyncio.sleep(0)
+        return stops(value)
+
+    before = signal.getsignal(signal.SIGCONT)
+    working = adaptive_flat_map(stops_later if is_async else stops, Fixed(1))
+    run_script(from_iterable([1]).pipe(working).to(MemorySink()))
+    assert [record.getMessage() for record in caplog.records] == []
+    assert signal.getsignal(signal.SIGCONT) is before
 
 
 def test_a_signal_after_a_stop_does_not_hide_the_error(run: Run) -> None:
