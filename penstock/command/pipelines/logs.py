@@ -41,6 +41,8 @@ def set_up(form: str | None, level: str | None) -> None:
     if root.handlers:
         raise BuildError(_SET_UP)
     root.setLevel(least)
+    # The server of the live page logs that it begins and ends, as `uvicorn.error`.
+    logging.getLogger("uvicorn").setLevel(max(least, logging.WARNING))
     root.addHandler(_ToStandardError(as_json=form == "json"))
     if form == "json":
         logging.captureWarnings(True)

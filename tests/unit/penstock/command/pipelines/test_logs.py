@@ -139,6 +139,13 @@ def test_the_address_of_the_page_is_printed_at_every_level(run_with: Penstock, l
     assert [line["level"] for line in said] == ["info"]
 
 
+@pytest.mark.parametrize("level", ["debug", "info"])
+def test_the_server_of_the_page_logs_nothing_while_it_works(run_with: Penstock, level: str) -> None:
+    ended = run_with("--log-format", "json", "--log-level", level, "--serve", "0")
+    loggers = {line["logger"] for line in lines(ended.stderr) if "logger" in line}
+    assert loggers <= {"penstock", "app", "asyncio"}
+
+
 def test_without_the_options_the_log_is_as_it_was(run_with: Penstock) -> None:
     ended = run_with()
     assert "penstock: events.jsonl, line 3 is not valid JSON" in ended.stderr
