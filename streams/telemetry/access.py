@@ -15,6 +15,8 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 
+from penstock.streams.errors import BuildError
+
 __all__ = ["Access", "is_any", "is_loopback", "new_token"]
 
 
@@ -43,12 +45,22 @@ def is_any(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Access:
-    """What a server allows. `host` is the address that it listens on, `hosts` further names."""
+    """What a server allows. `host` is the address that it listens on, `hosts` further names.
+
+    Raises BuildError for a token that no request can send.
+    """
 
     host: str
     token: str | None = field(default=None, repr=False)
     allows_control: bool = False
     hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.token is not None and (not self.token or self.token != self.token.strip()):
+            raise BuildError(
+                "the token of the live page is empty or has white space around it, which no header "
+                "can have: give another one (in the shell by PENSTOCK_TOKEN)"
+            )
 
     @property
     def needs_token(self) -> bool:

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from penstock.streams.errors import BuildError
 from penstock.streams.telemetry.access import Access, is_loopback, new_token
 
 
@@ -116,6 +117,14 @@ def test_a_further_name_may_be_written_as_in_an_address(host: str, header: str) 
 )
 def test_a_host_that_is_no_name_with_a_port_is_not_this_server(header: str) -> None:
     assert not Access("127.0.0.1", hosts=("box.example",)).is_for_us(header, "127.0.0.1")
+
+
+# An empty one would let in whoever sends no token, and a header ends before a line break.
+@pytest.mark.parametrize("token", ["", " ", "right\n", " right"])
+def test_a_token_that_no_request_can_send_is_refused(token: str) -> None:
+    with pytest.raises(BuildError, match="the token of the live page") as raised:
+        Access("127.0.0.1", token, allows_control=True)
+    assert "right" not in str(raised.value)
 
 
 def test_a_token_is_not_shown_by_its_owner_and_differs_each_time() -> None:
