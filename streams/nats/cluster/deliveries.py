@@ -162,7 +162,6 @@ class _Stage(SourceStage[Any]):
         self.ack = self._done
         self.nack = self._returned
         self._deliveries = deliveries
-        self._lets_go = False
         # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
         run.lessors.append(self)
@@ -171,17 +170,7 @@ class _Stage(SourceStage[Any]):
         return token[0].partition.begin(token)
 
     def let_go(self) -> None:
-        """Take what is left to the next owners of partitions out of the pipeline.
-
-        In the next loop iteration, for all partitions that are left in this one: all events that
-        wait are looked at. None that is left begins before: see `holds`.
-        """
-        if not self._lets_go:
-            self._lets_go = True
-            self.run.call_soon(self.info, self._let_go)
-
-    def _let_go(self) -> None:
-        self._lets_go = False
+        """Take what is left to the next owners of partitions out of the pipeline."""
         self.run.withdraw(self._is_left)
 
     def _is_left(self, event: Event[Any]) -> bool:

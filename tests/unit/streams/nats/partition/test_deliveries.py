@@ -276,25 +276,6 @@ def test_a_partition_is_handed_over_when_what_has_begun_has_ended() -> None:
     loop.close()
 
 
-def test_of_partitions_that_are_left_at_once_the_pipeline_is_looked_through_once() -> None:
-    loop = VirtualTimeLoop()
-    looked: list[float] = []
-
-    async def story() -> None:
-        async with owned(Server(), lambda number: number, []) as partition:
-            reader: Any = partition._reader
-            reader._stage.run.withdrawals.append(lambda is_gone: looked.append(loop.time()))
-            for _ in range(64):
-                reader.let_go()
-            await asyncio.sleep(1)
-            reader.let_go()
-            await asyncio.sleep(1)
-            assert len(looked) == 2
-
-    loop.run_until_complete(story())
-    loop.close()
-
-
 def test_a_batch_that_has_begun_is_all_that_a_partition_waits_for_when_it_is_handed_over() -> None:
     loop = VirtualTimeLoop()
     done: list[int] = []
