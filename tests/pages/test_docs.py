@@ -45,7 +45,7 @@ FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)|(?:src|href)=\"([^\"#]*)\"")
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
 TARGET = re.compile(r"^([\w-]+):", re.MULTILINE)
-BLOCKED = re.compile(r"^.*\bthe loop was blocked for .*\n", re.M)
+BLOCKED = re.compile(r"^.*\b(the loop was blocked for|blocked the loop for) .*\n", re.M)
 
 
 @dataclass(frozen=True)
