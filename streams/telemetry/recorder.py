@@ -2,8 +2,8 @@
 
 It stands on the arrows between the stages, where a list of events costs one more call and an
 addition. Of the events that reach the sinks about a thousand per second are measured, chosen by
-their place alone, so that a busy pipeline pays no more than a quiet one. Their times are counted
-many at once.
+their place alone, so that a busy pipeline pays no more than a quiet one. The places have no period,
+which keys that take turns could share. The times are counted many at once.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ _FIXED = 10
 _MEASURED = 1_000
 # Measured events whose times are counted together.
 _TOGETHER = 512
+# The golden ratio: the fractional parts of its multiples are spread evenly over any period
+# (H. Weyl, "Über die Gleichverteilung von Zahlen mod. Eins", 1916).
+_GOLDEN = 0.6180339887498949
 # In the first second, after so many only every fourth is measured, and so on: a run may be short.
 _FIRST = 250
 
@@ -247,7 +250,7 @@ class Recorder:
 
     def _begin_stride(self) -> None:
         if self._measuring is not None:
-            self._measuring.left = self.stride - 1
+            self._measuring.begin()
 
     def _count_keys(self, events: list[Event[Any]]) -> None:
         for event in events:
@@ -260,18 +263,23 @@ class Recorder:
             self.keys.count(key, self.stride)
 
     def _count(self) -> None:
-        """Count the times noted so far."""
-        waiting, service, segment = self._waiting, self._service, self._segment
-        if waiting:
+        """Count the times noted so far, but for one that stands for events yet to come."""
+        segment, n = self._segment, len(self._waiting)
+        if self._measuring is not None and self._measuring.is_ahead:
+            n -= 1
+        if n > 0:
+            waiting, service = self._waiting[:n], self._service[:n]
             segment["waiting"].count(waiting)
             segment["service"].count(service)
             segment["total"].count(list(map(add, waiting, service)))
-            waiting.clear()
-            service.clear()
+            del self._waiting[:n], self._service[:n]
 
     def _fold(self) -> None:
-        """Let each measured event stand for those between it and the one before."""
+        """Let each measured event stand for those that it was chosen from."""
         self._count()
+        self._measured -= len(self._waiting)
+        self._waiting.clear()
+        self._service.clear()
         for name, segment in self._segment.items():
             self._whole[name].add(segment, self.stride)
         self._second.add(self._segment["total"], self.stride // self._first_stride)
@@ -413,23 +421,49 @@ def _since(counts: dict[int, int], before: dict[int, int] | None) -> dict[int, i
 
 
 class _Measured(Arrow):
-    """Measures one of every `stride` events too: the next one when `left` more have passed."""
+    """Measures one of every `stride` events too: the next one when `left` more have passed.
 
-    __slots__ = ("_measure", "_recorder", "left")
+    Its place among them changes. Were it the same each time, of keys that take turns only some
+    would be measured: of four keys one, if the stride is four.
+    """
+
+    __slots__ = ("_after", "_measure", "_place", "_recorder", "_turn", "left")
 
     def __init__(self, below: Subscriber[Any], recorder: Recorder, measure: _Measure) -> None:
         super().__init__(below)
         self._recorder = recorder
         self._measure = measure
-        self.left = recorder.stride - 1
+        self._turn = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Choose from the events that come from now on."""
+        self._after = -1
+        self.left = self._next()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether some of the events that the last measured one was chosen from are yet to come."""
+        return self.left > self._place
+
+    def _next(self) -> int:
+        """Choose the next event to measure; how many events it is after this one."""
+        after, stride = self._after, self._recorder.stride
+        self._turn = (self._turn + _GOLDEN) % 1.0
+        self._place = int(self._turn * stride)
+        self._after = stride - 1 - self._place
+        return 1 + after + self._place
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         n = len(events)
         self.count += n
         self.left = left = self.left - n
         if left < 0:
-            stride = self._recorder.stride
-            chosen = events[left + n :: stride]
-            self.left = left + len(chosen) * stride
+            chosen: list[Event[Any]] = []
+            at = left + n
+            while at < n:
+                chosen.append(events[at])
+                at += self._next()
+            self.left = at - n
             self._measure(chosen)
         self._on_events(events)

@@ -341,3 +341,18 @@ def test_what_is_recorded_adds_up_while_it_runs(run: Run) -> None:
     assert sum(sample.arrived for sample in recorder.samples) == numbers["in"] == 300
     assert sum(sample.failed for sample in recorder.samples) == numbers["failed"]
     assert sum(sample.sent[4] for sample in recorder.samples) == sent(numbers)["adaptive_flat_map"]
+
+
+@pytest.mark.parametrize("keys", [2, 4, 16])
+def test_keys_that_take_turns_are_measured_alike(run: Run, keys: int) -> None:
+    async def slow_for_one(event: dict[str, int]) -> int:
+        return await asyncio.sleep(0.001 if event["k"] == 0 else 0.0001, event["k"])
+
+    stream = from_iterable([{"k": n % keys} for n in range(8_000)]).pipe(
+        group_by("k"), spread(), adaptive_flat_map(slow_for_one, Fixed(1))
+    )
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    shares = {one.key: one.events / recorder.keys.total for one in recorder.keys.hottest(keys)}
+    assert shares == pytest.approx(dict.fromkeys(range(keys), 1 / keys), rel=0.2)
+    mean = (0.001 + (keys - 1) * 0.0001) / keys
+    assert numbers["latency"]["service"]["mean"] == pytest.approx(mean, rel=0.1)
