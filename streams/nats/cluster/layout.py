@@ -195,8 +195,26 @@ class Layout:
     async def floors(self, js: JetStreamContext) -> Floors:
         """The bucket of the partitions' floors."""
         born = str((await answered(lambda: js.stream_info(self.stream))).created)
+        return Floors(await table_of(js, self.stream, self._floors), born)
+
+    @property
+    def _floors(self) -> str:
         # Cannot clash with the bucket of another pipeline.
-        return Floors(await table_of(js, self.stream, f"penstock_floors-{self.name}"), born)
+        return f"penstock_floors-{self.name}"
+
+    async def missing(self, js: JetStreamContext, born: str) -> str:
+        """The name of a stream that workers need and that is not there, or, for that of the events,
+        was created at another time than `born`; empty if all are there."""
+        from nats.js.errors import NotFoundError
+
+        for stream in (self.stream, f"KV_{self.stream}", f"KV_{self._floors}"):
+            try:
+                info = await js.stream_info(stream)
+            except NotFoundError:
+                return stream
+            if stream == self.stream and str(info.created) != born:
+                return stream
+        return ""
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
         """Create the stream of a layout that has a batch size."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.streams import clock
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, StreamMissing
 from penstock.streams.failures.policy import retry, route
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.assignment import assign
@@ -52,7 +52,8 @@ class Worker:
 
     A partition that is handed over is no longer read; its events in the pipeline are finished, and
     the next owner continues at once. A lost lease cancels the run: its unfinished work does not
-    count. Another run begins with the remaining partitions.
+    count. Another run begins with the remaining partitions. A worker whose streams have been
+    deleted ends with StreamMissing.
     """
 
     def __init__(
@@ -98,6 +99,13 @@ class Worker:
         self._news = News(client, layout.news)
         self._leaving = False
         self._lost = False
+        # Whether the streams may have been deleted, since when they are not there, and the error.
+        self._doubtful = False
+        self._missing_since = inf
+        self._failure: StreamMissing | None = None
+        # What was warned of, and when last.
+        self._warned: set[str] = set()
+        self._failed_at = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._work: dict[Partition, asyncio.Task[None]] = {}
         self._outbox = Outbox(client)
@@ -140,7 +148,8 @@ class Worker:
             self.running.cancel()
 
     async def run(self) -> Report:
-        """Work until drained; returns the report. Raises the error that ends the pipeline."""
+        """Work until drained; returns the report. Raises the error that ends the pipeline, and
+        StreamMissing when its streams are not there any more."""
         self._layout = await self._layout.prepare(self._client)
         self._roster = await self._layout.roster(self._client, self._ttl_wanted)
         self._ttl = self._roster.ttl
@@ -164,6 +173,8 @@ class Worker:
                         partition.begin_anew()
                         self._attend(partition)
                     report = await self.running.wait()
+                if self._failure is not None:
+                    raise self._failure
                 if self._leaving or not self._lost:
                     return report
                 self.restarts += 1
@@ -179,7 +190,7 @@ class Worker:
         """Renew, take and hand over, until this task is cancelled."""
         roster = self._roster
         assert roster is not None
-        renewed = looked = -inf
+        renewed = looked = checked = -inf
         while True:
             began = clock.monotonic()
             self._news.clear()
@@ -191,7 +202,11 @@ class Worker:
                     await self._share()
             except Exception as error:
                 # The servers are unavailable, or electing a leader. Leases expire by the clock.
-                self._warn(f"worker {self.name}: {type(error).__name__}: {error}")
+                self._failed(error)
+            # Some are not used for as long as nothing happens.
+            if self._doubtful or began >= checked + self._ttl:
+                checked = began
+                await self._look_for_streams()
             self._drop_lost()
             if began >= looked + _LOOK:
                 looked = began
@@ -255,7 +270,50 @@ class Worker:
             first = min(partition.lease.deadline for partition in self.partitions.values())
             self._alarm = loop.call_later(max(0.0, first - clock.monotonic()), self._drop_lost)
 
+    def _failed(self, error: BaseException, where: str = "") -> None:
+        """Warn of an error, once until there has been none for as long as a lease."""
+        from nats.js.errors import NoStreamResponseError, NotFoundError
+
+        now = clock.monotonic()
+        if now > self._failed_at + self._ttl:
+            self._warned.clear()
+        self._failed_at = now
+        self._doubtful |= isinstance(error, (NotFoundError, NoStreamResponseError))
+        text = f"worker {self.name}{where}: {type(error).__name__}: {error}"
+        if not self._client.is_connected:
+            text = f"worker {self.name} is not connected: {self._client.last_error}"
+        if text not in self._warned:
+            self._warned.add(text)
+            self._warn(text)
+
+    async def _look_for_streams(self) -> None:
+        """End when streams are not there for as long as a lease: those that servers forget while
+        they start come back."""
+        from nats.errors import Error
+
+        assert self._roster is not None
+        try:
+            missing = await self._layout.missing(self._roster.js, self._floors.born)
+        except (Error, TimeoutError):
+            return
+        self._doubtful = bool(missing)
+        if not missing:
+            self._missing_since = inf
+            return
+        now = clock.monotonic()
+        self._missing_since = min(self._missing_since, now)
+        if now < self._missing_since + self._ttl or self.running is None:
+            return
+        self._failure = StreamMissing(
+            f"The stream '{missing}' has been deleted or created again, or the servers have lost "
+            f"it; without it the workers of '{self._layout.name}' cannot know what is done. Start "
+            "them again, which creates what is missing."
+        )
+        self.running.cancel()
+
     def _attend(self, partition: Partition) -> None:
+        # Its consumer is gone, perhaps with its stream.
+        self._doubtful |= partition.reads_anew
         self._work_on(partition, partition.look)
 
     def _work_on(
@@ -281,9 +339,7 @@ class Worker:
             del self._work[partition]
         if not task.cancelled() and (error := task.exception()) is not None:
             # It is tried again in the next round: opened anew where opening has failed.
-            self._warn(
-                f"worker {self.name}, partition {partition.number}: {type(error).__name__}: {error}"
-            )
+            self._failed(error, f", partition {partition.number}")
 
     async def _take(self, number: int) -> None:
         assert self._roster is not None

@@ -61,8 +61,9 @@ class Floors:
     """
 
     def __init__(self, table: KeyValue, born: str) -> None:
+        self.born = born
+        """When the stream was created whose floors these are."""
         self._table = table
-        self._born = born
         self._risen: set[Floor] = set()
         self._wanted = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -94,7 +95,7 @@ class Floors:
         said = _said(value)
         match said:
             case {"floor": int(), "stored": int() | float(), "of": str(born)}:
-                return (said if born == self._born else {}), entry.revision or 0
+                return (said if born == self.born else {}), entry.revision or 0
             case _:
                 log.warning(
                     "the floor of partition %d cannot be read, another program wrote it: %s. "
@@ -137,7 +138,7 @@ class Floors:
         said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
         if again := [list(one) for one in renewed]:
             said["renewed"] = again
-        value = dumps({**said, **doubt.said(), "owner": owner, "of": self._born})
+        value = dumps({**said, **doubt.said(), "owner": owner, "of": self.born})
         return await self._table.update(f"p.{partition}", value, revision)
 
     async def is_of(self, partition: int, owner: str) -> int:
