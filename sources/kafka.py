@@ -43,6 +43,7 @@ from penstock.streams.io.body import json_object
 from penstock.streams.io.line_source import decoding
 from penstock.streams.kafka.client import (
     Servers,
+    awaited,
     client_settings,
     needs_client,
     servers_of,
@@ -60,11 +61,15 @@ __all__ = ["read_kafka"]
 
 T = TypeVar("T")
 
-# KiB of fetched records that the client keeps, for all partitions together.
-_FETCHED = 16 * 1024
-# It fetches again below so many records, and then looks every so many milliseconds whether to. By
-# default it looks once a second, in which a quick pipeline has long processed what was there.
-_FETCHING = {"queued.min.messages": 10_000, "fetch.queue.backoff.ms": 10}
+# The client keeps so many KiB of fetched records, for all partitions together. It fetches again
+# below so many records, and then looks every so many milliseconds whether to. By default it looks
+# once a second, in which a quick pipeline has long processed what was there.
+_FETCHING = {
+    "queued.max.messages.kbytes": 16 * 1024,
+    "queued.min.messages": 10_000,
+    "fetch.queue.backoff.ms": 10,
+}
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
 # Milliseconds after which brokers give up a reader that does not answer; their own default.
 _SESSION = 45_000
 
@@ -183,10 +188,10 @@ def read_kafka(
             # Where to begin, and to go on when a record is not there any more, is decided here.
             "auto.offset.reset": "error",
             "max.poll.interval.ms": round(handover * 1000),
-            "queued.max.messages.kbytes": _FETCHED,
         },
         "read_kafka",
     )
+    client |= {name: awaited(client[name]) for name in _CALLBACKS if name in client}
     session = min(_SESSION, round(handover * 1000))
     if client.get("group.protocol", "classic") == "classic":
         client["partition.assignment.strategy"] = "cooperative-sticky"

@@ -7,7 +7,8 @@ transactions (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PARTITIONER",
     "Servers",
+    "awaited",
     "client_settings",
     "error_of",
     "needs_client",
@@ -44,13 +46,18 @@ _OWN = frozenset(
         "auto.commit.enable",
         "auto.offset.reset",
         "bootstrap.servers",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
         "enable.auto.commit",
         "enable.auto.offset.store",
         "enable.idempotence",
         "enable.partition.eof",
         "group.id",
         "max.poll.interval.ms",
+        "message.timeout.ms",
         "metadata.broker.list",
+        "on_commit",
+        "on_delivery",
         "partition.assignment.strategy",
         "transactional.id",
     }
@@ -98,6 +105,17 @@ def client_settings(
         **chosen,
         **own,
     }
+
+
+def awaited(callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
+    """A callback of the user as an async one, which the async client needs."""
+
+    async def call(*arguments: Any) -> None:
+        answer = callback(*arguments)
+        if isawaitable(answer):
+            await answer
+
+    return call
 
 
 # Any: its stubs say less than `Producer` of `writing` needs.

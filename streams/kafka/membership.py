@@ -143,6 +143,8 @@ class Membership:
         self._full_since: float | None = None
         # When the group is next told what this member does; never, unless others may ask.
         self._say_at = run.now() if run.overrides.engine is not None else inf
+        # Whether refused credentials were reported, and no record has come since.
+        self._is_refused = False
         # How many partitions each topic had at the start.
         self._counts: dict[str, int] = {}
         # Partitions whose next record is not there any more.
@@ -160,10 +162,25 @@ class Membership:
     def start(self) -> None:
         """Join the group, and read until the running ends; nothing if that was done."""
         if self._consumer is None:
-            client = {**self._settings.client, "on_commit": self.commits.answered}
+            client = {
+                **self._settings.client,
+                "on_commit": self.commits.answered,
+                "error_cb": self._noticed,
+            }
             self._consumer = self._settings.consumer(client)
             self._run.on_close(self._close)
             self._run.spawn(self._read(), "read_kafka")
+
+    async def _noticed(self, fault: KafkaError) -> None:
+        """The client has an error of a connection, which it makes again."""
+        from confluent_kafka import KafkaError
+
+        if fault.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) and not self._is_refused:
+            self._is_refused = True
+            self._run.errors.warn(f"{self._error(fault)} The client tries again.")
+        given = self._settings.client.get("error_cb")
+        if given is not None:
+            await given(fault)
 
     def wake(self) -> None:
         """There is room for records, or something to commit."""
@@ -277,6 +294,7 @@ class Membership:
         self._polled_at = self._run.now()
         self._look_at_doubt()
         if messages:
+            self._is_refused = False
             self._came(messages)
         if self._stranded:
             await self._go_on(consumer)

@@ -22,7 +22,7 @@ from penstock.streams.errors import (
     PayloadTooLarge,
     StreamMissing,
 )
-from tests.helpers.kafka.mock import Cluster
+from tests.helpers.kafka.mock import Cluster, until
 from tests.helpers.spans import Spans, identity, parent
 
 # This cluster lets a member wait 3 seconds to join, and gives it up if its session is shorter.
@@ -71,13 +71,18 @@ def test_options_that_cannot_be_meant_are_refused() -> None:
         "auto.commit.enable",
         "auto.offset.reset",
         "bootstrap.servers",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
         "enable.auto.commit",
         "enable.auto.offset.store",
         "enable.idempotence",
         "enable.partition.eof",
         "group.id",
         "max.poll.interval.ms",
+        "message.timeout.ms",
         "metadata.broker.list",
+        "on_commit",
+        "on_delivery",
         "partition.assignment.strategy",
         "transactional.id",
     ],
@@ -90,6 +95,22 @@ def test_settings_on_which_the_promises_depend_are_refused(name: str) -> None:
     ):
         with pytest.raises(BuildError, match="penstock sets this itself"):
             end()
+
+
+async def test_callbacks_of_the_client_may_be_plain_or_async(kafka: Cluster) -> None:
+    topic = kafka.topic()
+    kafka.write(topic, [b"{}"])
+    plain: list[str] = []
+    awaited: list[str] = []
+
+    async def note(text: str) -> None:
+        awaited.append(text)
+
+    for callback, noted in ((plain.append, plain), (note, awaited)):
+        config = {**GROUP, "stats_cb": callback, "statistics.interval.ms": 10}
+        running = read_kafka(topic, "g", kafka.servers, config=config).to(collect([])).start()
+        await until(lambda noted=noted: len(noted) >= 2)  # type: ignore[misc]
+        await running.drain()
 
 
 async def test_a_compression_to_write_that_the_client_does_not_know_is_named() -> None:

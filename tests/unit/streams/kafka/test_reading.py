@@ -75,6 +75,28 @@ def test_a_reader_of_topics_by_an_expression_ends_when_no_broker_answers(
         run(read("^t.*", "g").to(collect([])).run())
 
 
+def test_credentials_that_are_refused_later_are_reported_and_tried_again(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        seen: list[Any] = []
+        heard: list[KafkaError] = []
+        running = reading(seen, config={"error_cb": heard.append}).start()
+        await settled()
+        (client,) = broker.clients
+        fault = KafkaError(KafkaError._AUTHENTICATION, "the password is wrong")
+        for _ in range(3):
+            await client.settings["error_cb"](fault)
+        broker.write(*numbers(0, 3))
+        await settled()
+        assert caplog.text.count("does not accept the credentials") == 1
+        assert heard == [fault] * 3
+        assert [value["n"] for value in seen] == [0, 1, 2]
+        await running.drain(5)
+
+    run(story())
+
+
 # Demand.
 
 
