@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from orjson import dumps
+from orjson import dumps, loads
 
-from penstock.streams.errors import StreamMissing
-from penstock.streams.nats.client.connection import is_refused, jetstream, refusal
+from penstock.streams.errors import PenstockError, StreamMissing
+from penstock.streams.nats.client.connection import is_refused, refusal
 from penstock.streams.nats.client.message import Message, fields_of
 from penstock.streams.nats.client.refusals import rights_missing
 from penstock.streams.runtime.tasks import new_task
@@ -28,7 +29,7 @@ log = logging.getLogger("penstock")
 _NANOSECONDS = 1_000_000_000
 # The prefix of acknowledgement subjects.
 _ACK = "$JS.ACK."
-# Seconds for which the server keeps a request without messages.
+# Seconds for which the server keeps a request without messages, unless the consumer allows less.
 _EXPIRES = 30.0
 # The most messages per request; at most twice as many are on request, however great the demand.
 _LARGEST = 256
@@ -37,6 +38,8 @@ _LARGEST = 256
 _BEAT, _SILENT = 1.0, 3.0
 # Seconds until the next request after a refused one, and between checks of the connection.
 _PAUSE, _LOOK = 0.1, 0.5
+# Seconds in which servers answer, and the code of an answer about a consumer that is not there.
+_ANSWER, _NOT_FOUND = 2.0, 404
 # Seconds for which servers may refuse a connection that has broken, as while they are given new
 # credentials. The same as for the first connection.
 _REFUSED = 10.0
@@ -50,8 +53,9 @@ class Requests:
     accept the credentials any more. `look` is to be called
     when there may be more room. More is requested when half of the room or less is on request, so
     that few requests wait at the server. After a reconnection, or without heartbeats, servers may
-    have lost the requests: they are repeated in another inbox. `beat` is called with each heartbeat
-    and the number of messages that the consumer has delivered in all.
+    have lost the requests: they are repeated in another inbox. A consumer may limit what is
+    requested at a time: it is asked for its limits when it refuses a request. `beat` is called with
+    each heartbeat and the number of messages that the consumer has delivered in all.
     """
 
     def __init__(
@@ -68,7 +72,6 @@ class Requests:
     ) -> None:
         self.on_request = 0
         self._client = client
-        self._js = jetstream(client)
         self._stream = stream
         self._consumer = consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -83,6 +86,8 @@ class Requests:
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._doubtful = False
+        # What the consumer accepts in one request.
+        self._most, self._expires = _LARGEST, _EXPIRES
         # Messages that are neither of the stream nor about a request.
         self.foreign = 0
 
@@ -129,10 +134,10 @@ class Requests:
             await self._wanted.wait()
             self._wanted.clear()
             room = min(self._room(), 2 * _LARGEST)
-            missing = min(room - self.on_request, _LARGEST)
-            if missing <= 0 or missing < min(self.on_request, _LARGEST):
+            missing = min(room - self.on_request, self._most)
+            if missing <= 0 or missing < min(self.on_request, self._most):
                 continue
-            if missing == _LARGEST:
+            if missing == self._most:
                 self.look()
             self.on_request += missing
             # A request that is not sent is repeated after the reconnection.
@@ -142,8 +147,9 @@ class Requests:
                     dumps(
                         {
                             "batch": missing,
-                            "expires": int(_EXPIRES * _NANOSECONDS),
-                            "idle_heartbeat": int(_BEAT * _NANOSECONDS),
+                            "expires": int(self._expires * _NANOSECONDS),
+                            # Servers refuse more than half of the request's time.
+                            "idle_heartbeat": int(min(_BEAT, self._expires / 2) * _NANOSECONDS),
                         }
                     ),
                     reply=self._inbox,
@@ -173,7 +179,7 @@ class Requests:
             if status in ("404", "408"):
                 self.look()
             else:
-                # No leader, a server shutting down, or a deleted consumer.
+                # No leader, a server shutting down, a deleted consumer, or one with limits.
                 self._doubt()
                 asyncio.get_running_loop().call_later(_PAUSE, self.look)
 
@@ -237,16 +243,23 @@ class Requests:
         return int(client.stats["reconnects"])
 
     async def _verify(self) -> None:
+        """Look for the consumer, and for its limits, which nats-py leaves out."""
         from nats.errors import Error
-        from nats.js.errors import NotFoundError
 
+        subject = f"$JS.API.CONSUMER.INFO.{self._stream}.{self._consumer}"
         try:
-            await self._js.consumer_info(self._stream, self._consumer)
-        except NotFoundError:
-            self._failed(self._gone())
+            answer = loads((await self._client.request(subject, b"", timeout=_ANSWER)).data)
+        except PenstockError as error:
+            self._failed(error)
+            return
         except (Error, TimeoutError):
             # No leader yet: the next request shows it.
             return
+        if answer.get("error", {}).get("code") == _NOT_FOUND:
+            self._failed(self._gone())
+        config = answer.get("config", {})
+        self._most = min(_LARGEST, config.get("max_batch") or _LARGEST)
+        self._expires = min(_EXPIRES, (config.get("max_expires") or inf) / _NANOSECONDS)
 
     def _gone(self) -> StreamMissing:
         return StreamMissing(

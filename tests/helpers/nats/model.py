@@ -204,8 +204,10 @@ class Client:
         )
         return SimpleNamespace(name="reader")
 
-    async def consumer_info(self, stream: str, consumer: str) -> None:
+    async def request(self, subject: str, payload: bytes, timeout: float) -> Any:  # noqa: ASYNC109
+        assert subject.startswith("$JS.API.CONSUMER.INFO")
         await asyncio.sleep(_LATENCY)
+        return SimpleNamespace(data=b'{"config": {}}')
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
         assert seq <= self.server.table.floor + 1

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
+from orjson import dumps
 
 from penstock import (
     Fixed,
@@ -295,6 +296,28 @@ def test_readers_with_one_durable_share_the_messages(server: Servers) -> None:
             assert sorted(value["n"] for value in [*seen[0], *seen[1]]) == list(range(200))
             assert seen[0]
             assert seen[1]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("limit", [{"max_batch": 3}, {"max_expires": 1_000_000_000}])
+def test_a_consumer_of_others_may_limit_what_is_requested_at_a_time(
+    limit: dict[str, int], server: Servers
+) -> None:
+    (name,) = limit
+
+    async def story() -> None:
+        async with stream(server, name) as it:
+            await it.numbers(20)
+            config = {"durable_name": "reader", "ack_policy": "explicit", **limit}
+            await it.client.request(
+                f"$JS.API.CONSUMER.DURABLE.CREATE.{name}.reader",
+                dumps({"stream_name": name, "config": config}),
+            )
+            seen: list[Any] = []
+            async with asyncio.timeout(30), read(it, seen).start() as running:
+                await until(lambda: len(seen) == 20)
+                running.begin_drain()
 
     asyncio.run(story())
 
