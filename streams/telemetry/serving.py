@@ -117,10 +117,12 @@ def _listening(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         return socket.create_server(address[:2], family=family)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        # A text that cannot be a name at all is an error of its encoding.
+        why = getattr(error, "strerror", None) or error
         raise BuildError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another port, or 0 "
-            "for a free one"
+            f"cannot listen on {host}:{port}: {why}. Choose another address of this machine, "
+            "another port, or 0 for a free one"
         ) from error
 
 

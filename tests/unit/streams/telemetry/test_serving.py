@@ -380,6 +380,16 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("host", ["a..b", 64 * "x", "192.0.2.1"])
+def test_an_address_that_is_none_of_this_machine_is_an_error_that_names_it(host: str) -> None:
+    async def story() -> None:
+        async with inbox(1).to(for_each(bool)).start() as running:
+            with pytest.raises(BuildError, match=f"cannot listen on {host}:0.*another address"):
+                running.serve(0, host)
+
+    asyncio.run(story())
+
+
 def test_an_application_that_would_need_a_token_is_refused_without_one() -> None:
     async def story() -> None:
         async with inbox(1).to(for_each(bool)).start() as running:
