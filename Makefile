@@ -45,7 +45,7 @@ PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 test: .venv/.ready  ## unit, contract, pages, and a short run of each real server
 	$(PYTEST) --ignore=tests/system $(ARGS)
 
-test-system: .venv/.ready  ## processes that are killed, frozen and cut off: some seeded runs of each
+test-system: .venv/.ready  ## processes that are killed and cut off, simulated services: some seeded runs of each
 	@command -v chromium >/dev/null || echo "left out: the live page is not looked at, because Chromium is not installed"
 	$(PYTEST) tests/system $(ARGS)
 
