@@ -39,7 +39,7 @@ demo: .venv/.ready  ## the kata under a load that changes, on a live page whose 
 docs: .venv/.ready  ## the documentation site, in build/docs/site; a broken link fails
 	$(BIN)/python -m docs.site $(ARGS)
 
-# A process a core and one more; a file's tests stay together, for they share servers.
+# A process a core and two more; a file's tests stay together, for they share servers.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 
 test: .venv/.ready  ## unit, contract, pages, and a short run of each real server

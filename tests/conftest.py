@@ -49,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    # One more than there are cores: some tests wait for a server or a process.
-    return (os.cpu_count() or 1) + 1
+    # Two more than there are cores: some tests wait for a server or a process.
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
