@@ -20,6 +20,7 @@ pytest_plugins = [
     "penstock.streams.testing.plugin",
     "tests.helpers.browser",
     "tests.helpers.servers.plugin",
+    "tests.helpers.servers.command",
     "tests.helpers.servers.nats",
     "tests.helpers.kafka.mock",
     "tests.helpers.kafka.broker",

@@ -219,7 +219,7 @@ def test_the_report_as_json_has_the_numbers_of_each_worker(command: Command) -> 
     assert status == 0, said
     stages = json.loads(said)["statistics"]["stages"]
     working = next(stage for stage in stages if stage["name"] == "adaptive_flat_map")
-    assert len(working["workers"]) == 2
+    assert len(working["by_worker"]) == 2
 
 
 def test_a_page_about_the_run_has_the_numbers_of_all_workers(command: Command) -> None:

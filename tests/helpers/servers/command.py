@@ -12,7 +12,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PIPELINE", "Penstock", "Worker", "command_in", "event", "eventually", "lines"]
+import pytest
+
+__all__ = [
+    "PIPELINE",
+    "Penstock",
+    "Worker",
+    "command_in",
+    "event",
+    "eventually",
+    "lines",
+    "penstock",
+]
 
 PIPELINE = """
 from penstock import adaptive_flat_map, distinct_within, group_by, spread
@@ -53,6 +64,11 @@ def command_in(folder: Path, pipeline: str = PIPELINE) -> Penstock:
         )
 
     return run
+
+
+@pytest.fixture
+def penstock(tmp_path: Path) -> Penstock:
+    return command_in(tmp_path)
 
 
 def lines(*events: dict[str, Any]) -> str:

@@ -1,17 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.helpers.kafka.model import Broker, model_of
-from tests.helpers.servers.command import Penstock, command_in
-
-
-@pytest.fixture
-def penstock(tmp_path: Path) -> Penstock:
-    return command_in(tmp_path)
 
 
 @pytest.fixture
