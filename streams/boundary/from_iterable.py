@@ -68,12 +68,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
                 f"from_iterable() cannot read {describe(iterable)}, which `async for` reads: use "
                 "from_async_iterable(...)"
             )
-        _refuse_coroutines("from_iterable", iterable)
-        if not callable(iterable):
-            raise WrongType(
-                "from_iterable() takes an iterable or a function that makes one, "
-                f"not {type(iterable).__name__}"
-            )
+        _require_function("from_iterable", "an iterable", iterable)
     is_once = hasattr(type(iterable), "__next__")
     # Numbered here, because a copy costs much where many streams are inside one.
     once = _ONCE if is_once else ""
@@ -174,12 +169,7 @@ def from_async_iterable(
                 f"from_async_iterable() cannot read {describe(factory)}, which a plain `for` "
                 "reads: use from_iterable(...)"
             )
-        _refuse_coroutines("from_async_iterable", factory)
-        if not callable(factory):
-            raise WrongType(
-                "from_async_iterable() takes an async iterable or a function that makes one, "
-                f"not {type(factory).__name__}"
-            )
+        _require_function("from_async_iterable", "an async iterable", factory)
     is_once = isinstance(factory, AsyncIterator)
     once = _ONCE if is_once else ""
     info = StageInfo("from_async_iterable", number=1, is_source=True, once=once)
@@ -190,12 +180,17 @@ def from_async_iterable(
     return Flowable(attach, info)
 
 
-def _refuse_coroutines(source: str, made_by: object) -> None:
-    if inspect.iscoroutinefunction(made_by):
+def _require_function(source: str, kind: str, given: object) -> None:
+    """Raise WrongType unless this is a function that may make what `source` reads."""
+    if inspect.iscoroutinefunction(given):
         raise WrongType(
-            f"{source}() cannot read what {describe(made_by)} returns, a coroutine: use "
+            f"{source}() cannot read what {describe(given)} returns, a coroutine: use "
             "from_async_iterable(function), where the function is an async generator (`async def` "
             "with `yield`)"
+        )
+    if not callable(given):
+        raise WrongType(
+            f"{source}() takes {kind} or a function that makes one, not {type(given).__name__}"
         )
 
 

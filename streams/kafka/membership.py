@@ -443,28 +443,23 @@ class Membership:
         floor = end = None
         known: list[Range] = []
         is_new = committed.offset < 0
-        place = committed
         if not is_new:
-            floor = committed.offset
-            known = finished_in(floor, text)
+            known = finished_in(committed.offset, text)
             first, end = await self._bounds(consumer, key)
-            if floor < first:
-                self._expire(key, floor, first)
-                floor = first
-                place = Partition(*key, floor).place(floor)
-        elif self._settings.since == "first":
-            place = Partition(*key, None).place(OFFSET_BEGINNING)
-        else:
+            self._expire(key, committed.offset, first)
+            floor = max(committed.offset, first)
+        elif self._settings.since == "new":
             first, end = await self._bounds(consumer, key)
             # All records are new in a partition, or a topic, that was added since the start.
             floor = first if key[1] >= self._counts.get(key[0], 0) else end
-            place = Partition(*key, floor).place(floor)
         partition = Partition(*key, floor, known, accepted=len(text))
         partition.begins = is_new and floor is not None
         self.partitions[key] = partition
         if self.suspects is not None:
             self.suspects.take(partition, metadata, end)
-        return place
+        if floor == committed.offset:
+            return committed
+        return partition.place(OFFSET_BEGINNING if floor is None else floor)
 
     async def _committed(
         self, consumer: Consumer, places: list[TopicPartition]
