@@ -12,6 +12,7 @@ from pathlib import Path
 from penstock import WorkPool, for_each, from_iterable, group_by, spread
 from penstock.streams.nats.client.server import Servers
 from tests.helpers.system.checker import check
+from tests.helpers.system.children import freeze
 from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE
 from tests.helpers.system.log import Log, entries_of
 
@@ -65,7 +66,7 @@ async def story(
             await asyncio.wait([waiting], timeout=chance.uniform(0.2, 1.0))
             frozen = chance.sample(sorted(workers), chance.randint(1, 2))
             for me in frozen:
-                workers[me].send_signal(signal.SIGSTOP)
+                freeze(workers[me])
                 hand.note("frozen", process=me)
             await asyncio.wait([waiting], timeout=LEASE * chance.uniform(1.0, 1.6))
             for me in frozen:

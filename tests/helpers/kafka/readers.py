@@ -17,6 +17,7 @@ from orjson import dumps
 
 from tests.helpers.kafka.broker import Brokers
 from tests.helpers.system.checker import Verdict, check
+from tests.helpers.system.children import freeze
 from tests.helpers.system.log import Entry, Log, entries_of
 
 __all__ = ["POISON", "SLOW", "TRANSACTIONAL", "Readers"]
@@ -194,7 +195,7 @@ class Readers:
         self._processes[name].send_signal(signal.SIGTERM)
 
     def freeze(self, name: str) -> None:
-        self._processes[name].send_signal(signal.SIGSTOP)
+        freeze(self._processes[name])
         self._hand.note("frozen", process=name)
 
     def wake(self, name: str) -> None:

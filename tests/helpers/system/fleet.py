@@ -31,6 +31,7 @@ from penstock.streams.nats.cluster.letters import Letter, letters_of
 from penstock.streams.nats.cluster.publisher import Publisher
 from tests.helpers.servers.wire import Wire
 from tests.helpers.system.checker import Verdict, check
+from tests.helpers.system.children import freeze
 from tests.helpers.system.log import Entry, Log, entries_of
 
 __all__ = ["ENVIRONMENT", "PATIENCE", "PIPELINE", "Fleet"]
@@ -154,7 +155,7 @@ class Fleet:
 
     def freeze(self, name: str) -> None:
         """Suspend a worker until it is woken."""
-        self.workers[name].send_signal(signal.SIGSTOP)
+        freeze(self.workers[name])
         self._hand.note("frozen", process=name)
 
     def wake(self, name: str) -> None:

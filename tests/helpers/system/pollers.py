@@ -7,7 +7,6 @@ results is read from the database.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sqlite3
 import subprocess
@@ -27,6 +26,7 @@ from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
 from penstock.streams.sql_queue.upkeep import Found, peek
 from tests.helpers.beside import make_own
 from tests.helpers.system.checker import Verdict, check
+from tests.helpers.system.children import freeze
 from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE
 from tests.helpers.system.log import Log, entries_of
 from tests.helpers.system.poller import Orders
@@ -143,15 +143,13 @@ class Pollers:
         self.reap()
 
     def freeze(self, name: str) -> None:
-        self._processes[name].send_signal(signal.SIGSTOP)
+        freeze(self._processes[name])
         self._log.note("frozen", process=name)
 
     def freeze_between_writes(self, name: str) -> None:
         """The same, at a moment when it blocks no row for others."""
         while True:
             self.freeze(name)
-            process = self._processes[name].pid
-            os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             if not is_being_written(self.orders.url):
                 return
             self.wake(name)
