@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer, TopicPartition
 
-__all__ = ["TransactionalProducer", "in_thread", "is_member"]
+__all__ = ["NoAnswer", "TransactionalProducer", "in_thread", "is_member"]
 
 # Seconds in which brokers answer; a call that takes longer is made again.
 _ANSWER = 10.0
+# Seconds after which a call will not return any more; it may wait for one that was cancelled.
+_LONGEST = 3 * _ANSWER
+
+
+class NoAnswer(Exception):
+    """A call has not returned: the producer is of no use any more, and is to be replaced.
+
+    librdkafka's `send_offsets_to_transaction` does not observe its timeout while it looks for the
+    coordinator of the group (librdkafka's issue 5456).
+    """
 
 
 class TransactionalProducer(Protocol):
     """What is used of a producer with a transactional id. Errors are KafkaExceptions; a call that
-    failed with one that is `retriable` can be made again."""
+    failed with one that is `retriable` can be made again. After NoAnswer no call can be."""
 
     async def topic_error(self, topic: str, /) -> Any:
         """The error of a topic that cannot be written to; None for one that can."""
@@ -45,19 +57,41 @@ def in_thread(producer: Producer) -> TransactionalProducer:
     return _InThread(producer)
 
 
+_Call = tuple["Future[Any]", Callable[[], Any]]
+
+
 class _InThread:
-    """Calls that are cancelled go on in the thread, and those that follow wait for them."""
+    """Calls that are cancelled go on in the thread, and those that follow wait for them.
+
+    The process does not wait for the thread at its end, since a call may never return.
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._threads = ThreadPoolExecutor(1, "penstock write_kafka")
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        Thread(None, self._work, "penstock write_kafka", daemon=True).start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            answer, method = call
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(method())
+                except BaseException as error:
+                    answer.set_exception(error)
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None:
         self._producer.produce(topic, value, key, **rest)
 
     async def _call(self, method: Callable[..., Any], *args: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(method, *args))
+        answer: Future[Any] = Future()
+        self._calls.put((answer, partial(method, *args)))
+        try:
+            async with asyncio.timeout(_LONGEST):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            self._calls.put(None)
+            raise NoAnswer from None
 
     async def topic_error(self, topic: str, /) -> Any:
         ask = partial(self._producer.list_topics, timeout=_ANSWER)
@@ -89,7 +123,7 @@ class _InThread:
     async def close(self) -> None:
         await self._call(self._producer.purge)
         await self._call(self._producer.poll, 0)
-        self._threads.shutdown(wait=False)
+        self._calls.put(None)
 
 
 _HEAD = b"CGMDv2:"

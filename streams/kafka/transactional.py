@@ -9,6 +9,7 @@ from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.policy import ErrorPolicy
 from penstock.streams.kafka.offsets.partition import Token
+from penstock.streams.kafka.producer import NoAnswer
 from penstock.streams.kafka.reading import Reading
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.transactions import Transactions
@@ -106,6 +107,9 @@ class TransactionalWriting(SinkStage[Any]):
             self.break_off(writing_error(fault, self._settings))
         except PenstockError as error:
             self.break_off(error)
+        except NoAnswer:
+            # A transaction finds out whether the topic can be written to.
+            return
 
     # Events.
 

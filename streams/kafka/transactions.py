@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.streams.errors import PenstockError, ProducerFenced, PublishFailed
 from penstock.streams.kafka.offsets.commits import Committing, passes
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
-from penstock.streams.kafka.producer import TransactionalProducer, is_member
+from penstock.streams.kafka.producer import NoAnswer, TransactionalProducer, is_member
 from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitting
 from penstock.streams.runtime.context import Run
 
@@ -248,7 +248,8 @@ class Transactions:
     async def disconnect(self) -> None:
         """Close the producer."""
         if self._producer is not None:
-            await self._producer.close()
+            with suppress(NoAnswer):
+                await self._producer.close()
 
     def _finished(self) -> list[Unit]:
         """The units that wait for a transaction, those of a key in their order."""
@@ -350,6 +351,8 @@ class Transactions:
                 self._phase = _Phase.COMMITTING
         except KafkaException as raised:
             self._failed(raised.args[0])
+        except NoAnswer:
+            self._replace_producer()
         await self._settle()
 
     async def _begin(self) -> TransactionalProducer:
@@ -391,6 +394,8 @@ class Transactions:
         if self._phase is _Phase.COMMITTING:
             try:
                 await self.producer.commit_transaction()
+            except NoAnswer:
+                self._replace_producer()
             except KafkaException as raised:
                 self._failed(raised.args[0])
                 if not raised.args[0].txn_requires_abort():
@@ -402,14 +407,37 @@ class Transactions:
         if self._phase is _Phase.OPEN:
             try:
                 await self.producer.abort_transaction()
+            except NoAnswer:
+                self._replace_producer()
             except KafkaException as raised:
                 self._failed(raised.args[0])
                 raise _Later from None
-            self._phase = _Phase.NONE
-            self.aborted += 1
+            else:
+                self._is_aborted()
         if self._inside or self._fault is not None:
             self._put_back()
             raise _Later
+
+    def _replace_producer(self) -> None:
+        """The next producer has the same id, so that its start aborts what this one has begun.
+        Raises an error that ends the pipeline if this one may have committed it."""
+        from confluent_kafka import KafkaError
+
+        self._producer, self._is_initialised = None, False
+        if self._phase is _Phase.COMMITTING:
+            self.failure = PublishFailed(
+                "write_kafka: the client has not returned from the commit of a transaction, so it "
+                "is not known whether it was committed. Start this process again: it continues "
+                "behind what is committed."
+            )
+            raise self.failure
+        if self._phase is _Phase.OPEN:
+            self._is_aborted()
+        self._failed(KafkaError(KafkaError._TIMED_OUT, "the client has not returned", False, True))
+
+    def _is_aborted(self) -> None:
+        self._phase = _Phase.NONE
+        self.aborted += 1
 
     def _is_committed(self) -> None:
         self._phase, self._fault, self._fails_since = _Phase.NONE, None, None

@@ -17,6 +17,8 @@ from unittest.mock import patch
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from penstock.streams.kafka.producer import NoAnswer
+
 __all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record", "model_of", "numbers"]
 
 TRANSACTION = 10.0
@@ -103,6 +105,8 @@ class Broker:
         self.refuse_record: Callable[[bytes | None], KafkaError | None] = lambda value: None
         self.refuse_producer: Callable[[str], KafkaError | None] = lambda method: None
         """An error for a call of a producer, by its name."""
+        self.hang: Callable[[str], bool] = lambda method: False
+        """Whether a call of a producer never returns, by its name."""
 
     def write(self, *values: bytes | None, partition: int = 0, **rest: Any) -> None:
         log = self.logs[self.topic, partition]
@@ -432,7 +436,7 @@ class ModelProducer:
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.calls: list[str] = []
-        self._fenced = False
+        self._fenced = self._hangs = False
         self._is_open = False
         self._records: list[tuple[str, bytes | None]] = []
         self._unanswered: list[tuple[Callable[..., None], KafkaError | None]] = []
@@ -446,6 +450,7 @@ class ModelProducer:
         self._records.clear()
 
     async def _call(self, method: str) -> None:
+        assert not self._hangs, "the one call that never returned is the last"
         self.calls.append(method)
         await asyncio.sleep(self.broker.latency())
         await self.thawed.wait()
@@ -454,6 +459,10 @@ class ModelProducer:
         error = self.broker.refuse_producer(method)
         if error is not None:
             raise KafkaException(error)
+        if self.broker.hang(method):
+            await asyncio.sleep(20)
+            self._hangs = True
+            raise NoAnswer
 
     async def topic_error(self, topic: str, /) -> Any:
         return None

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
+from threading import Event
 from typing import Any
 from unittest.mock import Mock
 
@@ -40,7 +41,7 @@ from penstock.streams.errors import (
 )
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.progress import finished_in
-from penstock.streams.kafka.producer import is_member
+from penstock.streams.kafka.producer import NoAnswer, in_thread, is_member
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.units import Result
 from penstock.streams.runtime import context
@@ -286,6 +287,53 @@ def test_a_transaction_that_fails_for_now_is_made_again(
     assert broker.committed["t", 0] == (100, "")
 
 
+@pytest.mark.parametrize("method", ["init", "begin", "offsets", "abort"])
+def test_a_producer_whose_call_never_returns_is_replaced(
+    broker: Broker, run: Run, method: str
+) -> None:
+    broker.write(*numbers(0, 100))
+    refused = [KafkaError(KafkaError.ILLEGAL_GENERATION, "abort", False, False, True)]
+    left = [1]
+
+    def refuse(called: str) -> KafkaError | None:
+        return refused.pop() if method == "abort" and called == "offsets" and refused else None
+
+    def hang(called: str) -> bool:
+        if called == method and left[0]:
+            left[0] -= 1
+            return True
+        return False
+
+    broker.refuse_producer, broker.hang = refuse, hang
+    run(source(follow=False).to(sink()).run())
+    assert results(broker) == list(range(100))
+    assert broker.committed["t", 0] == (100, "")
+    assert len({one.id for one in broker.producers}) == 1
+    assert len(broker.producers) == 2
+
+
+def test_a_commit_that_never_returns_ends_the_pipeline(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+    broker.hang = lambda method: method == "commit"
+    with pytest.raises(PublishFailed, match="not known whether it was committed"):
+        run(source(follow=False).to(sink()).run())
+    broker.hang = lambda method: False
+    run(source(follow=False).to(sink()).run())
+    assert results(broker) == list(range(100))
+
+
+async def test_a_call_in_a_thread_that_does_not_return_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.streams.kafka.producer._LONGEST", 0.01)
+    client, going_on = Mock(), Event()
+    client.begin_transaction.side_effect = going_on.wait
+    producer = in_thread(client)
+    with pytest.raises(NoAnswer):
+        await producer.begin_transaction()
+    going_on.set()
+
+
 def test_brokers_that_do_not_answer_for_long_are_named(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 100))
     broker.refuse_producer = lambda method: (
@@ -469,7 +517,8 @@ def test_metadata_of_a_member_has_a_generation_and_a_name(metadata: bytes, membe
 class _Walk:
     """Members that come, go, freeze and are killed, over partitions that fill; drawn by a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, hangs: float = 0.0) -> None:
+        """Of the calls of producers, but for commits, the share `hangs` never returns."""
         self.drawn = drawn = random.Random(seed)
         self.partitions = drawn.randint(1, 5)
         self.broker = Broker(self.partitions)
@@ -477,11 +526,14 @@ class _Walk:
         self.shape = drawn.choice(["one", "one", "filter", "several", "joined"])
         self.written: dict[int, list[int]] = defaultdict(list)
         self.count = 0
-        self.running: dict[Running, tuple[Member, ModelProducer]] = {}
+        self.running: dict[Running, tuple[Member, str]] = {}
         slow = drawn.choice([0.0, 0.01, 1.0])
         self.broker.latency = lambda: drawn.random() * slow
         faults = drawn.choice([0.0, 0.0, 0.1])
         self.broker.refuse_producer = lambda method: self.fault(method, faults)
+        self.broker.hang = lambda method: (
+            hangs > 0 and method != "commit" and drawn.random() < hangs
+        )
         if drawn.random() < 0.3:
             self.broker.most_metadata = drawn.choice([30, 100])
 
@@ -554,7 +606,11 @@ class _Walk:
         ).start()
         # One at a time, so that the walk knows whose member it is.
         await asyncio.sleep(0.01)
-        self.running[running] = self.broker.clients[members], self.broker.producers[producers]
+        self.running[running] = self.broker.clients[members], self.broker.producers[producers].id
+
+    def producer(self, id: str) -> ModelProducer:
+        """The last one with this id: one whose call never returns is replaced."""
+        return [one for one in self.broker.producers if one.id == id][-1]
 
     async def step(self) -> None:
         drawn = self.drawn
@@ -569,7 +625,8 @@ class _Walk:
             await self.ended(running)
         elif what in ("kill", "freeze") and self.running:
             running = drawn.choice(list(self.running))
-            member, producer = self.running[running]
+            member, id = self.running[running]
+            producer = self.producer(id)
             if member not in self.broker.members:
                 return
             member.thawed.clear()
@@ -606,6 +663,7 @@ class _Walk:
             for _ in range(self.drawn.randint(5, 15)):
                 await self.step()
             self.broker.refuse_producer = lambda method: None
+            self.broker.hang = lambda method: False
             await self.start()
             for _ in range(2000):
                 ends = {key: self.broker.end(key) for key in self.broker.logs}
@@ -635,7 +693,7 @@ def test_every_result_is_there_exactly_once_whoever_comes_and_goes(
 ) -> None:
     first = request.config.option.seed * 1000 + part * 10
     for seed in range(first, first + 10):
-        walk = _Walk(seed)
+        walk = _Walk(seed, hangs=0.02 * (seed % 4 == 0))
         try:
             run(walk.run())
         except AssertionError as error:
