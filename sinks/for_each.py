@@ -31,12 +31,7 @@ from penstock.streams.errors import (
     cancelled_outside,
     not_awaited,
 )
-from penstock.streams.execution.handler import (
-    check_result,
-    handler_name,
-    is_async,
-    is_being_cancelled,
-)
+from penstock.streams.execution.handler import check_result, handler_name, is_async
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.keyed.taken import taken
@@ -46,7 +41,7 @@ from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
 from penstock.streams.runtime.context import CallObserver, Run
-from penstock.streams.runtime.tasks import has_changed
+from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
 
 __all__ = ["for_each"]
 
@@ -195,7 +190,7 @@ class _Calling(SinkStage[Any]):
             raise error
         if isinstance(error, asyncio.CancelledError):
             name = handler_name(self._function)
-            if is_being_cancelled(self._run):
+            if is_cancelled_by_owner():
                 # Obey, and leave no sink behind without its worker.
                 outside = cancelled_outside(f"the task that calls '{name}'", error)
                 blame(outside, self.info, event)

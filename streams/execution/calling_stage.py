@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.errors import HandlerCancelled, add_note, cancelled_inside, cancelled_outside
-from penstock.streams.execution.handler import is_being_cancelled, is_own
+from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.execution.timeouts import Timeouts
@@ -34,6 +34,7 @@ from penstock.streams.protocol.stage import (
     Subscription,
 )
 from penstock.streams.runtime.context import CallLimits, CallObserver, Run
+from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
 __all__ = ["CallingStage"]
 
@@ -222,7 +223,7 @@ class CallingStage(DemandStage, ABC):
         self, events: list[Event[Any]], error: asyncio.CancelledError
     ) -> HandlerCancelled:
         """The error of calls that raised `error`; raises it if the task itself is cancelled."""
-        if is_being_cancelled(self.run):
+        if is_cancelled_by_owner():
             # Obey, lose nothing, and leave no stage behind that has no task.
             outside = cancelled_outside(f"the task that calls '{self._name}'", error)
             blame(outside, self.info, events[0])

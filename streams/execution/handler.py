@@ -36,7 +36,6 @@ __all__ = [
     "check_timeout",
     "handler_name",
     "is_async",
-    "is_being_cancelled",
     "is_coroutine_function",
     "is_own",
     "is_plain",
@@ -119,12 +118,6 @@ def is_async(handler: Callable[..., Any]) -> bool:
         or inspect.isasyncgenfunction(handler)
         or inspect.isasyncgenfunction(call)
     )
-
-
-def is_being_cancelled(run: Run) -> bool:
-    """Whether somebody ends the task that runs now, who cannot be told from its own call."""
-    task = asyncio.current_task() if run.has_loop else None
-    return task is not None and bool(task.cancelling())
 
 
 def unfinished(result: object, name: str) -> UnfinishedResult | None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
+from penstock.streams.clock import running_loop
 from penstock.streams.errors import cancelled_inside, cancelled_outside
 
 __all__ = ["Tasks", "cancellable", "ended", "has_changed", "is_cancelled_by_owner", "new_task"]
@@ -133,8 +134,8 @@ def has_changed(context: Context) -> bool:
 
 
 def is_cancelled_by_owner() -> bool:
-    """Whether the current task was cancelled itself; if not, what it awaits was."""
-    task = asyncio.current_task()
+    """Whether the current task was cancelled itself; if not, what it calls or awaits was."""
+    task = None if running_loop() is None else asyncio.current_task()
     return task is not None and bool(task.cancelling())
 
 
