@@ -298,10 +298,10 @@ The pipeline cannot cancel it, so a CancelledError is its own, such as that of a
 """
 
 
-def own_error(raised: BaseException) -> Exception:
-    """The error of a plain function that has raised one of `CALL_ERRORS`."""
+def own_error(raised: BaseException, what: str = "a function of the stream") -> Exception:
+    """The error of a plain function, `what`, that has raised one of `CALL_ERRORS`."""
     if isinstance(raised, CancelledError):
-        return cancelled_inside("a function of the stream", raised)
+        return cancelled_inside(what, raised)
     assert isinstance(raised, Exception)
     return raised
 

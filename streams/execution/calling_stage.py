@@ -14,10 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
-from penstock.streams.errors import HandlerCancelled, add_note, cancelled_inside, cancelled_outside
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    HandlerCancelled,
+    add_note,
+    cancelled_inside,
+    cancelled_outside,
+    own_error,
+)
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.policy import ErrorPolicy, OnError
@@ -184,7 +190,11 @@ class CallingStage(DemandStage, ABC):
         if retries is None or not retries.allows(event, error):
             return False
         if self.state < FAILED:
-            self._ask_how_long(retries, error)
+            try:
+                retries.ask(error)
+            except CALL_ERRORS as raised:
+                what = "function given as wait="
+                self._broke(own_error(raised, f"the {what}"), what)
         if self.state < FAILED:
             return True
         # Nothing begins any more: an event with attempts left returns to its source.
@@ -194,16 +204,10 @@ class CallingStage(DemandStage, ABC):
         event.give_back()
         return True
 
-    def _ask_how_long(self, retries: RetryQueue, error: BaseException) -> None:
-        """Ask the user's function, if there is one, how long the next attempt is to wait."""
-        try:
-            retries.ask(error)
-        except (Exception, asyncio.CancelledError) as raised:
-            what = "function given as wait="
-            if isinstance(raised, asyncio.CancelledError):
-                raised = cancelled_inside(f"the {what}", raised)
-            add_note(raised, f"in the {what} of {self.info}")
-            self._stop(raised)
+    def _broke(self, error: Exception, what: str) -> None:
+        """A function of the user's other than the handler raised: no event is to blame."""
+        add_note(error, f"in the {what} of {self.info}")
+        self._stop(error)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable
 
-from penstock.streams.errors import BadOverload, cancelled_inside, describe, not_awaited
+from penstock.streams.errors import CALL_ERRORS, BadOverload, describe, not_awaited, own_error
 from penstock.streams.execution.handler import check_plain
 from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
@@ -20,9 +19,6 @@ Overload = Callable[[Exception], bool | float | None]
 
 OnLimitChange = Callable[[int, int, str], object]
 """Called with the old limit, the new one, and the limiter's reason."""
-
-# A function that awaits nothing cannot be cancelled: it raises CancelledError by itself.
-_RAISED = (Exception, CancelledError)
 
 
 class LimitControl:
@@ -65,7 +61,7 @@ class LimitControl:
             return
         try:
             self._on_arrive()
-        except _RAISED as error:
+        except CALL_ERRORS as error:
             self._limiter_broke(error)
 
     def completed(self, ends: list[Completion]) -> None:
@@ -80,7 +76,7 @@ class LimitControl:
         """
         try:
             self._report(ends)
-        except _RAISED as error:
+        except CALL_ERRORS as error:
             self._limiter_broke(error)
 
     def outcome(self, error: BaseException) -> tuple[Outcome, float]:
@@ -94,7 +90,7 @@ class LimitControl:
                     return Outcome.DROPPED, _hold_back(answer)
                 if answer:
                     return Outcome.DROPPED, 0.0
-            except _RAISED as raised:
+            except CALL_ERRORS as raised:
                 self._function_broke(raised, "function given as overload=")
         return Outcome.IGNORED, 0.0
 
@@ -104,7 +100,7 @@ class LimitControl:
             if self._limiter.limit == self.limit:
                 return False
             limit, reason = limit_of(self._limiter), reason_of(self._limiter)
-        except _RAISED as error:
+        except CALL_ERRORS as error:
             self._limiter_broke(error)
             return False
         old, self.limit, self.reason = self.limit, limit, reason
@@ -123,16 +119,14 @@ class LimitControl:
             try:
                 result = self._on_limit_change(old, self.limit, self.reason)
                 check_plain(result, "on_limit_change", "the stage", "start a task in it")
-            except _RAISED as error:
+            except CALL_ERRORS as error:
                 self._function_broke(error, "function given as on_limit_change=")
 
-    def _limiter_broke(self, error: Exception | CancelledError) -> None:
-        self._function_broke(error, f"limiter '{type(self._limiter).__name__}'")
+    def _limiter_broke(self, raised: BaseException) -> None:
+        self._function_broke(raised, f"limiter '{type(self._limiter).__name__}'")
 
-    def _function_broke(self, error: Exception | CancelledError, what: str) -> None:
-        if isinstance(error, CancelledError):
-            error = cancelled_inside(f"the {what}", error)
-        self._broke(error, what)
+    def _function_broke(self, raised: BaseException, what: str) -> None:
+        self._broke(own_error(raised, f"the {what}"), what)
 
 
 def _hold_back(answer: float) -> float:

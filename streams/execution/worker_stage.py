@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.errors import BuildError, add_note, not_awaited
+from penstock.streams.errors import BuildError, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import (
     check_result,
@@ -170,7 +170,7 @@ class WorkerStage(CallingStage):
         settings = self._settings
         self._control = LimitControl(
             limiter,
-            self._broke,
+            self._control_broke,
             settings.overload,
             settings.on_limit_change,
             self.run.watch_of_limit(self.info),
@@ -186,11 +186,9 @@ class WorkerStage(CallingStage):
         self._learns = is_loaded and not isinstance(limiter, Fixed)
         self._from_arrival = self._learns and self._control.from_arrival
 
-    def _broke(self, error: Exception, what: str) -> None:
-        """A function of the user's other than the handler raised: no event is to blame."""
+    def _control_broke(self, error: Exception, what: str) -> None:
         self._learns = self._from_arrival = False
-        add_note(error, f"in the {what} of {self.info}")
-        self._stop(error)
+        self._broke(error, what)
 
     def retune(self, limiter: Limiter) -> None:
         """Follow another limiter from the next event on; nothing is cancelled."""
