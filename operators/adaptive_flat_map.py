@@ -138,7 +138,7 @@ def adaptive_flat_map(
     # The first run has the given one, all others have copies of its original state.
     given, original = [limit], _copied(limit)
     settings = Settings(
-        handler, name, ordered, timeout, on_error, overload, on_limit_change, window
+        handler, name, timeout, on_error, ordered, overload, on_limit_change, window
     )
 
     @on_stream

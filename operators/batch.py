@@ -80,7 +80,7 @@ def batch(
     from penstock.streams.execution.batch_stage import BatchSettings, BatchStage
 
     settings = BatchSettings(
-        handler, name, max_size, max_wait, latency, parallel, timeout, on_error
+        handler, name, timeout, on_error, max_size, max_wait, latency, parallel
     )
     # Waiting events, the results of all calls, undelivered results, and retries.
     bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)

@@ -15,15 +15,14 @@ from typing import Any, cast
 
 from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
-from penstock.streams.execution.calling_stage import CallingStage
+from penstock.streams.execution.calling_stage import CallingStage, CallSettings
 from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
-from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.queues import close_turns, open_turns, release
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
-from penstock.streams.protocol.acknowledgement import Nobody, may_begin
+from penstock.streams.protocol.acknowledgement import NOBODY, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import (
@@ -39,21 +38,15 @@ from penstock.streams.runtime.timer import Timer
 
 __all__ = ["BatchSettings", "BatchStage"]
 
-_NOBODY = Nobody()
-
 
 @dataclass(frozen=True, slots=True)
-class BatchSettings:
+class BatchSettings(CallSettings):
     """The arguments of `penstock.batch`, which documents each."""
 
-    handler: Callable[[list[Any]], Any]
-    name: str
     max_size: int
     max_wait: float
     latency: float | None
     parallel: int
-    timeout: float | None
-    on_error: OnError
 
     @property
     def limit(self) -> int:
@@ -67,16 +60,7 @@ class BatchStage(CallingStage):
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
     ) -> None:
-        super().__init__(
-            downstream,
-            run,
-            info,
-            settings.handler,
-            settings.name,
-            settings.on_error,
-            settings.max_size,
-            settings.timeout,
-        )
+        super().__init__(downstream, run, info, settings, settings.max_size)
         self._settings = settings
         self._handler = _by_contract(opened(settings.handler, run), settings.name)
         self._turns = BatchTurns(self._siblings)
@@ -305,7 +289,7 @@ class BatchStage(CallingStage):
             handler = self._traced.batch(handler, part)
         if timeouts is None:
             return await handler(values)
-        call: Event[Any] = Event(values, 0.0, _NOBODY)
+        call: Event[Any] = Event(values, 0.0, NOBODY)
         timeouts.begin(call, self._now(), asyncio.current_task())
         try:
             results = await handler(values)

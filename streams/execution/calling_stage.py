@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
@@ -42,7 +43,17 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.runtime.context import CallLimits, CallObserver, Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
-__all__ = ["CallingStage"]
+__all__ = ["CallSettings", "CallingStage"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """The arguments that all operators that call a handler have, which document each."""
+
+    handler: Callable[..., Any]
+    name: str
+    timeout: float | None
+    on_error: OnError
 
 
 class CallingStage(DemandStage, ABC):
@@ -78,33 +89,31 @@ class CallingStage(DemandStage, ABC):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        handler: Callable[..., Any],
-        name: str,
-        on_error: OnError,
+        settings: CallSettings,
         window: int,
-        timeout: float | None,
+        *,
         ordered: bool = False,
     ) -> None:
         super().__init__(downstream, run, info)
         self.in_flight: int = 0
         self.peak_in_flight: int = 0
-        self._name = name
+        self._name = name = settings.name
         self._now = run.now
         # The advice for a handler of the library's own is different: a user cannot change it.
-        self._is_own = is_own(handler)
+        self._is_own = is_own(settings.handler)
         self._who = str(info) if self._is_own else f"'{name}' ({info})"
-        self._waiting = Waiting(run.policy(on_error), run, window, self._again)
+        self._waiting = Waiting(run.policy(settings.on_error), run, window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
         self._results = (InOrder if ordered else Results)(downstream, window)
-        self._timeouts: CallLimits | None = (
-            None if timeout is None else Timeouts(run, timeout, name)
-        )
+        self._timeouts: CallLimits | None = None
+        if settings.timeout is not None:
+            self._timeouts = Timeouts(run, settings.timeout, name)
         self._traced: CallObserver | None = None
         if run.tracing is not None:
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
-        self._faults = ErrorPolicy(on_error, run, info)
+        self._faults = ErrorPolicy(settings.on_error, run, info)
         self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
         # Whether each slot has begun; in order, so that the same run always ends in the same way.
         self._tasks: dict[asyncio.Task[None], bool] = {}

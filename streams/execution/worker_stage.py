@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.errors import BuildError, not_awaited
-from penstock.streams.execution.calling_stage import CallingStage
+from penstock.streams.execution.calling_stage import CallingStage, CallSettings
 from penstock.streams.execution.handler import (
     check_result,
     is_async,
@@ -26,7 +26,6 @@ from penstock.streams.execution.handler import (
 )
 from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
-from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome, Shared
@@ -56,14 +55,10 @@ _SUCCESS = Outcome.SUCCESS
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(CallSettings):
     """The arguments of `penstock.adaptive_flat_map`, which documents each."""
 
-    handler: Callable[[Any], Any]
-    name: str
     ordered: bool
-    timeout: float | None
-    on_error: OnError
     overload: Overload | None
     on_limit_change: OnLimitChange | None
     window: int
@@ -118,17 +113,8 @@ class WorkerStage(CallingStage):
         settings: Settings,
         limiter: Limiter,
     ) -> None:
-        super().__init__(
-            downstream,
-            run,
-            info,
-            settings.handler,
-            settings.name,
-            settings.on_error,
-            settings.window,
-            settings.timeout,
-            settings.ordered,
-        )
+        ordered, window = settings.ordered, settings.window
+        super().__init__(downstream, run, info, settings, window, ordered=ordered)
         self._settings = settings
         self._handler = opened(settings.handler, run)
         # Whether a call is made in a slot, and makes a coroutine.

@@ -52,7 +52,7 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
         )
     limiter_for(how.limit)
     again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
-    settings = Settings(handler, name, False, how.timeout, again, how.overload, None, _WINDOW)
+    settings = Settings(handler, name, how.timeout, again, False, how.overload, None, _WINDOW)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         limit = how.limit if run.limit is None else run.limit
