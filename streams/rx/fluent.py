@@ -252,15 +252,7 @@ class Fluent(Chained[T_co]):
 
             return apply(operators, self)
 
-    # The most common ones, for their types.
-
-    def map(self, mapper: Callable[[T_co], A]) -> Flowable[A]:
-        """See `reactivex.operators.map`."""
-        return _through(self, "map", mapper)
-
-    def filter(self, predicate: Callable[[T_co], bool]) -> Flowable[T_co]:
-        """See `reactivex.operators.filter`."""
-        return _through(self, "filter", predicate)
+    # It has two types.
 
     @overload
     def scan(self, accumulator: Callable[[T_co, T_co], T_co]) -> Flowable[T_co]: ...
@@ -272,31 +264,6 @@ class Fluent(Chained[T_co]):
         """See `reactivex.operators.scan`."""
         seeds = () if seed is _NO_SEED else (seed,)
         return _through(self, "scan", accumulator, *seeds)
-
-    def take(self, count: int) -> Flowable[T_co]:
-        """See `reactivex.operators.take`."""
-        return _through(self, "take", count)
-
-    def skip(self, count: int) -> Flowable[T_co]:
-        """See `reactivex.operators.skip`."""
-        return _through(self, "skip", count)
-
-    def pairwise(self) -> Flowable[tuple[T_co, T_co]]:
-        """See `reactivex.operators.pairwise`."""
-        return _through(self, "pairwise")
-
-    def do_action(
-        self,
-        on_next: Callable[[T_co], None] | None = None,
-        on_error: Callable[[Exception], None] | None = None,
-        on_completed: Callable[[], None] | None = None,
-    ) -> Flowable[T_co]:
-        """See `reactivex.operators.do_action`."""
-        return _through(self, "do_action", on_next, on_error, on_completed)
-
-    def start_with(self, *args: A) -> Flowable[T_co | A]:
-        """See `reactivex.operators.start_with`."""
-        return _through(self, "start_with", *args)
 
     # Those that reactivex does not send through `pipe`.
 
