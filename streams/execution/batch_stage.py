@@ -384,9 +384,9 @@ class BatchStage(CallingStage):
 
     # The end.
 
-    def _end_work(self) -> None:
+    def release(self) -> None:
         self._timer.cancel()
-        super()._end_work()
+        super().release()
 
     def statistics(self) -> dict[str, Any]:
         """The `size` of a full batch now and its reason, `calls` and their events `in_flight`.

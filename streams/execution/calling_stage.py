@@ -29,13 +29,11 @@ from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import (
-    CANCELLED,
     CLOSED,
     FAILED,
-    OPEN,
     StageInfo,
     Subscriber,
     Subscription,
@@ -56,7 +54,7 @@ class CallSettings:
     on_error: OnError
 
 
-class CallingStage(DemandStage, ABC):
+class CallingStage(FinishingStage, ABC):
     """Completes when nothing is in flight, waiting or undelivered.
 
     After an error nothing new begins; calls in flight finish, and then the first error is passed
@@ -216,7 +214,7 @@ class CallingStage(DemandStage, ABC):
     def _broke(self, error: Exception, what: str) -> None:
         """A function of the user's other than the handler raised: no event is to blame."""
         add_note(error, f"in the {what} of {self.info}")
-        self._stop(error)
+        self.stop(error)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
@@ -229,7 +227,7 @@ class CallingStage(DemandStage, ABC):
         turn = event.turn
         self._no_more_attempts(event)
         if not self._faults.survives(event, error, attempts):
-            self._stop(error)
+            self.stop(error)
         self._turn_over(turn)
 
     def _cancelled_inside(
@@ -242,29 +240,11 @@ class CallingStage(DemandStage, ABC):
             blame(outside, self.info, events[0])
             for event in events:
                 event.give_back()
-            self._stop(outside)
+            self.stop(outside)
             raise error
         return cancelled_inside(f"'{self._name}'", error)
 
     # The end.
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._stop(error, upstream_ended=True)
-        self._drain()
-
-    def _stop(self, error: BaseException, *, upstream_ended: bool = False) -> None:
-        """Begin nothing new; calls in flight may finish before the error is passed on."""
-        if self.error is not None or self.state is CANCELLED:
-            if error is not self.error:
-                self.run.late_error(error)
-            return
-        self.error = error
-        upstream_ended = upstream_ended or self.state is not OPEN
-        self.state = max(self.state, FAILED)
-        if not upstream_ended:
-            self.upstream.cancel()
-        self.run.stopping(error)
-        self._give_back_unstarted()
 
     def _take_unstarted(self) -> list[Event[Any]]:
         """Remove and return the events that have not begun."""
@@ -272,36 +252,19 @@ class CallingStage(DemandStage, ABC):
         self.in_flight -= in_slot
         return waiting
 
-    def _give_back_unstarted(self) -> None:
+    def give_back_unstarted(self) -> None:
         for event in self._take_unstarted():
             # Events that were tried before have a place in the order.
             self._results.end(event)
             event.give_back()
 
-    def _end_if_idle(self) -> None:
+    def is_busy(self) -> bool:
         results = self._results
-        if self.state >= CLOSED or self.in_flight or self._waiting:
-            return
-        if results.waiting or results.delivering:
-            return
-        self.state = CLOSED
-        self._end_work()
-        if self.error is None:
-            self.downstream.on_completed()
-        else:
-            self.downstream.on_error(self.error)
+        return bool(self.in_flight or self._waiting or results.waiting or results.delivering)
 
-    def cancel(self) -> None:
-        state, self.state = self.state, CANCELLED
-        if state >= CLOSED:
-            return
-        if state is OPEN:
-            self.upstream.cancel()
+    def release(self) -> None:
         self._results.give_back()
-        self._give_back_unstarted()
-        self._end_work()
-
-    def _end_work(self) -> None:
+        self.give_back_unstarted()
         self._watch.end()
         for task in self._tasks:
             # The current task, if it is one of them, reads the state itself.

@@ -615,7 +615,7 @@ class WorkerStage(CallingStage):
                     (other.ended, other.started or 0.0, level, _SUCCESS) for other in ended_events
                 ]
             if rest and self.state is FAILED:
-                self._give_back_unstarted()
+                self.give_back_unstarted()
         if error is not None:
             self._failed(events[done], error, level)
             # Its traceback leads to this frame: they would keep each other, and what the handler
@@ -858,13 +858,13 @@ class WorkerStage(CallingStage):
 
     # The end.
 
-    def _give_back_unstarted(self) -> None:
-        super()._give_back_unstarted()
+    def give_back_unstarted(self) -> None:
+        super().give_back_unstarted()
         if self._shared is not None:
             self._shared.settle(self)
 
-    def _end_work(self) -> None:
-        super()._end_work()
+    def release(self) -> None:
+        super().release()
         self._hold_timer.cancel()
         self._leave()
 

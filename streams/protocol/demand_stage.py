@@ -148,10 +148,13 @@ class DemandStage:
         return True
 
     def complete(self) -> None:
-        """Complete the stream: the stage sends nothing more."""
+        """End the stream, with `error` if there is one: the stage sends nothing more."""
         self.state = CLOSED
         self.release()
-        self.downstream.on_completed()
+        if self.error is None:
+            self.downstream.on_completed()
+        else:
+            self.downstream.on_error(self.error)
 
     def fail(self, error: BaseException) -> None:
         """The stream ends here with `error`."""
@@ -214,7 +217,8 @@ class DemandStage:
         self.state = max(self.state, COMPLETING)
 
     def cancel(self) -> None:
-        self._close(CANCELLED)
+        if self.state < CLOSED:
+            self._close(CANCELLED)
 
     def statistics(self) -> dict[str, Any]:
         """Plain numbers by documented names."""

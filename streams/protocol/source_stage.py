@@ -216,17 +216,12 @@ class SourceStage(DemandStage, Generic[T]):
         self.fail(error)
 
     def _end_if_idle(self) -> None:
-        if self.state is not COMPLETING:
-            return
-        if self.error is None:
+        if self.state is COMPLETING:
             super().complete()
-        else:
-            super().fail(self.error)
 
     def cancel(self) -> None:
-        if self.state < CLOSED:
-            self.demand = 0
-            super().cancel()
+        self.demand = 0
+        super().cancel()
 
     def pause(self) -> None:
         """Emit nothing until `resume`, whatever is requested."""

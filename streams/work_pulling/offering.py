@@ -9,9 +9,9 @@ from penstock.streams.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, OnError
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
+from penstock.streams.protocol.finishing_stage import FinishingStage
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.work_pulling.office import Office
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
@@ -19,7 +19,7 @@ from penstock.streams.work_pulling.utilisation import Use, Utilisation
 __all__ = ["Offering"]
 
 
-class Offering(DemandStage):
+class Offering(FinishingStage):
     """Requests only as many events as workers have room for, and as there is room for results.
 
     `_jobs` are the events whose jobs are out, by number. The result of a job travels in its event,
@@ -161,38 +161,17 @@ class Offering(DemandStage):
 
     # The end.
 
-    def on_error(self, error: BaseException, /) -> None:
-        self.end()
-        self.stop(error)
-
     def stop(self, error: BaseException) -> None:
         """Hand out nothing more; jobs that are out may finish before the error passes on."""
-        if self.error is not None or self.state >= CLOSED:
-            if error is not self.error:
-                self.run.late_error(error)
-            return
-        self.error = error
-        before, self.state = self.state, State.FAILED
-        if before is State.OPEN:
-            self.upstream.cancel()
-        if self._jobs:
-            self.run.stopping(error)
-        give_back_all(self._siblings.clear())
+        super().stop(error)
         self._drain()
 
-    def _end_if_idle(self) -> None:
-        if self.state >= CLOSED or self._jobs or self._siblings.waiting or self._results.waiting:
-            return
-        self.state = CLOSED
-        self._office.close()
-        if self.error is None:
-            self.downstream.on_completed()
-        else:
-            self.downstream.on_error(self.error)
+    def give_back_unstarted(self) -> None:
+        give_back_all(self._siblings.clear())
 
-    def cancel(self) -> None:
-        if self.state < CLOSED:
-            super().cancel()
+    def is_busy(self) -> bool:
+        results = self._results
+        return bool(self._jobs or self._siblings.waiting or results.waiting or results.delivering)
 
     def release(self) -> None:
         if self._opened:

@@ -17,7 +17,6 @@ from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
     FAILED,
     FORGIVEN,
@@ -28,7 +27,8 @@ from penstock.streams.protocol.event import (
     end_all,
     give_back_all,
 )
-from penstock.streams.protocol.stage import CLOSED, OPEN, StageInfo, Subscriber
+from penstock.streams.protocol.finishing_stage import FinishingStage
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, OPEN, StageInfo, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
@@ -89,7 +89,7 @@ def _raised(message: messages.Stopping) -> BaseException:
     return message.error
 
 
-class Dealing(DemandStage):
+class Dealing(FinishingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
     It completes when the stream above has and all events have ended. After an error the workers
@@ -570,21 +570,12 @@ class Dealing(DemandStage):
 
     # The end.
 
-    def on_error(self, error: BaseException, /) -> None:
-        self.end()
-        self.stop(error)
-
     def stop(self, error: BaseException) -> None:
         """Begin nothing more; calls in flight may finish before the error passes on."""
-        if self.error is not None or self.state >= CLOSED:
-            if error is not self.error:
-                self.run.late_error(error)
-            return
-        self.error = error
-        before, self.state = self.state, STOPPED
-        if before is OPEN:
-            self.upstream.cancel()
-        self.run.stopping(error)
+        super().stop(error)
+        self._drain()
+
+    def give_back_unstarted(self) -> None:
         give_back_all(self._siblings.clear())
         for peer in self._peers:
             waiting = list(peer.waiting)
@@ -595,32 +586,19 @@ class Dealing(DemandStage):
                 event.give_back()
             peer.is_recalled = peer.is_told = True
             self._send(peer, messages.Stop())
-        self._drain()
 
-    def _end_if_idle(self) -> None:
-        if self.state >= CLOSED or self._owners.load or self._siblings.waiting:
-            return
-        if self._results.waiting or self._results.delivering:
-            return
-        self.state = CLOSED
-        self._complete_peers(messages.Complete())
-        if self.error is None:
-            self.downstream.on_completed()
-        else:
-            self.downstream.on_error(self.error)
-
-    def _complete_peers(self, message: messages.Complete | messages.Cancel) -> None:
-        for peer in self._peers:
-            if not peer.is_told or isinstance(message, messages.Cancel):
-                peer.is_told = True
-                self._send(peer, message)
-
-    def cancel(self) -> None:
-        if self.state < CLOSED:
-            super().cancel()
+    def is_busy(self) -> bool:
+        results = self._results
+        return bool(
+            self._owners.load or self._siblings.waiting or results.waiting or results.delivering
+        )
 
     def release(self) -> None:
-        self._complete_peers(messages.Cancel())
+        is_cancelled = self.state is CANCELLED
+        for peer in self._peers:
+            if is_cancelled or not peer.is_told:
+                peer.is_told = True
+                self._send(peer, messages.Cancel() if is_cancelled else messages.Complete())
         left: list[Event[Any]] = []
         for peer in self._peers:
             left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
