@@ -46,7 +46,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 
 if TYPE_CHECKING:
@@ -177,13 +177,9 @@ class _Monitor(Stage[Any, Any]):
         if isinstance(on_violation, Sink):
             self._letters = run.letters.open(cast(Any, on_violation))
         # Where the stage calls other functions too, these calls are traced together with it.
-        self._traced: CallObserver | None = None
-        if (
-            run.tracing is not None
-            and not info.calls
-            and (name := called_name(cast(Any, on_violation)))
-        ):
-            self._traced = run.tracing.calls(info, name, None)
+        self._traced = None
+        if not info.calls:
+            self._traced = run.traced(info, called_name(cast(Any, on_violation)))
         self._reported = 0
         # Events that were requested and have not come.
         self._requested = 0

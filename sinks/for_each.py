@@ -102,9 +102,7 @@ class _Calling(SinkStage[Any]):
         self._over: set[type] = set()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self._run.tracing is not None:
-            name = handler_name(self._function)
-            self._traced = self._run.tracing.calls(self.info, name, None)
+        self._traced = self._run.traced(self.info, handler_name(self._function))
         super().on_subscribe(subscription)
 
     def on_events(self, events: list[Event[Any]], /) -> None:

@@ -33,7 +33,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,
     as_stream,
@@ -80,9 +80,7 @@ class _Comparing(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self._equal = python.eq if comparer is None else with_plain_results(comparer, info.name)
-        self._traced: CallObserver | None = None
-        if run.tracing is not None and (name := called_name(comparer)):
-            self._traced = run.tracing.calls(info, name, None)
+        self._traced = run.traced(info, called_name(comparer))
         self._input = Input(other, part_for(run, info, 1, other), self)
         # The next event of each, and whether the other has ended.
         self._left: Event[Any] | None = None

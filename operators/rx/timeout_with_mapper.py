@@ -36,7 +36,7 @@ from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
 from penstock.streams.rx.combining.succession import Timed, succession
@@ -91,9 +91,7 @@ class _Timing(Timed):
         self._first = first
         self._mapper = mapper
         # What traces the calls of the function, if that is asked for.
-        self._traced: CallObserver | None = None
-        if mapper is not None and run.tracing is not None:
-            self._traced = run.tracing.calls(info, called_name(mapper), None)
+        self._traced = run.traced(info, called_name(mapper))
         # For `Beside`: no result waits here, and no drain ends the time.
         self.pending: deque[Event[Any]] = deque()
         self.source_completed = False

@@ -244,6 +244,12 @@ class Run:
             return None
         return partial(self.on_limit, info)
 
+    def traced(self, info: StageInfo, calls: str) -> CallObserver | None:
+        """What sees the calls of the function `calls` in a stage, if there is one, and a trace."""
+        if self.tracing is None or not calls:
+            return None
+        return self.tracing.calls(info, calls, None)
+
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
         self._count(source)

@@ -17,7 +17,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.nested import Nested
@@ -228,9 +228,7 @@ class FlatMap(Expanding):
         super().__init__(downstream, run, info, max_concurrent)
         self._function = function
         # An event may wait before its call, so the stage itself has that traced.
-        self._traced: CallObserver | None = None
-        if calls and run.tracing is not None:
-            self._traced = run.tracing.calls(info, calls, None)
+        self._traced = run.traced(info, calls)
         self._most_ahead = ahead
         self._ahead: deque[Event[Any]] = deque()
         self._index = 0

@@ -15,7 +15,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
 from penstock.streams.rx.combining.nested import Nested
@@ -42,9 +42,7 @@ class Switching(DemandStage):
         super().__init__(downstream, run, info)
         self._function = function
         self._index = 0
-        self._traced: CallObserver | None = None
-        if calls and run.tracing is not None:
-            self._traced = run.tracing.calls(info, calls, None)
+        self._traced = run.traced(info, calls)
         self._event: Event[Any] | None = None
         self._family: Family | None = None
         self._items: Nested | None = None
