@@ -20,7 +20,7 @@ __all__ = [
     "line",
     "mention",
     "put",
-    "put_again",
+    "put_one",
     "say",
     "use",
     "write",
@@ -95,12 +95,14 @@ def put(text: str) -> int:
     return _put(text) or 0
 
 
-def put_again(text: str, *, line: bool = False) -> int | None:
-    """`put` one text of many; returns None as long as there is somebody who reads them.
+def put_one(text: str, *, of_many: bool, line: bool = False) -> int | None:
+    """`put` a text, perhaps one `of_many`; returns None if another one is wanted.
 
-    On a terminal the text takes the place of the one before. Elsewhere an empty line follows it.
+    On a terminal one of many takes the place of the one before. Elsewhere an empty line follows it.
     Neither is done with a `line` of JSON.
     """
+    if not of_many:
+        return put(text)
     if not line:
         # The cursor goes home and what is below it is cleared, as watch(1) does.
         on_a_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from penstock.command.kafka.place import PATIENCE, layout_of
-from penstock.command.output import aligned, counted, put, put_again
+from penstock.command.output import aligned, counted, put_one
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import View, groups_of, look
 
@@ -23,15 +23,11 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     second."""
     layout = layout_of(options)
     try:
-        while True:
-            text = "\n".join(_texts(layout))
-            if not options.watch:
-                return put(text)
-            if (status := put_again(text)) is not None:
-                return status
+        while (status := put_one("\n".join(_texts(layout)), of_many=options.watch)) is None:
             time.sleep(_EVERY)
     except KeyboardInterrupt:
         return 0
+    return status
 
 
 def _texts(layout: Layout) -> list[str]:

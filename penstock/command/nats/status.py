@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.command.nats.pool_status import pool_as_text
 from penstock.command.nats.run import PATIENCE, urls_of
-from penstock.command.output import aligned, counted, put, put_again
+from penstock.command.output import aligned, counted, put_one
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import shown
@@ -53,10 +53,8 @@ async def _show(options: argparse.Namespace) -> int:
             ]
             if not texts:
                 texts = [f"No pipeline or work pool of penstock at {shown(urls)}.\n"]
-            text = "\n".join(texts)
-            if not options.watch:
-                return put(text)
-            if (status := put_again(text)) is not None:
+            status = put_one("\n".join(texts), of_many=options.watch)
+            if status is not None:
                 return status
             await asyncio.sleep(_EVERY)
     finally:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
-from penstock.command.output import mention, put, put_again
+from penstock.command.output import mention, put, put_one
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.queue.views import check, look
 from penstock.streams.errors import DatabaseUnavailable
@@ -79,13 +79,13 @@ def _mapping(options: argparse.Namespace) -> dict[str, str] | None:
 
 async def _stats(store: Store, options: argparse.Namespace) -> int:
     name = f"{options.table} in {redacted(options.url)}"
+    watches = options.watch is not None
     while True:
         found, text = await look(store, name, options)
         if options.json:
             text = dumps(found, option=OPT_APPEND_NEWLINE).decode()
-        if options.watch is None:
-            return put(text)
-        if (status := put_again(text, line=options.json)) is not None:
+        status = put_one(text, of_many=watches, line=options.json)
+        if status is not None:
             return status
         await asyncio.sleep(options.watch)
 
