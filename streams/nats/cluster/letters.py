@@ -7,18 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import BadLine, PayloadTooLarge
-from penstock.streams.failures.policy import DeadLetter, LettersOnly
+from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
+from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.letter import Letter, id_of, stub, whole
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import CLOSED, StageInfo
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
     from nats.js.api import StreamConfig
 
-    from penstock.streams.nats.client.outbox import Done, Outbox
+    from penstock.streams.nats.client.outbox import Outbox
     from penstock.streams.nats.cluster.layout import Layout
 
 __all__ = [
@@ -57,67 +58,37 @@ class JetStreamLetters(Sink[DeadLetter], LettersOnly):
         self._id_of = id_of
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return _Publishing(closed, self._outbox, self._subject, self._id_of)
+        return _Publishing(run, closed, self._outbox, self._subject, self._id_of)
 
 
-class _Publishing(SinkStage[DeadLetter]):
-    asks_first = WINDOW
-
+class _Publishing(ConfirmedSink):
     def __init__(
         self,
+        run: Run,
         closed: Closed,
         outbox: Callable[[], Outbox],
         subject: str,
         id_of: Callable[[DeadLetter], str],
     ) -> None:
-        super().__init__(closed)
+        # To stop, whatever an engine has in place of "stop".
+        super().__init__(run, closed, WINDOW, 1, retry(1))
         self._outbox = outbox
         self._subject = subject
         self._id_of = id_of
-        self._open: dict[Event[DeadLetter], None] = {}
 
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        for place, event in enumerate(events):
-            if self.state >= CLOSED:
-                give_back_all(events[place:])
-                return
-            self._take_in(event)
-
-    def _take_in(self, event: Event[Any]) -> None:
-        self._open[event] = None
+    def send(self, event: Event[Any], /) -> None:
         letter: DeadLetter = event.value
-        try:
-            self._send(letter, partial(self._done, event))
-        except Exception as error:
-            self._done(event, error, False)
-
-    def _send(self, letter: DeadLetter, done: Done) -> None:
-        id, send = self._id_of(letter), self._outbox().send
+        id, send, done = self._id_of(letter), self._outbox().send, partial(self._done, event)
         try:
             send(self._subject, whole(letter), id, done)
         except PayloadTooLarge:
             send(self._subject, stub(letter), id, done)
 
     def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
-        if self._open.pop(event, self) is self:
-            return
-        if error is not None:
-            event.fail(error)
-            self.break_off(error)
-            return
-        event.finish()
-        if self.state:
-            self.end_if_idle()
+        if error is None:
+            self.stored(event)
         else:
-            self.upstream.request(1)
-
-    @property
-    def is_idle(self) -> bool:
-        return not self._open
-
-    def give_back(self) -> None:
-        opened, self._open = self._open, {}
-        give_back_all(opened)
+            self.failed(event, error)
 
 
 def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:
