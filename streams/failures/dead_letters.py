@@ -89,6 +89,7 @@ class DeadLetterChannel(AckHook):
         self._when_closed: asyncio.Future[None] | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._subscriber = sink.open(run, self._closed)
+        self._subscriber.info = sink.info
         self._subscriber.on_subscribe(self)
 
     def send(

@@ -18,6 +18,7 @@ from penstock import (
     read_jsonl,
     route,
     spread,
+    write_jsonl,
 )
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
@@ -237,3 +238,12 @@ def test_an_event_counts_as_routed_when_its_letter_is_written(run: Run) -> None:
         assert routed() == 3
 
     run(story())
+
+
+def test_an_error_of_the_sink_of_letters_names_that_sink(run: Run, tmp_path: Path) -> None:
+    operator = adaptive_flat_map(fails, on_error=route(write_jsonl(tmp_path / "dead.jsonl")))
+    pipeline = from_iterable([{1, 2}]).pipe(operator).to(MemorySink())
+    with pytest.raises(TypeError) as caught:
+        run(pipeline.run())
+    (note,) = caught.value.__notes__
+    assert note.startswith("in 'write_jsonl', on the event DeadLetter(value={1, 2}, ")
