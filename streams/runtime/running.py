@@ -342,7 +342,17 @@ class Running:
 
     def _close_if_over(self) -> None:
         if not self._open and self._beginning is None and self._closing is None:
-            self._closing = new_task(self._close(), "penstock close", self._run.loop)
+            self._begin_closing()
+
+    def _begin_closing(self) -> None:
+        self._closing = new_task(self._close(), "penstock close", self._run.loop)
+        self._closing.add_done_callback(self._closing_ended)
+
+    def _closing_ended(self, closing: asyncio.Task[None]) -> None:
+        if self._state != "closed":
+            # It was cancelled before its first step, as by the end of `asyncio.run` after a
+            # SystemExit, and has closed nothing.
+            self._begin_closing()
 
     async def _close(self) -> None:
         try:

@@ -5,8 +5,8 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -28,6 +28,7 @@ from penstock import (
     ops,
     route,
     spread,
+    using,
 )
 from penstock.streams.errors import BuildError, CannotOpen, DrainTimeout, NoLoop
 from penstock.streams.failures.policy import DeadLetter
@@ -482,6 +483,36 @@ def test_cancelling_the_waiting_task_cancels_the_pipeline_and_waits_for_its_end(
         assert source.returned == [0]
 
     run(story())
+
+
+def test_a_run_ends_although_all_tasks_are_cancelled_before_its_closing_has_begun(
+    run: Run,
+) -> None:
+    # As `asyncio.run` does after a SystemExit, which leaves the loop at once.
+    async def main() -> None:
+        closed: list[str] = []
+
+        @asynccontextmanager
+        async def opened() -> AsyncGenerator[None]:
+            try:
+                yield
+            finally:
+                closed.append("handler")
+
+        async def handler(value: int, resource: None) -> int:
+            return await asyncio.sleep(1, value)
+
+        stage = adaptive_flat_map(using(opened)(handler), Fixed(1))
+        running = MemorySource(range(9)).pipe(stage).to(MemorySink()).start()
+        waiting = asyncio.ensure_future(running.wait())
+        await asyncio.sleep(0.5)
+        running.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([waiting])
+        assert (waiting.cancelled(), running.state, closed) == (True, "closed", ["handler"])
+
+    run(main())
 
 
 def test_leaving_the_block_by_an_exception_cancels(run: Run) -> None:
