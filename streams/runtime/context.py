@@ -464,6 +464,14 @@ class Run:
         for withdraw in reversed(self.withdrawals):
             withdraw(is_gone)
 
+    @property
+    def calls(self) -> bool:
+        """Whether handlers are being called, or are to be called again, in any stage or sink."""
+        numbers = [statistics() for _, statistics in self.stages]
+        if self.root.numbers is not None:
+            numbers += self.root.numbers()["stages"]
+        return any(one.get("in_flight") or one.get("retrying") for one in numbers)
+
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""
         self._drains = True

@@ -178,15 +178,20 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     async def _try_suspects(self) -> None:
         """Work on rows that may have crashed their readers, each while nothing else is held."""
+        wait = _SUSPECTS_EVERY
         while await self._claims.has_suspects():
             await self._until_idle()
+            if any(row.token < 0 for row in self.ledger.held) and self.run.calls:
+                # The last one is still in a call, in which it may crash this reader too.
+                wait = self._terms.lease
+                break
             suspects = await self._claims.claim_suspect()
             self._take(suspects)
             if not suspects:
                 break
             self.wake()
             await self._until_idle()
-        self._suspects_at = self.run.now() + _SUSPECTS_EVERY
+        self._suspects_at = self.run.now() + wait
 
     async def _until_idle(self) -> None:
         """Wait until nothing is held, or nothing has ended for as long as a lease: what an operator
@@ -274,11 +279,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         them."""
         for _ in range(10):
             await asyncio.sleep(_QUIET / 10)
-            stages = [statistics() for info, statistics in self.run.stages if info != self._info]
-            busy = sum(
-                numbers.get(name) or 0 for numbers in stages for name in ("in_flight", "retrying")
-            )
-            if busy or self.ledger.is_writing or not self.ledger.held:
+            if self.run.calls or self.ledger.is_writing or not self.ledger.held:
                 return True
         return False
 

@@ -254,6 +254,8 @@ class Store(ABC):
         `claim` leaves such rows alone, because rows claimed with them may crash with them. A row
         may also be a suspect only because it was claimed beside the culprit: none fails for good
         before it was claimed alone.
+
+        With keys, it may be of a key of which this reader has claimed a suspect before.
         """
 
     @abstractmethod

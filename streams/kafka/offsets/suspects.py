@@ -8,6 +8,7 @@ of them. A record that was alone, and has ended as many processes as it has atte
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Suspects"]
 
 # Seconds without a record after which there is none below the end of the partition: what is there
-# may be the marks of transactions.
+# may be the marks of transactions. And seconds without a call of a handler after which what is in
+# the pipeline does not end its process: operators hold it, perhaps until the end of the stream.
 _QUIET = 3.0
 
 
@@ -54,7 +56,8 @@ class Reader(Protocol):
 class Suspects:
     """The notes of one member about its partitions, and what of them may begin.
 
-    `patience` is the seconds after which more may begin beside records that take longer.
+    `patience` is the seconds after which more may begin beside records that take longer, and that
+    are in a call of a handler.
     """
 
     def __init__(self, run: Run, reader: Reader, attempts: int, patience: float) -> None:
@@ -62,6 +65,7 @@ class Suspects:
         """The only partition of which anything may begin, if there is one."""
         self.withholds = False
         """Whether there are records that may not begin."""
+        self._run = run
         self._now = run.now
         self._reader = reader
         self._attempts = attempts
@@ -69,9 +73,10 @@ class Suspects:
         # Partitions of which nothing is fetched during the trial.
         self._silent: set[Partition] = set()
         self._given_up: tuple[Partition, int] | None = None
-        # How many records may begin next, since when some have, and when there was none to begin.
+        # How many records may begin next, since when some have, when a handler was called last, and
+        # when there was none to begin.
         self._width = 0
-        self._began = self._quiet_since = inf
+        self._began = self._called_at = self._quiet_since = inf
 
     def take(self, partition: Partition, metadata: str | None, end: int | None) -> None:
         """A partition has come. Nothing of it begins before it is noted that it is held."""
@@ -135,7 +140,8 @@ class Suspects:
     def _begin(self, partition: Partition) -> None:
         assert partition.note is not None
         self.trial, self._width = partition, partition.note.width
-        self._began = self._quiet_since = inf
+        self._began = self._called_at = self._now()
+        self._quiet_since = inf
         self._reader.let_go()
 
     async def _silence(self, client: Client, held: list[Partition], *, is_paused: bool) -> None:
@@ -153,15 +159,22 @@ class Suspects:
     ) -> None:
         note, progress, now = partition.note, partition.progress, self._now()
         assert note is not None
-        is_done = progress.floor is None or progress.floor >= partition.reach
-        if not is_done and now < self._began + self._patience:
+        if self._run.calls:
+            self._called_at = now
+        # What began before the trial would not be alone either.
+        is_done = (
+            not any(one.progress.inside for one in held)
+            if partition.reach == 0
+            else progress.floor is None or progress.floor >= partition.reach
+        )
+        until = min(self._began + self._patience, self._called_at + _QUIET)
+        if not is_done and now < until:
             return
-        if partition.reach == 0 and any(one.progress.inside for one in held):
-            # What began before the trial would not be alone.
-            return
-        offsets = [] if self._width > MOST else progress.first(self._width)
+        unfinished = progress.first(MOST)
+        begun = bisect_left(unfinished, partition.reach)
+        offsets = [] if self._width > MOST else unfinished[: begun + self._width]
         offsets = [offset for offset in offsets if offset < note.until]
-        if not offsets:
+        if not offsets or offsets[-1] < partition.reach:
             await self._end_if_over(client, commits, partition)
             return
         self._quiet_since = inf
@@ -173,7 +186,7 @@ class Suspects:
         reach = offsets[-1] + 1
         partition.note = note._replace(reach=reach, begun=len(offsets))
         if await commits.confirm(client, [partition]) and partition.held:
-            partition.reach, self._began = reach, now
+            partition.reach, self._began, self._called_at = reach, now, now
             if not note.suspects or not is_done:
                 self._width *= 2
             self._reader.wake_soon()

@@ -33,6 +33,9 @@ __all__ = ["Deliveries"]
 _CHUNK = 256
 # Seconds for which an event that must be alone waits for the others, if a lease is longer.
 _PATIENCE = 10.0
+# Seconds between two looks at whether handlers are called, and how often none is called before what
+# is in the pipeline is held by operators.
+_LOOK, _QUIET = 0.5, 6
 
 
 class Deliveries:
@@ -83,6 +86,15 @@ class Deliveries:
             lease = partition.lease
             patience = min(lease.deadline - lease.now(), _PATIENCE)
             await asyncio.wait([self._empty], timeout=max(0.0, patience))
+
+    async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:
+        """Wait until `left` is done, or no handler has been called for a while: operators hold what
+        is in the pipeline, until more comes."""
+        quiet = 0
+        while not left.done() and quiet < _QUIET:
+            await asyncio.wait([left], timeout=_LOOK)
+            is_quiet = not partition.queue and self._stage is not None and not self._stage.run.calls
+            quiet = quiet + 1 if is_quiet else 0
 
     def entered(self, partition: Partition, count: int) -> None:
         """So many events go into the pipeline."""

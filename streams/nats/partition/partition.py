@@ -60,6 +60,9 @@ class Reader(Protocol):
         it, except those that have been there for as long as a lease."""
         ...
 
+    async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:
+        """Wait until `left` is done, or operators hold what is in the pipeline of the partition."""
+
     def withdraw(self, partition: Partition) -> None:
         """Drop what is not in the pipeline yet: it is delivered to the next owner."""
 
@@ -171,6 +174,10 @@ class Partition:
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Inside, nothing else is in the pipeline."""
         return self._reader.alone(self)
+
+    async def until_left(self, left: asyncio.Future[None]) -> None:
+        """Wait until `left` is done, or operators hold what is in the pipeline."""
+        await self._reader.until_left(self, left)
 
     def _wanted(self) -> ConsumerConfig:
         """The consumer to continue with; the first one begins before the floor, for the identities

@@ -30,6 +30,9 @@ class Gate(Protocol):
         """Inside, nothing else is in the pipeline."""
         ...
 
+    async def until_left(self, left: asyncio.Future[None]) -> None:
+        """Wait until `left` is done, or no handler can have the partition's events any more."""
+
 
 class Suspects:
     """Holds the arrivals of a partition while there is doubt, and passes them on in order."""
@@ -109,7 +112,7 @@ class Suspects:
     async def _let_in(self, arrival: Arrival, place: int) -> None:
         self._working = asyncio.get_running_loop().create_future()
         self._gate.arrived(arrival, (place,))
-        await self._working
+        await self._gate.until_left(self._working)
 
     async def _write(self) -> None:
         from nats.errors import Error

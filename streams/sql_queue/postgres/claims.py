@@ -111,13 +111,11 @@ class PostgresStore(PostgresTable):
     async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
         await self._prepare_keys(by)
         async with self._transaction(durable=True) as db:
-            taken = await self._all(db, sql.TAKE_SUSPECT_KEY)
-            if not taken:
+            leased = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            if not leased:
                 return Claim()
-            key: str = taken[0][0]
-            values["key"] = key
-            ((epoch,),) = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
-            rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            ((key, epoch),) = leased
+            rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, {**values, "key": key})
             if not rows:
                 # The queue was changed by hand.
                 await self._all(db, sql.RELEASE, _leases([(key, epoch)]))

@@ -44,7 +44,6 @@ __all__ = [
     "SESSION",
     "STATES",
     "TABLES",
-    "TAKE_SUSPECT_KEY",
     "field_in_json",
     "key_in_json",
     "short_key",
@@ -315,16 +314,17 @@ SELECT key, '', now() FROM (
         AND {key_of} = ANY((:keys)::text[])
 ) AS keys
 ORDER BY key ON CONFLICT (key) DO NOTHING"""
-HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
-TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
-    SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING key"""
+HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner IN ('', :alone) LIMIT 1"
 # While the key has other suspects, its later rows wait for those too, however long this one takes.
-LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
-VALUES (:key, CASE WHEN 1 < (
+LEASE_SUSPECT_KEY = """UPDATE {keys} AS k SET
+    expires = now() + :lease * interval '1 s', owner = CASE WHEN 1 < (
     SELECT count(*) FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9
-        AND t.{expires} <= now() AND t.{token} IS NULL AND {key_of} = :key)
-    THEN :alone ELSE :owner END, now() + :lease * interval '1 s') RETURNING epoch"""
+        AND t.{expires} <= now() AND t.{token} IS NULL AND {key_of} = k.key)
+    THEN :alone ELSE :owner END
+WHERE k.key IN (
+    SELECT key FROM {keys} WHERE owner IN ('', :alone)
+    ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING k.key, k.epoch"""
 CLAIM_SUSPECT_OF_KEY = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}

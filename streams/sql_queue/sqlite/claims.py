@@ -62,7 +62,7 @@ class SqliteStore(SqliteTable):
             if terms.by is None:
                 return self._all(db, sql.HAS_SUSPECTS, values)
             self._prepare_keys(db, terms.by)
-            return self._all(db, sql.HAS_SUSPECT_KEYS)
+            return self._all(db, sql.HAS_SUSPECT_KEYS, values)
 
         # The first claim by key creates a table.
         return bool(await self._transaction(work, writing=self._key is None))
@@ -102,13 +102,11 @@ class SqliteStore(SqliteTable):
     async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
         def work(db: sqlite3.Connection) -> Claim:
             self._prepare_keys(db, by)
-            taken = self._all(db, sql.TAKE_SUSPECT_KEY)
-            if not taken:
+            leased = self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            if not leased:
                 return Claim()
-            key: bytes = taken[0][0]
-            values["key"] = key
-            ((epoch,),) = self._all(db, sql.LEASE_SUSPECT_KEY, values)
-            rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            ((key, epoch),) = leased
+            rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, {**values, "key": key})
             if not rows:
                 # The queue was changed by hand.
                 self._many(db, sql.RELEASE, [(key, epoch)])

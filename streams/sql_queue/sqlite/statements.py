@@ -33,7 +33,6 @@ __all__ = [
     "RETURN",
     "STATE",
     "TABLES",
-    "TAKE_SUSPECT_KEY",
 ]
 
 # Seconds since 1970, to the millisecond.
@@ -172,14 +171,13 @@ MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT DISTINCT {key}, '', :now FROM {table}
 WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL
 ON CONFLICT (key) DO NOTHING"""
-HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
-TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
-    SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1) RETURNING CAST(key AS BLOB)"""
+HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner IN ('', :alone) LIMIT 1"
 # While the key has other suspects, its later rows wait for those too, however long this one takes.
-LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
-VALUES (CAST(:key AS TEXT), CASE WHEN 1 < (
+LEASE_SUSPECT_KEY = """UPDATE {keys} AS k SET expires = :expires, owner = CASE WHEN 1 < (
     SELECT count(*) FROM {table} WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL
-        AND {key} = CAST(:key AS TEXT)) THEN :alone ELSE :owner END, :expires) RETURNING epoch"""
+        AND {key} = k.key) THEN :alone ELSE :owner END
+WHERE key IN (SELECT key FROM {keys} WHERE owner IN ('', :alone) ORDER BY key LIMIT 1)
+RETURNING CAST(key AS BLOB), epoch"""
 CLAIM_SUSPECT_OF_KEY = (
     _CLAIMED
     + """WHERE {id} IN (

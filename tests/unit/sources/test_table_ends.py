@@ -10,7 +10,7 @@ import orjson
 import pytest
 from reactivex import operators as ops
 
-from penstock import collect, read_table
+from penstock import Fixed, adaptive_flat_map, collect, read_table
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from tests.helpers.until import until
 
@@ -130,3 +130,49 @@ def test_two_readers_that_hold_rows_until_their_ends_do_not_wait_for_each_other(
         await store.close()
 
     run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_suspects_of_one_key_that_an_operator_holds_until_the_end_are_all_claimed(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        store = await queue(database, 0)
+        await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(1, 6)])
+        await store.claim(3, Terms("crashed", lease=0.0, attempts=2, by=by))
+        lists: list[list[dict[str, Any]]] = []
+        rows = read_table(database, by=by, attempts=2, lease=0.2, poll=0.05, follow=False)
+        async with asyncio.timeout(20):
+            report = await rows.pipe(ops.to_list()).to(collect(lists)).run()
+        assert [number_of(event) for event in lists[0]] == [1, 2, 3, 4, 5]
+        assert report.statistics["finished"] == 5
+        found = await store.query("SELECT {status} FROM {rows} AS t")
+        assert found == [(1,)] * 5
+        await store.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_suspect_that_takes_longer_than_its_lease_is_not_joined_by_another_one(
+    database: str, by: str | None
+) -> None:
+    working: list[int] = []
+    together: list[int] = []
+
+    async def slow(event: dict[str, Any]) -> None:
+        working.append(number_of(event))
+        await asyncio.sleep(0.6)
+        together.append(len(working))
+        working.remove(number_of(event))
+
+    async def work() -> None:
+        store = await queue(database, 0)
+        await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(2)])
+        await store.claim(2, Terms("crashed", lease=0.0, attempts=2, by=by))
+        rows = read_table(database, by=by, attempts=2, lease=0.2, poll=0.05, follow=False)
+        await rows.pipe(adaptive_flat_map(slow, limit=Fixed(4))).to(collect([])).run()
+        await store.close()
+
+    run(work())
+    assert together == [1, 1]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from reactivex import operators as ops
 
 from penstock import (
     DeadLetter,
@@ -334,3 +335,28 @@ def test_records_of_other_partitions_go_on_when_the_one_in_doubt_goes_to_another
             await running.drain(5)
 
     run(story())
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("operator", [ops.to_list(), ops.buffer_with_count(7)])
+@pytest.mark.parametrize("note", [HELD, Doubt(1, 4, 3, 3, 3)])
+def test_suspects_that_an_operator_holds_do_not_keep_the_others_waiting(
+    note: Doubt, operator: Any, partitions: int, run: Run
+) -> None:
+    broker = Broker(partitions)
+    for partition in range(partitions):
+        broker.write(*numbers(10 * partition, 10 * partition + 5), partition=partition)
+        broker.committed["t", partition] = 0, str(note)
+    lists: list[list[dict[str, int]]] = []
+
+    async def story() -> None:
+        letters = route(collect(list[DeadLetter]()))
+        source = read_kafka("t", "g", on_bad_record=letters, follow=False)
+        # In less than one `handover`, for which records in a call would be waited for.
+        async with asyncio.timeout(60):
+            await source.pipe(operator).to(collect(lists)).run()
+
+    with model_of(broker):
+        run(story())
+    found = sorted(value["n"] for values in lists for value in values)
+    assert found == [10 * partition + n for partition in range(partitions) for n in range(5)]

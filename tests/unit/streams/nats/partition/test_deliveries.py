@@ -4,12 +4,22 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from orjson import dumps
+from reactivex import operators as ops
 
-from penstock import Fixed, adaptive_flat_map, batch, for_each, from_iterable, group_by, spread
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    batch,
+    for_each,
+    from_iterable,
+    group_by,
+    spread,
+)
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease import Lease
@@ -424,3 +434,26 @@ def test_a_floor_inside_a_message_that_is_deleted_says_nothing_of_the_next() -> 
 
     loop.run_until_complete(story())
     loop.close()
+
+
+def test_an_event_in_doubt_that_an_operator_holds_lets_the_next_one_in() -> None:
+    loop = VirtualTimeLoop()
+    done: list[Any] = []
+
+    def pairs(source: Flowable[int]) -> Flowable[list[str]]:
+        return source.pipe(adaptive_flat_map(str), ops.buffer_with_count(2))
+
+    async def story() -> None:
+        server = Server()
+        for number in range(1, 5):
+            server.publish("key", b"%d" % number)
+        lost = Floors(cast(Any, server.table), "today")
+        lost.start()
+        await lost.claim(0, "lost 1", 128, 3)
+        await lost.stop()
+        async with owned(server, str, done, stage=pairs):
+            await asyncio.sleep(60)
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert done == [["1", "2"], ["3", "4"]]
