@@ -6,7 +6,7 @@ The user's own exceptions keep their type; the stage and the event are added as 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ __all__ = [
     "as_raised",
     "cancelled_inside",
     "cancelled_outside",
+    "check_plain",
     "describe",
     "message_of",
     "not_awaited",
@@ -370,3 +371,18 @@ def not_awaited(call: object) -> None:
     close: Callable[[], None] | None = getattr(call, "close", None)
     if close is not None:
         close()
+
+
+def check_plain(
+    result: object,
+    name: str,
+    stage: str,
+    instead: str = "give the function to adaptive_flat_map, which does",
+) -> None:
+    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
+    if isinstance(result, Coroutine):
+        not_awaited(cast(object, result))
+        raise UnfinishedResult(
+            f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
+            f"await: {instead}"
+        )

@@ -28,8 +28,8 @@ from reactivex import Observable
 from reactivex.abc import SchedulerBase, SubjectBase
 from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 
-from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import called_name, check_plain
+from penstock.streams.errors import BuildError, check_plain
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.inputs import check_not_async

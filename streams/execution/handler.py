@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -15,6 +15,7 @@ from penstock.streams.errors import (
     BuildError,
     UnfinishedResult,
     as_raised,
+    check_plain,
     describe,
     not_awaited,
 )
@@ -31,7 +32,6 @@ __all__ = [
     "Pooled",
     "called_name",
     "check_handler",
-    "check_plain",
     "check_result",
     "check_timeout",
     "handler_name",
@@ -168,21 +168,6 @@ def check_result(result: object, name: str) -> bool:
     if (error := unfinished(result, name)) is not None:
         raise error
     return speaks_for_its_type(result)
-
-
-def check_plain(
-    result: object,
-    name: str,
-    stage: str,
-    instead: str = "give the function to adaptive_flat_map, which does",
-) -> None:
-    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
-    if isinstance(result, Coroutine):
-        not_awaited(cast(object, result))
-        raise UnfinishedResult(
-            f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
-            f"await: {instead}"
-        )
 
 
 def with_plain_results(function: Callable[..., R], stage: str) -> Callable[..., R]:

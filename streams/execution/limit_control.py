@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.streams.errors import CALL_ERRORS, BadOverload, describe, not_awaited, own_error
-from penstock.streams.execution.handler import check_plain
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    BadOverload,
+    check_plain,
+    describe,
+    not_awaited,
+    own_error,
+)
 from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import itemgetter
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.streams.errors import UnfinishedResult, WrongType, add_note, describe, message_of
+from penstock.streams.errors import WrongType, add_note, check_plain, message_of
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
@@ -63,14 +63,8 @@ class Key:
         """
         function: Any = self.by
         found = function(value)
-        if isinstance(found, Coroutine):
-            unfinished = cast(Any, found)
-            # It would warn that nobody awaited it.
-            unfinished.close()
-            raise UnfinishedResult(
-                f"'{key_name(self.by)}' returned {describe(unfinished, 80)}, which the stage does "
-                "not await: await it in adaptive_flat_map, and read it from what that emits"
-            )
+        instead = "await it in adaptive_flat_map, and read it from what that emits"
+        check_plain(found, key_name(self.by), "the stage", instead)
         self.get = function
         return found
 

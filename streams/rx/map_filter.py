@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.execution.handler import check_plain, handler_name
+from penstock.streams.errors import CALL_ERRORS, check_plain, own_error
+from penstock.streams.execution.handler import handler_name
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber

@@ -9,8 +9,15 @@ from typing import Any
 
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, add_note, describe, own_error
-from penstock.streams.execution.handler import check_plain, handler_name, is_plain
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    BuildError,
+    add_note,
+    check_plain,
+    describe,
+    own_error,
+)
+from penstock.streams.execution.handler import handler_name, is_plain
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
