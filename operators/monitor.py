@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, add_note, own_error
+from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.failures.policy import (
     ErrorPolicy,
@@ -42,7 +42,7 @@ from penstock.streams.failures.policy import (
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import NOBODY, Joined
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
@@ -217,9 +217,7 @@ class _Monitor(Stage[Any, Any]):
                     try:
                         self._tell(violation, event)
                     except CALL_ERRORS as raised:
-                        error = own_error(raised)
-                        blame(error, self._info, event)
-                        event.fail(error)
+                        error = fail_event(event, raised, self._info)
                         self._fail(error, passed, events[place + 1 :])
                         return
                 passed += events[place : place + 1]
@@ -245,9 +243,7 @@ class _Monitor(Stage[Any, Any]):
             for violation in alarms:
                 self._tell(violation, None)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            add_note(error, f"in {self._info}")
-            self._fail(error, passed, rest)
+            self._fail(error_in(self._info, raised), passed, rest)
             return False
         return True
 
@@ -297,8 +293,7 @@ class _Monitor(Stage[Any, Any]):
                 for violation in last:
                     self._tell(violation, None)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            self.downstream.on_error(error)
+            self.downstream.on_error(own_error(raised))
         else:
             self.downstream.on_completed()
 

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.boundary.from_iterable import from_iterable
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
@@ -155,9 +155,7 @@ class _Comparing(DemandStage):
         try:
             is_equal = self._are_equal(left, right)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            blame(error, self.info, left)
-            left.fail(error)
+            error = fail_event(left, raised, self.info)
             right.give_back()
             self.fail(error)
             return

@@ -31,9 +31,10 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
-from penstock.streams.errors import CALL_ERRORS, add_note, own_error
+from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -130,9 +131,7 @@ class _Timing(Timed):
                 # Such as a future; a coroutine is refused there.
                 timer = as_stream(self.info.name, timer)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            add_note(error, f"in {self.info}")
-            self.close(error)
+            self.close(error_in(self.info, raised))
         else:
             self.within(self._wait_for, timer)
 

@@ -135,8 +135,7 @@ class _Iteration(SourceStage[T]):
         try:
             close()
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            self.run.failed(error)
+            self.run.failed(own_error(raised))
 
 
 @source

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, add_note, own_error
-from penstock.streams.protocol.blame import blame, is_ours
+from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.protocol.blame import error_in, fail_event, is_ours
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber, Subscription
 
@@ -86,10 +86,7 @@ class UserStage:
             try:
                 self._stage.on_events([event])
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                blame(error, self._info, event)
-                event.fail(error)
-                self._stop(error)
+                self._stop(fail_event(event, raised, self._info))
 
     def on_error(self, error: BaseException, /) -> None:
         self._end(lambda: self._stage.on_error(error))
@@ -107,9 +104,7 @@ class UserStage:
         try:
             signal()
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            add_note(error, f"in {self._info}")
-            self._stop(error)
+            self._stop(error_in(self._info, raised))
 
     def _stop(self, error: Exception) -> None:
         """Cancel the stream above the stage; the stage itself passes the error on."""
@@ -122,8 +117,7 @@ class UserStage:
         try:
             self._stage.on_error(error)
         except CALL_ERRORS as caught:
-            raised = own_error(caught)
-            add_note(raised, f"in {self._info}")
+            raised = error_in(self._info, caught)
             self._run.failed(error)
             if raised is not error:
                 self._run.failed(raised)

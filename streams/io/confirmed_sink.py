@@ -48,8 +48,7 @@ class ConfirmedSink(SinkStage[Any]):
         try:
             self.send(event)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            self.failed(event, self.as_ours(error))
+            self.failed(event, self.as_ours(own_error(raised)))
 
     def as_ours(self, error: Exception) -> Exception:
         """The error that `send` raised, as users get it."""

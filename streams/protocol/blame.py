@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import add_note, describe, notes_of
+from penstock.streams.errors import add_note, describe, notes_of, own_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["blame", "event_name", "is_ours", "note_stage", "notes_about"]
+__all__ = [
+    "blame",
+    "error_in",
+    "event_name",
+    "fail_event",
+    "is_ours",
+    "note_stage",
+    "notes_about",
+]
 
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
     # As `add_note` does: the exception may refuse it.
     error.__dict__["__notes__"] = notes_about(error, str(info), event.value, _mark(event))
+
+
+def fail_event(event: Event[Any], raised: BaseException, info: StageInfo) -> Exception:
+    """Fail the event for which a function has raised one of `CALL_ERRORS`; returns its error."""
+    error = own_error(raised)
+    blame(error, info, event)
+    event.fail(error)
+    return error
+
+
+def error_in(info: StageInfo, raised: BaseException) -> Exception:
+    """The error of a function that has raised one of `CALL_ERRORS`, and no event is to blame."""
+    error = own_error(raised)
+    add_note(error, f"in {info}")
+    return error
 
 
 def note_stage(error: BaseException, info: StageInfo) -> None:

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.protocol.blame import blame
+from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
     CLOSED,
@@ -109,10 +109,7 @@ class SinkStage(Generic[T_contra]):
             try:
                 self.accept(event)
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                blame(error, self.info, event)
-                event.fail(error)
-                self.break_off(error)
+                self.break_off(fail_event(event, raised, self.info))
             else:
                 event.finish()
 

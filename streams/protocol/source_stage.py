@@ -108,8 +108,7 @@ class SourceStage(DemandStage, Generic[T]):
             try:
                 self.produce()
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                self.fail(error)
+                self.fail(own_error(raised))
 
     def request(self, n: int, /) -> None:
         if self.state:

@@ -16,7 +16,7 @@ from reactivex.disposable import Disposable
 from penstock.streams.errors import CALL_ERRORS, HoldExceeded, PenstockError, add_note, own_error
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, finish_all, give_back_all
 from penstock.streams.protocol.source_stage import needs_end
@@ -131,8 +131,7 @@ class Lifted(DemandStage):
             return
         fed = self.failing()
         if fed is not None:
-            blame(error, self.info, fed)
-            fed.fail(error)
+            fail_event(fed, error, self.info)
         else:
             add_note(error, f"in {self.info}")
         self.fail(error)
@@ -178,9 +177,8 @@ class Lifted(DemandStage):
         try:
             inlet.on_next(event.value)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
             # Stock operators catch what user functions raise; a user's own may let it through.
-            self._on_failed(error)
+            self._on_failed(own_error(raised))
         # It may have failed inside the call.
         if self._fed is None:
             return
@@ -335,8 +333,7 @@ class LiftedHolding(Lifted):
         try:
             inlet.on_next(event.value)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            self._on_failed(error)
+            self._on_failed(own_error(raised))
         self._is_feeding = False
         if self._gaps and not (self._beside and self._beside.reads_made) and self._held:
             # No list or window is open: the event is in none.

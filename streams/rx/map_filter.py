@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from penstock.streams.errors import CALL_ERRORS, check_plain, own_error
+from penstock.streams.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -39,12 +39,10 @@ class _FunctionStage(Stage[Any, Any]):
             self._checked.add(type(result))
 
     def fault(
-        self, error: Exception, passed: list[Event[Any]], events: list[Event[Any]], at: int
+        self, raised: BaseException, passed: list[Event[Any]], events: list[Event[Any]], at: int
     ) -> None:
         """The event at `at` failed."""
-        blame(error, self._info, events[at])
-        events[at].fail(error)
-        self._fail(error, passed, events[at + 1 :])
+        self._fail(fail_event(events[at], raised, self._info), passed, events[at + 1 :])
 
 
 class Map(_FunctionStage):
@@ -60,8 +58,7 @@ class Map(_FunctionStage):
             for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            self.fault(error, events[:at], events, at)
+            self.fault(raised, events[:at], events, at)
         else:
             self.downstream.on_events(events)
 
@@ -76,9 +73,8 @@ class Filter(_FunctionStage):
                 if passes and passes is not True:
                     self.check(passes)
             except CALL_ERRORS as raised:
-                error = own_error(raised)
                 drop_all(dropped, "filter")
-                self.fault(error, passed, events, i)
+                self.fault(raised, passed, events, i)
                 return
             (passed if passes else dropped).append(event)
         drop_all(dropped, "filter")

@@ -10,8 +10,9 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError, add_note, own_error
+from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State
@@ -179,9 +180,7 @@ class Beside:
             for event in events:
                 source.observer.on_next(event.value)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            add_note(error, f"in {self._stage.info}")
-            self._stage.fail(error)
+            self._stage.fail(error_in(self._stage.info, raised))
 
     def over(self, source: Input, error: BaseException | None, /) -> None:
         assert isinstance(source, _Other)

@@ -12,7 +12,7 @@ from reactivex import Observable
 from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
@@ -73,8 +73,7 @@ class Expanding(DemandStage):
     def survives(self, event: Event[Any], error: Exception) -> bool:
         """Settle an event that could not be answered. Returns False if the stream ends with the
         error."""
-        blame(error, self.info, event)
-        event.fail(error)
+        fail_event(event, error, self.info)
         return False
 
     def waits(self) -> bool:
@@ -153,10 +152,7 @@ class Expanding(DemandStage):
             family.close()
             return True
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            blame(error, self.info, event)
-            event.fail(error)
-            self.fail(error)
+            self.fail(fail_event(event, raised, self.info))
             family.close()
             return True
         if self.state >= CLOSED:
@@ -188,8 +184,7 @@ class Expanding(DemandStage):
                 if close is not None:
                     close()
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                errors.append(error)
+                errors.append(own_error(raised))
             answer.event.give_back()
             answer.family.close()
         for each in errors:

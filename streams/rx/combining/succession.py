@@ -9,16 +9,10 @@ from typing import Any
 
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import (
-    CALL_ERRORS,
-    BuildError,
-    add_note,
-    check_plain,
-    describe,
-    own_error,
-)
+from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, describe
 from penstock.streams.execution.handler import handler_name, is_plain
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -193,10 +187,8 @@ class Succession(DemandStage):
             return
         try:
             self.follow(error)
-        except CALL_ERRORS as caught:
-            raised = own_error(caught)
-            add_note(raised, f"in {self.info}")
-            self.close(raised)
+        except CALL_ERRORS as raised:
+            self.close(error_in(self.info, raised))
         if error is not None and self.state < CLOSED:
             self._recoveries += 1
             if ended is not None:

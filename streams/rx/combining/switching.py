@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.async_items import NOT_YET
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
@@ -60,10 +60,7 @@ class Switching(DemandStage):
             stream = as_stream(self.info.name, self._stream_of(event))
             items = Nested(stream, event, self.run, self._came)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            blame(error, self.info, event)
-            event.fail(error)
-            self.fail(error)
+            self.fail(fail_event(event, raised, self.info))
         else:
             self._event, self._items = event, items
             self._family = Family(event, self.info.name)
@@ -115,11 +112,8 @@ class Switching(DemandStage):
             family.close()
             return True
         except CALL_ERRORS as raised:
-            error = own_error(raised)
             self._forget()
-            blame(error, self.info, event)
-            event.fail(error)
-            self.fail(error)
+            self.fail(fail_event(event, raised, self.info))
             family.close()
             return False
         if item is NOT_YET:
