@@ -101,7 +101,7 @@ def test_the_state_is_shown_again_each_second_until_it_is_stopped(
     assert watching.stdout is not None
     shown = [watching.stdout.readline() for _ in range(6)]
     watching.send_signal(signal.SIGINT)
-    watching.communicate(timeout=20)
+    watching.communicate(timeout=60)
     assert sum("watched: 0 events unfinished" in line for line in shown) >= 2
     assert watching.returncode == 0
 

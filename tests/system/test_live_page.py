@@ -190,7 +190,7 @@ def test_a_drain_from_the_page_shows_until_the_end(serve: Serve, look: Look) -> 
     keep(page, "draining-light-1280")
     served.takes(0.001)
     expect(page.locator("#state")).to_have_text("drained")
-    served.process.wait(30)
+    served.process.wait(60)
     expect(page.locator("#state")).to_have_text("drained")
     assert not drain.is_enabled()
 

@@ -163,7 +163,7 @@ def work(number):
     workers = children_of(program.process.pid)
     assert len(workers) == 2
     program.process.kill()
-    program.process.communicate(timeout=10)
+    program.process.communicate(timeout=60)
     wait_until_gone(workers)
 
 

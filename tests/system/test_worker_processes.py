@@ -150,7 +150,7 @@ lifeline._ask_the_kernel = lambda: None
     workers = [*children_of(started.process.pid), *started.children()]
     assert len(workers) == 3
     started.process.kill()
-    started.process.communicate(timeout=10)
+    started.process.communicate(timeout=60)
     wait_until_gone(workers)
 
 
