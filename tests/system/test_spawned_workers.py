@@ -191,6 +191,38 @@ def work(number):
     assert "a worker process ended by SIGKILL" in said
 
 
+def test_a_spawned_worker_that_is_killed_is_missed_while_a_program_that_it_started_lives(
+    tmp_path: Path,
+) -> None:
+    starts = """
+def work(number):
+    if number == 30 and not os.path.exists("child"):
+        # No fork of Python's: the program gets all that is open and may be inherited.
+        os.system("exec sleep 60 < /dev/null > /dev/null 2>&1 & echo $! > child")
+        os.kill(os.getpid(), 9)
+    return {"number": number}
+"""
+    program = Program(tmp_path, EMBEDDED.replace("\ndef numbers", starts + "\ndef numbers"))
+    status, out, said = program.ended()
+    # It still lives, or this raises an error.
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert (status, out) == (0, "completed 500\n")
+    assert "a worker process ended by SIGKILL" in said
+
+
+def test_a_module_of_the_working_directory_is_not_imported_by_a_worker_of_a_script_elsewhere(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pickle.py").write_text("raise ImportError('not this one')")
+    script = tmp_path / "elsewhere"
+    script.mkdir()
+    program = Program(script)
+    program.ended()
+    program.folder = tmp_path
+    program.start("elsewhere/main.py")
+    assert program.ended()[:2] == (0, "completed 500\n")
+
+
 def test_a_program_without_a_guard_is_told_so_once(tmp_path: Path) -> None:
     program = Program(tmp_path, EMBEDDED.replace('if __name__ == "__main__"', "if True"))
     status, _, said = program.ended()

@@ -425,3 +425,54 @@ if __name__"""
     assert started.ended() == (0, "")
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     assert sorted(started.output.read_text().split()) == [str(n) for n in range(10)]
+
+
+def test_a_worker_that_is_killed_is_missed_while_a_program_that_it_started_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    handler = """
+def work(event):
+    if event == 3 and not os.path.exists("child"):
+        # No fork of Python's: the program gets all that is open and may be inherited.
+        os.system("exec sleep 60 < /dev/null > /dev/null 2>&1 & echo $! > child")
+        os.kill(os.getpid(), 9)
+    return event
+
+pipeline = from_iterable(range(10)).pipe(adaptive_flat_map(work)).to(write_jsonl())
+
+if __name__"""
+    started = Started(tmp_path, text=SCRIPT.replace("\nif __name__", handler))
+    status, said = started.ended()
+    # It still lives, or this raises an error.
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert status == 0
+    assert "a worker process ended by SIGKILL" in said
+    assert sorted(started.output.read_text().split()) == [str(n) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(
+            "class Both:\n"
+            "    def write(self, text):\n"
+            "        sys.__stdout__.write(text)\n"
+            "    def flush(self):\n"
+            "        sys.__stdout__.flush()\n"
+            "sys.stdout = Both()\n",
+            id="an object with only write() and flush() in place of standard output",
+        ),
+        pytest.param(
+            "files = [open(os.devnull) for _ in range(1100)]\n",
+            id="more open files than select() can watch",
+        ),
+    ],
+)
+def test_a_program_is_forked_whatever_it_has_open(tmp_path: Path, state: str) -> None:
+    text = SCRIPT.replace("    report = run", "    from_here()\n    report = run")
+    body = "".join(f"    {line}\n" for line in state.splitlines())
+    text = text.replace(
+        "\nif __name__", f"\ndef from_here():\n    global files\n{body}\nif __name__"
+    )
+    assert Started(tmp_path, text=text).ended() == (0, "")

@@ -53,8 +53,8 @@ def unforkable() -> str | None:
 def _write_out() -> None:
     """Write out what was printed, which a fork would write again."""
     for stream in (sys.stdout, sys.stderr):
-        # None if this process was started without it.
-        if stream is not None and not stream.closed:  # pyright: ignore[reportUnnecessaryComparison]
+        # It may be None, closed, or an object of the program that has nothing to write out.
+        with contextlib.suppress(AttributeError, ValueError):
             stream.flush()
 
 
@@ -201,8 +201,12 @@ class _Nursery:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
         signal.signal(signal.SIGCHLD, nothing)
+        # Not `select.select`, which takes no descriptors above 1,023: the program may have many.
+        poll = select.poll()
+        poll.register(ready, select.POLLIN)
+        poll.register(self._parent, select.POLLIN)
         while True:
-            readable, _, _ = select.select([self._parent.fileno(), ready], [], [])
+            readable = dict(poll.poll())
             if ready in readable:
                 os.read(ready, 4096)
                 self._reap()

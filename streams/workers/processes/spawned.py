@@ -28,10 +28,11 @@ from penstock.streams.workers.processes.worker import leave_the_terminal, withou
 
 __all__ = ["Spawned"]
 
-# The path comes first, by which all else is imported.
+# The path comes first, by which all else is imported. By `-c` the working directory is in it, which
+# may not be in that of the program.
 _PROGRAM = (
-    "import gc, pickle, sys; gc.disable(); sys.path[:] = pickle.load(sys.stdin.buffer); "
-    f"from {__name__} import main; main()"
+    "import gc, sys; gc.disable(); sys.path = [path for path in sys.path if path]; import pickle; "
+    f"sys.path[:] = pickle.load(sys.stdin.buffer); from {__name__} import main; main()"
 )
 
 # Seconds that workers have to end after the last message.

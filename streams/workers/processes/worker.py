@@ -47,11 +47,12 @@ def leave_the_terminal() -> None:
             stream.reconfigure(line_buffering=True, write_through=False)
 
 
-def _keep_from_forks(end: socket.socket) -> None:
-    """Let no process that a handler forks have this socket.
+def _keep_from_others(end: socket.socket) -> None:
+    """Let no process that a handler forks, and no program that it starts, have this socket.
 
-    While it lived, the parent could not notice that the worker has ended.
+    While one lived, the parent could not notice that the worker has ended.
     """
+    end.set_inheritable(False)
 
     def give_up() -> None:
         if end.fileno() >= 0:
@@ -66,7 +67,7 @@ def _keep_from_forks(end: socket.socket) -> None:
 
 async def work(section: Section, end: socket.socket, window: int) -> None:
     """Work on what comes over a socket, until the last message is sent or the parent has gone."""
-    _keep_from_forks(end)
+    _keep_from_others(end)
     over = asyncio.Event()
 
     def failed(error: str) -> None:
