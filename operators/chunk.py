@@ -22,13 +22,9 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.queues import joined
-from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.timer import Timer
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.rx.lists import Lists
 from penstock.streams.validation import given, require_count, require_seconds
 
 __all__ = ["chunk"]
@@ -57,65 +53,12 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
                 "turn it holds: use batch(handler), which takes lists, or put chunk behind "
                 "adaptive_flat_map"
             )
-        return source.then(partial(_Filling, size=size, wait=wait), info)
+        return source.then(partial(_Filling, count=size, skip=size, wait=wait), info)
 
     return operator
 
 
-class _Filling(DemandStage):
-    """Holds the events of one list, which is emitted when it is full or due, and requested."""
-
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        size: int,
-        wait: float | None,
-    ) -> None:
-        super().__init__(downstream, run, info)
-        self._size = size
-        self._wait = wait
-        self._list: list[Event[Any]] = []
-        self._timer = Timer(run, info, self._wait_is_over)
-        self._due = False
-
-    def take(self, events: list[Event[Any]], /) -> None:
-        if not self._list and self._wait is not None and self._size > 1:
-            self._timer.set(self._wait)
-        self._list += events
-
-    def _wait_is_over(self) -> None:
-        self._due = True
-        self._drain()
-
-    def step(self) -> bool:
-        missing = self._size - len(self._list)
-        if self._list and (not missing or self._due or self.state):
-            if not self.demand:
-                return False
-            self._send_list()
-        elif self.state:
-            self.complete()
-        elif self.demand and missing > self.asked:
-            self.ask(missing - self.asked)
-        else:
-            return False
-        return True
-
-    def _send_list(self) -> None:
-        events = self._begin_anew()
-        self.send(joined([event.value for event in events], events))
-
-    def _begin_anew(self) -> list[Event[Any]]:
-        events, self._list = self._list, []
-        self._due = False
-        self._timer.cancel()
-        return events
-
-    def release(self) -> None:
-        give_back_all(self._begin_anew())
-
+class _Filling(Lists):
     def statistics(self) -> dict[str, Any]:
         """The number of events in the list that is being filled."""
-        return {"waiting": len(self._list)}
+        return {"waiting": len(self._held)}
