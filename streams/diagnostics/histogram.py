@@ -306,9 +306,6 @@ def _percentiles(blocks: list[_Block], count: int) -> list[int]:
     return found
 
 
-def _width(value: int) -> int:
-    return 1 if value < _EXACT else 1 << (value.bit_length() - _CELL_BITS)
-
-
 def _upper(lowest: int) -> int:
-    return lowest + _width(lowest) - 1
+    width = 1 if lowest < _EXACT else 1 << (lowest.bit_length() - _CELL_BITS)
+    return lowest + width - 1

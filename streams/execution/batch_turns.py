@@ -52,8 +52,11 @@ class BatchTurns:
 
     def end(self, turn: Turn | None) -> Iterable[Event[object]]:
         """One event of a turn is settled. With the last of them, those that may begin now."""
-        if turn is not None and _is_last(self._at_work, turn):
-            del self._put_off[turn]
+        if turn is None:
+            return
+        self._at_work[turn] -= 1
+        if not self._at_work[turn]:
+            del self._at_work[turn], self._put_off[turn]
             while (following := self._siblings.next(turn)) is not None:
                 yield following
 
@@ -72,11 +75,3 @@ class BatchTurns:
         """Whether another event of its turn waits for its next attempt."""
         turn = event.turn
         return turn is not None and self._retried.get(turn, event) is not event
-
-
-def _is_last(counts: Counter[Turn], turn: Turn) -> bool:
-    counts[turn] -= 1
-    if counts[turn]:
-        return False
-    del counts[turn]
-    return True

@@ -38,12 +38,6 @@ class _FunctionStage(Stage[Any, Any]):
             check_plain(result, handler_name(self._function), str(self._info))
             self._checked.add(type(result))
 
-    def fault(
-        self, raised: BaseException, passed: list[Event[Any]], events: list[Event[Any]], at: int
-    ) -> None:
-        """The event at `at` failed."""
-        self._fail(fail_event(events[at], raised, self._info), passed, events[at + 1 :])
-
 
 class Map(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -58,7 +52,7 @@ class Map(_FunctionStage):
             for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
         except CALL_ERRORS as raised:
-            self.fault(raised, events[:at], events, at)
+            self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
         else:
             self.downstream.on_events(events)
 
@@ -67,14 +61,14 @@ class Filter(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
         dropped: list[Event[Any]] = []
-        for i, event in enumerate(events):
+        for at, event in enumerate(events):
             try:
                 passes = self._function(event.value)
                 if passes and passes is not True:
                     self.check(passes)
             except CALL_ERRORS as raised:
                 drop_all(dropped, "filter")
-                self.fault(raised, passed, events, i)
+                self._fail(fail_event(event, raised, self._info), passed, events[at + 1 :])
                 return
             (passed if passes else dropped).append(event)
         drop_all(dropped, "filter")

@@ -134,8 +134,7 @@ class Offering(FinishingStage):
         event.ended = self.run.now()
         event.value = value
         turn, event.turn = event.turn, None
-        self._results.put(event, event)
-        self._results.end(event)
+        self._results.complete([event])
         if turn is not None:
             turn.end()
             following = self._siblings.next(turn)
