@@ -58,6 +58,7 @@ __all__ = [
     "StreamDiffers",
     "StreamMissing",
     "TableMissing",
+    "TooManyStages",
     "UnfinishedResult",
     "WorkerLost",
     "WrongType",
@@ -89,6 +90,10 @@ class BadArgument(BuildError, ValueError):
 
 class WrongType(BuildError, TypeError):
     """An argument is of an invalid type, such as a number for an operator."""
+
+
+class TooManyStages(BuildError, RecursionError):
+    """A pipeline has more stages than Python's recursion limit allows."""
 
 
 class CannotOpen(BuildError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -24,7 +23,6 @@ from penstock.streams.errors import (
     BuildError,
     DrainTimeout,
     OutputClosed,
-    add_note,
     as_raised,
 )
 from penstock.streams.flowable import Flowable
@@ -34,6 +32,7 @@ from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
@@ -50,9 +49,6 @@ if TYPE_CHECKING:
     from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["Outcome", "Report", "Running"]
-
-# A signal takes up to so many calls in each stage (measured: with `scan`, `catch` and `merge`).
-_CALLS = 10
 
 
 class Running:
@@ -78,6 +74,7 @@ class Running:
         self._recorder: Recorder | None = None
         self._page: PageWriter | None = None
         self._stages = description(flowable, sinks, limit)
+        self._room = Room(len(list(all_stages(self._stages))))
         run.late_numbers.begin_after(self._stages[-1].number)
         self._plan = list(zip(self._stages[-len(sinks) :], sinks, strict=True))
         self._sinks: list[SinkStage[Any]] = []
@@ -303,20 +300,8 @@ class Running:
         """The run ends with the first error; later ones are logged."""
         if self._error is None and self._outcome != "cancelled":
             self._run.errors.ended_by, self._outcome = error, "stopped"
-            if isinstance(error, RecursionError):
-                self._note_depth(error)
         elif error is not self._error:
             self._run.late_error(error)
-
-    def _note_depth(self, error: RecursionError) -> None:
-        stages, most = len(list(all_stages(self._stages))), sys.getrecursionlimit()
-        if stages > most // _CALLS:
-            add_note(
-                error,
-                f"the pipeline has {stages:,} stages, through which a signal passes in nested "
-                f"calls, of which Python allows {most:,}: "
-                f"sys.setrecursionlimit({2 * _CALLS * stages}) allows more",
-            )
 
     def _stopping(self, error: BaseException) -> None:
         self._ends_with(error)
@@ -363,6 +348,7 @@ class Running:
             if self._deadline is not None:
                 self._deadline.cancel()
             WATCHDOG.leave(self._run.loop, self._run.blocks)
+            self._room.close()
             self._ended = self._run.now()
             self._state = "closed"
             if self._run.left_by_drain and self._outcome in ("completed", "drained"):

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    distinct_within,
+    from_iterable,
+    ops,
+)
+from penstock.streams.errors import TooManyStages
+from penstock.streams.testing.plugin import Run
+
+OPERATORS: dict[str, Callable[[], Any]] = {
+    "distinct_within": lambda: distinct_within(60, by=lambda value: value),
+    "map": lambda: ops.map(lambda value: value),
+    "scan": lambda: ops.scan(lambda _, value: value),
+    "take_while": lambda: ops.take_while(lambda value: True),
+    "with_latest_from": lambda: ops.with_latest_from(from_iterable([0])),
+    "adaptive_flat_map": lambda: adaptive_flat_map(lambda value: value),
+}
+
+
+def chained(name: str, count: int) -> Flowable[Any]:
+    stream: Flowable[Any] = from_iterable(range(5))
+    for _ in range(count):
+        stream = stream.pipe(OPERATORS[name]())
+    return stream
+
+
+# By `with_latest_from` each stage reads one more stream.
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("last", [[], [ops.to_list()]])
+def test_every_event_passes_through_as_many_stages_as_a_pipeline_may_have(
+    name: str, last: list[Any], run: Run
+) -> None:
+    values: list[Any] = []
+    stages = 95 if name == "with_latest_from" else 195
+    before = sys.getrecursionlimit()
+    report = run(chained(name, stages).pipe(*last).to(collect(values)).run())
+    assert report.outcome == "completed"
+    assert report.statistics["finished"] == report.statistics["in"]
+    assert len(values) == (1 if last else 5)
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_pipeline_with_more_stages_is_refused_before_anything_is_read(
+    name: str, run: Run
+) -> None:
+    async def story() -> None:
+        with pytest.raises(TooManyStages, match=r"has [\d,]+ stages.* enough for 200 stages"):
+            chained(name, 400).to(collect([])).start()
+        await asyncio.sleep(0)
+
+    run(story())
+
+
+def test_of_pipelines_that_run_together_the_one_with_most_stages_decides_on_the_room(
+    run: Run,
+) -> None:
+    before = sys.getrecursionlimit()
+
+    async def story() -> None:
+        short, long = (chained("map", count).to(collect([])).start() for count in (30, 100))
+        room = sys.getrecursionlimit()
+        await long.wait()
+        await short.wait()
+        assert room > before + 100 * 10
+
+    run(story())
+    assert sys.getrecursionlimit() == before
+
+
+def test_a_limit_that_the_program_sets_while_a_pipeline_runs_is_kept(run: Run) -> None:
+    before = sys.getrecursionlimit()
+
+    async def story() -> None:
+        running = chained("map", 100).to(collect([])).start()
+        sys.setrecursionlimit(7777)
+        await running.wait()
+
+    try:
+        run(story())
+        assert sys.getrecursionlimit() == 7777
+    finally:
+        sys.setrecursionlimit(before)
