@@ -16,9 +16,10 @@ Ends:    when everything under way is stored. Cancel returns those events; they 
 Errors:  CannotConnect, and StreamMissing when the topic does not exist, end the pipeline. A record
          that is not confirmed within `patience` seconds is PublishFailed; that, PayloadTooLarge,
          and a value that is not valid JSON fail the event, and `on_error` applies. The producer is
-         idempotent: its own repetitions store nothing twice. ProducerFenced: another producer has
-         this `transactional_id`. Transactions that fail for any other reason are repeated for
-         `patience` seconds; those of a reader that has lost its partitions are aborted.
+         idempotent: its own repetitions store nothing twice. ProducerFailed: the client can write
+         nothing more; ProducerFenced: another producer has this `transactional_id`. Transactions
+         that fail for any other reason are repeated for `patience` seconds; those of a reader that
+         has lost its partitions are aborted.
 
     source        --a--b-----|
     brokers       ---a---b--

@@ -49,6 +49,7 @@ __all__ = [
     "PayloadTooLarge",
     "PenstockError",
     "PoolBusy",
+    "ProducerFailed",
     "ProducerFenced",
     "PublishFailed",
     "RaisedInWorker",
@@ -262,7 +263,11 @@ class PublishFailed(PenstockError):
     """No server confirmed that it stored an event."""
 
 
-class ProducerFenced(PublishFailed):
+class ProducerFailed(PublishFailed):
+    """A producer can send nothing more, whatever the event."""
+
+
+class ProducerFenced(ProducerFailed):
     """Another producer has taken over the transactions of this one."""
 
 

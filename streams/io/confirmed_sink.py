@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import CALL_ERRORS, RightsMissing, StreamMissing, own_error
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    ProducerFailed,
+    RightsMissing,
+    StreamMissing,
+    own_error,
+)
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
@@ -67,7 +73,7 @@ class ConfirmedSink(SinkStage[Any]):
         if event not in self.under_way:
             return
         del self.under_way[event]
-        if isinstance(error, StreamMissing | RightsMissing):
+        if isinstance(error, StreamMissing | RightsMissing | ProducerFailed):
             # No other event would fare better.
             event.fail(error)
         elif self._faults.survives(event, error):

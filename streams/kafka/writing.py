@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orjson import OPT_NON_STR_KEYS
 
-from penstock.streams.errors import PayloadTooLarge, PenstockError, PublishFailed
+from penstock.streams.errors import (
+    PayloadTooLarge,
+    PenstockError,
+    ProducerFailed,
+    PublishFailed,
+)
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
@@ -220,6 +225,11 @@ def writing_error(fault: KafkaError, settings: WritingSettings) -> PenstockError
     from confluent_kafka import KafkaError as Code
 
     code = fault.code()
+    if fault.fatal() or code == Code._FATAL:
+        return ProducerFailed(
+            f"write_kafka: the client can write nothing more ({fault.str()}); what is not "
+            "confirmed is processed again. Start the pipeline again."
+        )
     if code == Code.MSG_SIZE_TOO_LARGE:
         return PayloadTooLarge(
             f"write_kafka: the record is larger than the brokers or the client accept "

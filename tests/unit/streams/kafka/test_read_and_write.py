@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock import (
     KafkaRecord,
@@ -15,11 +19,13 @@ from penstock import (
     collect,
     from_iterable,
     read_kafka,
+    route,
     write_kafka,
 )
 from penstock.streams.errors import (
     BuildError,
     PayloadTooLarge,
+    ProducerFailed,
     StreamMissing,
 )
 from tests.helpers.kafka.mock import Cluster, until
@@ -205,6 +211,37 @@ async def test_a_record_that_is_too_large_fails_its_event_only(kafka: Cluster) -
             .to(write_kafka(topic, kafka.servers, config={"message.max.bytes": 2000}))
             .run()
         )
+
+
+@pytest.mark.parametrize("when", ["in the answer", "at once"])
+async def test_a_producer_that_can_write_nothing_more_ends_the_pipeline(when: str) -> None:
+    class Broken:
+        answers: ClassVar[list[Any]] = []
+
+        def produce(self, *_: Any, on_delivery: Any, **__: Any) -> None:
+            fault = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "out of order", True)
+            if when == "at once":
+                raise KafkaException(KafkaError(KafkaError._FATAL, "out of order"))
+            self.answers.append(partial(on_delivery, fault, None))
+
+        def poll(self, timeout: float) -> int:
+            while self.answers:
+                self.answers.pop()()
+            return 0
+
+        def list_topics(self, **_: Any) -> Any:
+            return SimpleNamespace(topics={})
+
+        def purge(self) -> None: ...
+
+    letters: list[Any] = []
+    with patch("penstock.sinks.kafka.producer_of", lambda *_, **__: Broken()):
+        sink = write_kafka("out", on_error=route(collect(letters)))
+        running = from_iterable(range(100)).to(sink).start()
+        with pytest.raises(ProducerFailed, match="Start the pipeline again"):
+            await running.wait()
+    assert letters == []
+    assert running.statistics()["returned"] + running.statistics()["failed"] >= 1
 
 
 async def test_what_is_not_stored_yet_is_returned_on_a_cancel(kafka: Cluster) -> None:
