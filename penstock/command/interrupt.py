@@ -7,6 +7,8 @@ next to nothing.
 from __future__ import annotations
 
 import signal
+import sys
+from typing import Any
 
 __all__ = ["SIGNALS", "Interrupted", "raising"]
 
@@ -25,6 +27,7 @@ class Interrupted(KeyboardInterrupt):
 class raising:
     """Inside the block the first signal raises Interrupted, a second one ends the process.
 
+    In a running event loop it is raised by the next iteration, out of which it leaves the loop.
     An ignored signal, as in a background job of a script, stays ignored. For the main thread.
     """
 
@@ -41,4 +44,22 @@ class raising:
     def _raise(self, number: int, frame: object) -> None:
         for each, _ in self._before:
             signal.signal(each, signal.SIG_DFL)
-        raise Interrupted(number)
+        interrupted = Interrupted(number)
+        loop = _running_loop()
+        if loop is None:
+            raise interrupted
+        # Raised here, in whatever the loop has called, it may not get out of the loop: uvloop
+        # reports what a protocol raises as an error of its connection, and goes on.
+        loop.call_soon_threadsafe(_throw, interrupted)
+
+
+def _throw(interrupted: Interrupted) -> None:
+    raise interrupted
+
+
+def _running_loop() -> Any:
+    """The loop that runs in this thread; asyncio is not imported for the question."""
+    events: Any = sys.modules.get("asyncio.events")
+    # It may be in the middle of its import.
+    find = getattr(events, "_get_running_loop", None)
+    return None if find is None else find()
