@@ -69,9 +69,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
                 "from_async_iterable(...)"
             )
         _require_function("from_iterable", "an iterable", iterable)
-    is_once = hasattr(type(iterable), "__next__")
+    once = _ONCE if hasattr(type(iterable), "__next__") else ""
     # Numbered here, because a copy costs much where many streams are inside one.
-    once = _ONCE if is_once else ""
     info = StageInfo("from_iterable", number=1, is_source=True, once=once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:

@@ -17,7 +17,7 @@ from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.combining.inputs import Input, part_for
+from penstock.streams.rx.combining.inputs import Input, part_for, unknown_part
 
 __all__ = ["Beside", "Read"]
 
@@ -156,13 +156,8 @@ class Beside:
             self._stage.within(self._end, other, None)
 
     def _part_for(self, stream: Flowable[Any], at: int) -> Run:
-        stage = self._stage
-        if at:
-            return part_for(stage.run, stage.info, at, stream)
-        part = stage.run.part(listed=False)
-        part.reads((), ())
-        part.read_by = stage.info.number
-        return part
+        run, info = self._stage.run, self._stage.info
+        return part_for(run, info, at, stream) if at else unknown_part(run, info)
 
     # From the streams.
 

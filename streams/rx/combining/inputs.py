@@ -37,6 +37,7 @@ __all__ = [
     "columns",
     "part_for",
     "reading_all",
+    "unknown_part",
 ]
 
 
@@ -147,6 +148,14 @@ def reading_all(
     weight = max(stream.info.weight * stream.info.gathers for stream in streams)
     flowable.info = replace(flowable.info, weight=weight)
     return flowable
+
+
+def unknown_part(run: Run, info: StageInfo, *, recovers: bool = False) -> Run:
+    """The part of `run` in which the stage `info` reads a stream that was not known before."""
+    part = run.part(listed=False, recovers=recovers)
+    part.reads((), ())
+    part.read_by = info.number
+    return part
 
 
 def part_for(

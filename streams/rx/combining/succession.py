@@ -23,7 +23,13 @@ from penstock.streams.protocol.stage import (
     Subscriber,
 )
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.combining.inputs import Input, check_begins_again, part_for, reading_all
+from penstock.streams.rx.combining.inputs import (
+    Input,
+    check_begins_again,
+    part_for,
+    reading_all,
+    unknown_part,
+)
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 
@@ -253,13 +259,10 @@ class Succession(DemandStage):
         recovers = self.recovers()
         at = next((at for at, known in enumerate(self.known) if known is stream), None)
         if at is None:
-            part = self.run.part(listed=False, recovers=recovers)
-            part.reads((), ())
-            part.read_by = self.info.number
-        else:
-            before = self._listed.get(at)
-            part = part_for(self.run, self.info, at, stream, before, recovers=recovers)
-            self._listed[at] = part
+            return unknown_part(self.run, self.info, recovers=recovers)
+        before = self._listed.get(at)
+        part = part_for(self.run, self.info, at, stream, before, recovers=recovers)
+        self._listed[at] = part
         return part
 
     def _no_longer_new(self, read: int) -> None:
