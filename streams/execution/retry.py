@@ -91,12 +91,12 @@ class RetryQueue:
         self._in_slot.discard(event)
         self._again(event, in_slot)
 
-    def clear(self) -> list[tuple[Event[Any], bool]]:
-        """Remove and return all events, each with whether it kept its slot."""
-        retried = [(event, event in self._in_slot) for event in self._timers]
+    def clear(self) -> tuple[list[Event[Any]], int]:
+        """Remove and return all events, and the number of those that kept a working slot."""
+        retried, in_slot = list(self._timers), len(self._in_slot)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._in_slot.clear()
         self._attempts.clear()
-        return retried
+        return retried, in_slot

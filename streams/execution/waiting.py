@@ -79,8 +79,7 @@ class Waiting:
 
     def __len__(self) -> int:
         """Events that wait without a working slot."""
-        retrying = 0 if self.retries is None else self.retries.waiting
-        return len(self.inbox) + len(self._held) + self.siblings.waiting + retrying
+        return len(self.inbox) + len(self._held) + self.siblings.waiting + self.retrying
 
     @property
     def retrying(self) -> int:
@@ -129,9 +128,7 @@ class Waiting:
         events = [*self.inbox, *self._held, *self.siblings.clear()]
         self.inbox.clear()
         self._held.clear()
-        in_slot = 0
-        if self.retries is not None:
-            for event, has_slot in self.retries.clear():
-                in_slot += has_slot
-                events.append(event)
-        return events, in_slot
+        if self.retries is None:
+            return events, 0
+        retried, in_slot = self.retries.clear()
+        return events + retried, in_slot
