@@ -115,7 +115,7 @@ class WorkPool:
         source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
         patient = when_busy == "wait"
 
-        def attach(downstream: Subscriber[Any], run: Run) -> None:
+        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> Offering:
             office: Office
             # The default for jobs that failed for good.
             policy: OnError = "stop"
@@ -124,8 +124,7 @@ class WorkPool:
             else:
                 office = master = Master(self._wire, patient=patient)
                 policy = route(master.letters)
-            info = run.placed(flowable.info)
-            stage = Offering(
+            return Offering(
                 downstream,
                 run,
                 info,
@@ -134,16 +133,13 @@ class WorkPool:
                 window=window,
                 on_error=policy if on_error is None else on_error,
             )
-            run.add_stage(info, stage.statistics)
-            source.attach(stage, run)
 
         note = f"as many jobs as workers ask for, {window:,} results"
         routed = routed_by(on_error)
         if on_error is None and self._wire is not None:
             routed = (StageInfo("letters", bound=WINDOW),)
         info = StageInfo("offer", self.name, None, note, works=True, routed=routed)
-        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
-        return flowable
+        return source.then(make, info, turns=False)
 
     def work(
         self,

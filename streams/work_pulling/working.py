@@ -54,18 +54,14 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
     again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
     settings = Settings(handler, name, how.timeout, again, False, how.overload, None, _WINDOW)
 
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
+    def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
         limit = how.limit if run.limit is None else run.limit
-        limiter = limiter_for(copy.deepcopy(limit))
-        info = run.placed(flowable.info)
-        stage = WorkerStage(downstream, run, info, settings, limiter)
-        run.add_stage(info, stage.statistics)
+        stage = WorkerStage(downstream, run, info, settings, limiter_for(copy.deepcopy(limit)))
         run.add_tunable(info, stage.retune)
-        jobs.attach(stage, run)
+        return stage
 
     info = StageInfo("work", name, None, routed=routed_by(again))
-    flowable: Flowable[Any] = Flowable(attach, info, jobs)
-    return flowable.to(_Done())
+    return jobs.then(make, info).to(_Done())
 
 
 class _Done(Sink[Any]):
