@@ -193,13 +193,19 @@ def finish_all(events: list[Event[Any]]) -> None:
     if not events:
         return
     origin = events[0].origin
+    holds_turns = False
     for event in events:
-        if event.pending != 1 or event.origin is not origin or event.turn is not None:
+        if event.pending != 1 or event.origin is not origin:
             alike = events.index(event)
             break
         event.pending = 0
+        if event.turn is not None:
+            holds_turns = True
     else:
+        ended = events.copy() if holds_turns else None
         origin.settle(events, FINISHED, None)
+        if ended is not None:
+            _end_turns(ended)
         return
     for event in events[alike:]:
         event.pending -= 1
@@ -236,6 +242,10 @@ def _end(events: list[Event[Any]], ending: Ending, why: Any) -> None:
         event.pending = 0
     for origin, part in by_origin(events):
         origin.settle(part, ending, why)
+    _end_turns(events)
+
+
+def _end_turns(events: list[Event[Any]]) -> None:
     turns = [event.turn for event in events if event.turn is not None]
     if turns:
         for event in events:
