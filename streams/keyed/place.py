@@ -7,7 +7,7 @@ from typing import Protocol
 from penstock.streams.keyed.queues import Turns, release
 from penstock.streams.protocol.event import Turn
 
-__all__ = ["Buffer", "Holder", "Place"]
+__all__ = ["Buffer", "Place"]
 
 
 class Buffer(Protocol):
@@ -20,13 +20,10 @@ class Buffer(Protocol):
         """`n` places are free; 0 where only a letter has been written."""
 
 
-class Holder(Protocol):
+class _Holder(Protocol):
     """One group's operators: `held` events in them have a place."""
 
     held: int
-
-    @property
-    def stage(self) -> Buffer: ...
 
 
 class Place:
@@ -34,37 +31,41 @@ class Place:
 
     It is passed on as a turn is: what several operators make of the event shares the place, and
     what is made of several events has the places of all. So does the dead letter of an event that
-    failed in an operator. `outer` is the turn that the event held before. `size` is the number of
-    places, more than 1 for one value that was made of as many events.
+    failed in an operator. `outer` is the turn that the event held before. `held` is the number of
+    places, more than 1 for one value that was made of as many events. `holder` are the operators,
+    if they are still there.
     """
 
-    __slots__ = ("holder", "holders", "outer", "size")
+    __slots__ = ("held", "holder", "holders", "outer", "stage")
 
-    def __init__(self, holder: Holder, outer: Turn | None, size: int = 1) -> None:
-        self.holders = 1
-        self.holder = holder
+    def __init__(
+        self, stage: Buffer, outer: Turn | None, held: int = 1, holder: _Holder | None = None
+    ) -> None:
+        self.stage = stage
         self.outer = outer
-        self.size = size
+        self.held = held
+        self.holder = holder
+        self.holders = 1
 
     def end(self) -> None:
-        self.holders -= 1
-        if self.holders:
-            return
-        holder = self.holder
-        holder.held -= self.size
-        holder.stage.freed(self.size)
-        if self.outer is not None:
-            self.outer.end()
+        if self.holders > 1:
+            self.holders -= 1
+        else:
+            outside = self.leave()
+            if outside is not None:
+                outside.end()
 
     def end_together(self, turns: list[Turn], /) -> None:
         release(turns)
 
     def leave(self) -> Turn | None:
-        outside = self.outer
-        if outside is not None:
-            outside.holders += 1
-        self.end()
-        return outside
+        self.holders -= 1
+        if self.holders:
+            return self.outside()
+        if self.holder is not None:
+            self.holder.held -= self.held
+        self.stage.freed(self.held)
+        return self.outer
 
     def outside(self) -> Turn | None:
         if self.outer is not None:
@@ -73,7 +74,7 @@ class Place:
 
     def place(self) -> Turn:
         self.holders += 1
-        return _LetterPlace(self, self.holder.stage)
+        return _LetterPlace(self, self.stage)
 
 
 class _LetterPlace(Turns):

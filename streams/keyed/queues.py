@@ -140,7 +140,6 @@ class KeyedQueues:
         self._feeders = feeders
         self.taken: list[Any] = []
         self.ended: list[Any] = []
-        self._ends_matter = leaves or feeders is not None
         self._outside: deque[KeyQueue] = deque()
         _all.add(self)
 
@@ -168,15 +167,17 @@ class KeyedQueues:
         self.waiting += len(events)
         return None
 
-    def put_one(self, key: Any, event: Event[Any]) -> None:
-        """Put an event into the queue of this key."""
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._begin(key)
-        queue.events.append(event)
-        if queue.is_open:
-            self.opened[queue] = None
-        self.waiting += 1
+    def put_each(self, keys: Collection[Any], events: Iterable[Event[Any]]) -> None:
+        """Put each event into the queue of the key that is at its place among `keys`."""
+        find = self._queues.get
+        for key, event in zip(keys, events, strict=True):
+            queue = find(key)
+            if queue is None:
+                queue = self._begin(key)
+            queue.events.append(event)
+            if queue.is_open:
+                self.opened[queue] = None
+        self.waiting += len(keys)
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""
@@ -205,7 +206,7 @@ class KeyedQueues:
         First one of each ready queue; then more of the queues whose turns are open, in rotation.
         """
         events: list[Event[Any]] = []
-        leaves, rotation = self._leaves, self.rotation
+        leaves, rotation, taken = self._leaves, self.rotation, self.taken
         for _ in range(min(n, len(rotation))):
             queue = rotation.popleft()
             event = queue.events.popleft()
@@ -216,7 +217,7 @@ class KeyedQueues:
             queue.holders = 1
             events.append(event)
             if leaves:
-                self.taken.append(queue.key)
+                taken.append(queue.key)
         while self.opened and len(events) < n:
             events.append(self._take_another())
         self.waiting -= len(events)
@@ -245,7 +246,8 @@ class KeyedQueues:
         Returns their outer turns, to be ended when events of the ready queues have been taken, and
         the turns that are not of these queues.
         """
-        ready, queues, spare = self.rotation, self._queues, self._spare
+        ready, queues, spare, outside = self.rotation, self._queues, self._spare, self._outside
+        leaves, ended = self._leaves, self.ended
         outer: list[Turn | None] = []
         others: list[Turn | None] = []
         for queue in turns:
@@ -264,16 +266,11 @@ class KeyedQueues:
                 ready.append(queue)
             elif queues.pop(queue.key, None) is not None:
                 spare.append(queue)
-                if self._ends_matter:
-                    self._dismiss(queue)
+                if leaves:
+                    ended.append(queue.key)
+                if outside:
+                    ready.append(outside.popleft())
         return outer, others
-
-    def _dismiss(self, queue: KeyQueue) -> None:
-        """Remove an empty queue from the rotation: the next one enters."""
-        if self._leaves:
-            self.ended.append(queue.key)
-        if self._outside:
-            self.rotation.append(self._outside.popleft())
 
     def close_turn(self, queue: KeyQueue) -> None:
         """Take no more events of a queue before its turn ends."""
@@ -301,10 +298,10 @@ class KeyedQueues:
         for queue in emptied:
             del self._queues[queue.key]
             self._spare.append(queue)
-            if queue not in outside:
-                self._dismiss(queue)
-            elif self._leaves:
+            if self._leaves:
                 self.ended.append(queue.key)
+            if queue not in outside and self._outside:
+                self.rotation.append(self._outside.popleft())
         self.waiting -= len(events)
         return events
 

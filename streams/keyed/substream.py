@@ -3,82 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.streams.keyed.place import Buffer, Place
-from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Gathered", "Substream", "SubstreamStage"]
+__all__ = ["Substream", "SubstreamStage"]
 
 
 class SubstreamStage(Buffer, Protocol):
     """The stage that has opened a substream."""
 
-    def emitted(self, substream: Substream | Gathered, event: Event[Any], /) -> None:
+    def emitted(self, substream: Substream, event: Event[Any], /) -> None:
         """The operators have emitted an event."""
 
     def fed(self, substream: Substream, /) -> None:
         """Events that waited have gone into the operators."""
 
-    def ended(self, substream: Substream | Gathered, /) -> None:
+    def ended(self, substream: Substream, /) -> None:
         """The substream was closed, and its operators have completed."""
 
     def fail(self, error: BaseException, /) -> None:
         """The operators have failed."""
-
-
-class Gathered(list[Event[Any]]):
-    """The substream of a group whose operators only make a value of all its events, by `whole`.
-
-    It is the list of these events, not an object with a list: that is one object fewer in each
-    group for the garbage collector to traverse, which costs more than all else where groups are
-    many.
-    """
-
-    __slots__ = ("_whole", "closed", "ended", "held", "is_outside", "key", "stage", "waiting")
-
-    def __init__(
-        self, key: Any, stage: SubstreamStage, whole: Callable[[list[Event[Any]]], Any]
-    ) -> None:
-        self.key = key
-        self.stage = stage
-        self.held = 0
-        self.closed = self.ended = self.is_outside = False
-        self.waiting: Sequence[Event[Any]] = ()
-        """Always empty: the operators take all events."""
-        self._whole = whole
-
-    # Compared by identity, as a Substream is, not by its events.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def output_taken(self) -> None:
-        """Request nothing: the group has one output."""
-
-    def close(self) -> None:
-        """Emit the value of all events."""
-        value = self._whole(self)
-        if len(self) == 1:
-            (event,) = self
-            event.value = value
-        else:
-            event = joined(value, self)
-        self.held = len(self)
-        event.turn = Place(self, event.turn, self.held)
-        self.clear()
-        self.closed = self.ended = True
-        self.stage.emitted(self, event)
-        self.stage.ended(self)
-
-    def give_back(self) -> None:
-        """Return all events to their source: the stage was cancelled."""
-        give_back_all(self)
-        self.stage.freed(len(self))
-        self.clear()
 
 
 class Substream:
@@ -94,7 +43,7 @@ class Substream:
 
     __slots__ = (
         *("_completed", "_demand", "_feeding", "_left", "_operators", "_upstream"),
-        *("closed", "ended", "held", "is_outside", "key", "stage", "waiting"),
+        *("begun", "closed", "ended", "held", "key", "stage", "waiting"),
     )
 
     def __init__(self, key: Any, stage: SubstreamStage) -> None:
@@ -104,9 +53,7 @@ class Substream:
         """Events that have not gone into the operators."""
         self.held = 0
         """Events that have a place in the operators, or that outputs in the queue were made of."""
-        self.closed = self.ended = False
-        self.is_outside = False
-        """Whether an output waits in the group's queue, or the turn of one is held."""
+        self.begun = self.closed = self.ended = False
         # Whether the operators have cancelled or completed by themselves: events are dropped.
         self._left = False
         # Whether the stage has completed them: events wait for the group's next substream.
@@ -120,6 +67,11 @@ class Substream:
     def __len__(self) -> int:
         return self.held
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is open, has had an event, and none waits."""
+        return self.begun and not (self.closed or self.waiting)
+
     # Above the operators.
 
     def attach(self, operators: Subscriber[Any], run: Run) -> None:
@@ -128,11 +80,13 @@ class Substream:
 
     def append(self, event: Event[Any]) -> None:
         """One more event of the group."""
+        self.begun = True
         self.waiting.append(event)
         self._feed()
 
     def extend(self, events: Sequence[Event[Any]]) -> None:
         """More events of the group."""
+        self.begun = True
         self.waiting.extend(events)
         self._feed()
 
@@ -161,7 +115,7 @@ class Substream:
                 self.stage.freed(1)
             elif self._demand and operators is not None:
                 event = waiting.popleft()
-                event.turn = Place(self, event.turn)
+                event.turn = Place(self.stage, event.turn, holder=self)
                 self._demand -= 1
                 self.held += 1
                 operators.on_events([event])

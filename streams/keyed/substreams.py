@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from heapq import nlargest
-from math import inf
+from itertools import chain
 from typing import Any
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
@@ -13,8 +14,10 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.grouped import Group
 from penstock.streams.keyed.key import Key, KeyFaults
+from penstock.streams.keyed.place import Place
+from penstock.streams.keyed.queues import joined
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
-from penstock.streams.keyed.substream import Gathered, Substream
+from penstock.streams.keyed.substream import Substream
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
@@ -32,7 +35,12 @@ _ADVICE = {
     "max_groups": "Raise max_groups=, or give a shorter idle=.",
 }
 
-_OpenGroup = Substream | Gathered
+# The substream of a group whose operators only make a value of all its events: the list of these.
+# Where groups are many, most time goes into making them, and into the garbage collector, which
+# traverses each; so it is not an object with a list, and it does not know its key.
+_Gathered = list[Event[Any]]
+_OpenGroup = Substream | _Gathered
+_Whole = Callable[[list[Event[Any]]], Any]
 
 
 class Substreams(KeyedStage):
@@ -47,12 +55,13 @@ class Substreams(KeyedStage):
     - An output in a queue takes one more place. `_held`, the outputs in queues, `_freed` and the
       events that are requested add up to `buffer`; `_freed` may be negative.
     - A group rests when no event waits for its operators, no output of it waits, and no turn of it
-      is held. It is closed, which completes its operators, when it has rested for `idle` seconds;
-      when it is the one that has rested for longest and there are more than `max_groups`; when it
-      is the one that has rested for longest of those that hold events, the buffer is full and there
-      is demand; and when the stream above has completed.
-    - A group is in `_groups` until its operators have completed and its queue has ended. An event
-      that comes after it was closed begins it anew, when its operators have completed.
+      is held: then its key has no queue. It is closed, which completes its operators, when it has
+      rested for `idle` seconds; when it is the one that has rested for longest and there are more
+      than `max_groups`; when it is the one that has rested for longest of those that hold events,
+      the buffer is full and there is demand; and when the stream above has completed.
+    - A group is in `_groups` until its operators have completed, and then in `_leaving` until its
+      queue has ended. An event that comes after it was closed begins it anew, when its operators
+      have completed.
     """
 
     def __init__(
@@ -72,27 +81,30 @@ class Substreams(KeyedStage):
         self._put = self._put_into_groups
         self._each = each
         self._seconds = idle
-        self._max_groups = inf if max_groups is None else max_groups
+        self._max_groups = sys.maxsize if max_groups is None else max_groups
         self._groups: dict[Any, _OpenGroup] = {}
-        # What every group's operators make of all its events, once that is known, and what the
-        # operators of the last group make of them.
-        self._whole: Callable[[list[Event[Any]]], Any] | None = None
-        self._last_whole: Callable[[list[Event[Any]]], Any] | None = None
-        # Groups that are not closed, and all whose operators have not completed.
-        self._open = self._alive = 0
-        # Groups that have rested, in the order in which they last began to. `_holding` are those
+        # What holds the places of the events that outputs in queues were made of.
+        self._leaving: dict[Any, Substream | Place] = {}
+        # What every group's operators make of all its events, once that is known; what the
+        # operators of the last group make of them; and those of the groups before it was known.
+        self._whole: _Whole | None = None
+        self._last_whole: _Whole | None = None
+        self._wholes: dict[Any, _Whole] = {}
+        # Those in `_groups` that are closed.
+        self._closing = 0
+        # The keys of groups in the order of their use. Of those that rest, `_holding` are those
         # that may hold events, in the same order; None until the buffer is full for the first time.
-        self._idle = Idle[_OpenGroup](idle, run, self._close_if_at_rest)
-        self._holding: OrderedDict[_OpenGroup, None] | None = None
-        # Groups that may rest, in the order of their use.
-        self._used: list[_OpenGroup] = []
+        self._idle = Idle[Any](idle, run, self._close_if_at_rest)
+        self._holding: OrderedDict[Any, None] | None = None
+        # The keys of groups that were used and are not noted in `_idle` yet.
+        self._used: list[Any] = []
         # The one that was closed to make room, until its operators have completed.
-        self._making_room: _OpenGroup | None = None
+        self._making_room: Substream | None = None
         self._held = self._most_held = self._most_groups = 0
         self.letters = 0
         self._closed_early: dict[str, int] = {}
-        # After the end of the stream above: groups that are still to be closed.
-        self._left: deque[_OpenGroup] = deque()
+        # After the end of the stream above: the keys of groups that are still to be closed.
+        self._left: deque[Any] = deque()
         self._slice = TimeSlice(run, self._drain)
 
     # Events on their way in.
@@ -103,9 +115,10 @@ class Substreams(KeyedStage):
         self._idle.end_expired()
         self._held += len(events)
         find, key_of, use = self._groups.get, self._key.get, self._used.append
+        most = HOLD
         refused: tuple[int, Exception] | None = None
         for place, event in enumerate(events):
-            if self.state >= CLOSED:
+            if self.state and self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
             try:
@@ -115,29 +128,39 @@ class Substreams(KeyedStage):
                 error = own_error(raised)
                 refused = place, error
                 break
-            if group is None or group.ended:
-                # One that has ended is there until its outputs have left.
-                group = self._begin(key, event, is_outside=group is not None)
+            if group is None:
+                group = self._begin(key, event)
                 if group is None:
                     self._held -= 1
                     continue
             group.append(event)
-            use(group)
+            use(key)
+            if len(group) > most and isinstance(group, list):
+                self._broke_by_holding(len(group))
         else:
             place = len(events)
         self._held -= len(events) - place
         self._rest_used()
         self._most_held = max(self._most_held, self._held)
-        self._most_groups = max(self._most_groups, len(self._groups))
+        self._most_groups = max(self._most_groups, len(self._groups) + len(self._leaving))
         return refused
 
-    def _begin(self, key: Any, event: Event[Any], *, is_outside: bool) -> _OpenGroup | None:
+    def _begin(self, key: Any, event: Event[Any]) -> _OpenGroup | None:
         """The substream of a group, which begins with `event`; None if that has failed."""
-        self._open += 1
-        self._alive += 1
         whole = self._whole
+        group = self._made(key, event) if whole is None else []
+        if group is None:
+            return None
+        self._groups[key] = group
+        if self._leaving:
+            self._leaving.pop(key, None)
+        if len(self._groups) - self._closing > self._max_groups:
+            self._rest_used()
+        return group
+
+    def _made(self, key: Any, event: Event[Any]) -> _OpenGroup | None:
         try:
-            group = self._opened(key) if whole is None else Gathered(key, self, whole)
+            group = self._call_each(key)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             blame(error, self.info, event)
@@ -146,16 +169,13 @@ class Substreams(KeyedStage):
             return None
         if self.state >= CLOSED:
             # The function has cancelled the pipeline, before the group had its operators.
-            group.give_back()
+            if isinstance(group, Substream):
+                group.give_back()
             event.give_back()
             return None
-        self._groups[key] = group
-        group.is_outside |= is_outside
-        if self._open > self._max_groups:
-            self._rest_used()
         return group
 
-    def _opened(self, key: Any) -> _OpenGroup:
+    def _call_each(self, key: Any) -> _OpenGroup:
         substream = self._groups[key] = Substream(key, self)
         stream: Group[Any, Any] = Group(key, substream.attach, self.info)
         flowable = self._each(stream)
@@ -178,49 +198,59 @@ class Substreams(KeyedStage):
             # The operators do not depend on the group, so they are the same in every one.
             self._whole = whole
         self._last_whole = whole
-        return Gathered(key, self, whole)
+        self._wholes[key] = whole
+        return []
 
     # What happens in substreams, and below.
 
-    def emitted(self, substream: _OpenGroup, event: Event[Any], /) -> None:
+    def emitted(self, substream: Substream, event: Event[Any], /) -> None:
         if self.state >= CLOSED:
             event.give_back()
-            return
-        substream.is_outside = True
-        self._freed -= 1
-        self.queues.put_one(substream.key, event)
+        else:
+            self._put_out([substream.key], [event])
+
+    def _put_out(self, keys: list[Any], outputs: list[Event[Any]]) -> None:
+        """Put outputs into the queues of their keys."""
+        self._freed -= len(outputs)
+        self.queues.put_each(keys, outputs)
         self._drain()
 
     def freed(self, n: int, /) -> None:
         self._held -= n
         self._freed += n
-        self._drain()
+        self._noted = True
+        if not self._draining:
+            self._drain()
 
     def fed(self, substream: Substream, /) -> None:
-        self._used.append(substream)
+        self._used.append(substream.key)
         self._drain()
 
-    def ended(self, substream: _OpenGroup, /) -> None:
-        self._alive -= 1
+    def ended(self, substream: Substream, /) -> None:
+        self._closing -= 1
         if self._making_room is substream:
             self._making_room = None
         if substream.waiting:
             self.within(self._begin_again, substream)
-        elif not substream.is_outside:
-            del self._groups[substream.key]
+        else:
+            key = substream.key
+            del self._groups[key]
+            self._idle.remove(key)
+            if key in self.queues.keys:
+                self._leaving[key] = substream
         self._drain()
 
-    def _begin_again(self, ended: _OpenGroup) -> None:
+    def _begin_again(self, ended: Substream) -> None:
         """Begin a group anew with the events that came before its operators had completed."""
-        late = ended.waiting
-        group = self._begin(ended.key, late[0], is_outside=ended.is_outside)
+        key, late = ended.key, ended.waiting
+        group = self._begin(key, late[0])
         if group is None:
             ended.give_back()
             return
         group.extend(late)
-        self._used.append(group)
+        self._used.append(key)
         if self.state:
-            self._close_group(group)
+            self._close_groups([key])
 
     def _go_on(self) -> None:
         # Also without demand, because groups may have ended with their turns.
@@ -229,22 +259,17 @@ class Substreams(KeyedStage):
     def _proceed(self) -> None:
         """Pass outputs on, and do what follows from what has been noted."""
         super()._proceed()
-        queues, groups = self.queues, self._groups
+        queues, groups, leaving = self.queues, self._groups, self._leaving
         ended, queues.ended = queues.ended, []
         for key in ended:
-            group = groups.get(key)
-            if group is not None and key not in queues.keys:
-                group.is_outside = False
-                if group.ended:
-                    del groups[key]
-                else:
-                    self._used.append(group)
+            if key not in queues.keys and leaving.pop(key, None) is None and key in groups:
+                self._used.append(key)
         if self._used:
             self._rest_used()
         emptied, queues.taken = queues.taken, []
         for key in emptied:
             group = groups.get(key)
-            if group is not None:
+            if group is not None and isinstance(group, Substream):
                 group.output_taken()
         if self._left:
             self._close_the_rest()
@@ -270,17 +295,18 @@ class Substreams(KeyedStage):
         One at a time: what it holds may leave later, and then the next one need not be closed.
         """
         if self._holding is None:
-            rest = [group for group in self._idle if len(group) and _is_at_rest(group)]
-            self._holding = OrderedDict.fromkeys(rest)
+            self._holding = OrderedDict.fromkeys(filter(self._is_holding, self._idle))
         while self._holding and self._making_room is None:
-            group, _ = self._holding.popitem(last=False)
+            key, _ = self._holding.popitem(last=False)
+            group = self._groups.get(key, ())
             if len(group):
-                self._making_room = group
-                self._idle.remove(group)
+                if isinstance(group, Substream):
+                    self._making_room = group
+                self._idle.remove(key)
                 self._count("buffer")
-                self._close_group(group)
+                self._close_groups([key])
                 return
-        if not (self.queues or any(map(_has_events, self._groups.values()))):
+        if not (self.queues or any(map(_size, self._groups.values()))):
             self.fail(
                 HoldExceeded(
                     f"{self._held:,} events are held inside the groups of {self.info}, by stages "
@@ -303,28 +329,21 @@ class Substreams(KeyedStage):
     # The end of groups.
 
     def _rest_used(self) -> None:
-        """Note which of the groups that were used rest; close those above `max_groups`."""
+        """Note the groups that were used; close those above `max_groups`."""
         used = self._used.copy()
         self._used.clear()
         if self.state:
             return
-        rest: list[_OpenGroup] = []
-        for group in used:
-            if len(group) > HOLD and isinstance(group, Gathered):
-                self._broke_by_holding(len(group))
-                return
-            if not (group.is_outside or group.waiting or group.closed):
-                rest.append(group)
-        self._idle.used(rest)
+        self._idle.used(used)
         if self._holding is not None:
-            for group in used:
-                self._holding.pop(group, None)
-            for group in rest:
-                if len(group):
-                    self._holding[group] = None
-                    self._holding.move_to_end(group)
-        while (many := self._open) > self._max_groups and self._idle.end_oldest():
-            if self._open < many:
+            for key in used:
+                self._holding.pop(key, None)
+                if self._is_holding(key):
+                    self._holding[key] = None
+        while (
+            many := len(self._groups) - self._closing
+        ) > self._max_groups and self._idle.end_oldest():
+            if len(self._groups) - self._closing < many:
                 self._count("max_groups")
 
     def _broke_by_holding(self, held: int) -> None:
@@ -336,87 +355,130 @@ class Substreams(KeyedStage):
             )
         )
 
-    def _close_if_at_rest(self, group: _OpenGroup) -> None:
-        if _is_at_rest(group):
-            if self._holding is not None:
-                self._holding.pop(group, None)
-            self.within(self._close_group, group)
+    def _is_at_rest(self, key: Any) -> bool:
+        group = self._groups.get(key)
+        if group is None or key in self.queues.keys:
+            return False
+        # One that has just begun is about to get its first event.
+        return bool(group) if isinstance(group, list) else group.is_at_rest
 
-    def _close_group(self, group: _OpenGroup) -> None:
-        if not group.closed:
-            self._open -= 1
-            group.close()
+    def _is_holding(self, key: Any) -> bool:
+        return self._is_at_rest(key) and len(self._groups[key]) > 0
+
+    def _close_if_at_rest(self, key: Any) -> None:
+        if self._is_at_rest(key):
+            if self._holding is not None:
+                self._holding.pop(key, None)
+            self.within(self._close_groups, [key])
+
+    def _close_groups(self, keys: list[Any]) -> None:
+        """Complete the operators of these groups, which emit what they hold."""
+        find = self._groups.get
+        gathered: list[Any] = []
+        for key in keys:
+            if self.state >= CLOSED:
+                # An operator has cancelled the pipeline: all that they hold is returned.
+                return
+            group = find(key)
+            if isinstance(group, list):
+                gathered.append(key)
+            elif group is not None and not group.closed:
+                self._closing += 1
+                group.close()
+        if gathered and self.state < CLOSED:
+            self._close_gathered(gathered)
+
+    def _close_gathered(self, keys: list[Any]) -> None:
+        groups: Any = self._groups
+        leaving, wholes = self._leaving, self._wholes
+        common: Any = self._whole
+        outputs: list[Event[Any]] = []
+        for key in keys:
+            group: _Gathered = groups.pop(key)
+            held = len(group)
+            value = wholes.pop(key, common)(group)
+            if held == 1:
+                output = group[0]
+                output.value = value
+            else:
+                output = joined(value, group)
+            output.turn = leaving[key] = Place(self, output.turn, held)
+            outputs.append(output)
+        self._put_out(keys, outputs)
 
     def _close_the_rest(self) -> None:
         """After the end of the stream above: close groups as fast as their outputs are taken."""
         if self.queues.waiting < LARGEST and not self._slice.is_over(self.run.now()):
             self._noted = True
-            for group in taken(self._left, LARGEST):
-                self._close_group(group)
+            # As many as have about so many events.
+            groups = len(self._left)
+            many = LARGEST * groups // max(self._held, groups, 1)
+            self._close_groups(taken(self._left, max(1, many)))
 
     # The end.
 
     def on_completed(self) -> None:
         self._idle.clear()
-        self._left.extend(self._groups.values())
+        self._left.extend(self._groups)
         super().on_completed()
 
     def _end_if_idle(self) -> None:
-        if not self._alive:
+        if not self._groups:
             super()._end_if_idle()
 
     def _close(self, state: State) -> None:
         self._idle.clear()
         self._left.clear()
         groups, self._groups = self._groups, {}
+        self._leaving.clear()
         super()._close(state)
         for group in groups.values():
-            group.give_back()
+            if isinstance(group, list):
+                give_back_all(group)
+                self.freed(len(group))
+            else:
+                group.give_back()
 
     # Numbers.
 
     def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()
+        groups = chain(self._groups.items(), self._leaving.items())
         return [
             {
-                "key": group.key,
+                "key": key,
                 "waiting": size,
                 "age": None if event is None else now - event.created,
             }
-            for group in nlargest(HOTTEST, self._groups.values(), _size)
-            for size, event in ((_size(group), self._oldest(group)),)
+            for key, group in nlargest(HOTTEST, groups, lambda item: _size(item[1]))
+            for size, event in ((_size(group), self._oldest(key, group)),)
             if size
         ]
 
-    def _oldest(self, group: _OpenGroup) -> Event[Any] | None:
+    def _oldest(self, key: Any, group: _OpenGroup | Place) -> Event[Any] | None:
         """The first event of a group, if it can be known: what is in operators cannot."""
-        output = self.queues.first(group.key)
-        if output is not None:
+        output = self.queues.first(key)
+        if output is not None or isinstance(group, Place):
             return output
-        if isinstance(group, Gathered):
+        if isinstance(group, list):
             return group[0] if group else None
         return group.waiting[0] if group.waiting and not group.held else None
 
     def group_statistics(self) -> dict[str, Any]:
+        groups = len(self._groups) + len(self._leaving)
         return super().group_statistics() | {
             "waiting": self._held,
             "peak": max(self._most_held, self._held),
-            "groups": len(self._groups),
-            "peak_groups": max(self._most_groups, len(self._groups)),
+            "groups": groups,
+            "peak_groups": max(self._most_groups, groups),
             "closed_early": dict(self._closed_early),
         }
 
 
-def _size(group: _OpenGroup) -> int:
+def _size(group: _OpenGroup | Place) -> int:
     """The events of a group: in its operators, before them, and those of its outputs."""
-    # A group whose operators take all events has them itself, until it is closed.
-    inside = len(group) if isinstance(group, Gathered) else 0
-    return inside + group.held + len(group.waiting)
-
-
-def _is_at_rest(group: _OpenGroup) -> bool:
-    return not (group.is_outside or group.waiting or group.closed)
-
-
-def _has_events(group: _OpenGroup) -> bool:
-    return bool(len(group) or group.waiting)
+    if isinstance(group, list):
+        return len(group)
+    if isinstance(group, Place):
+        return group.held if group.holders else 0
+    return group.held + len(group.waiting)

@@ -7,9 +7,18 @@ import gc
 from typing import Any
 from weakref import WeakSet
 
+import pytest
 from reactivex import operators as ops
 
-from penstock import Flowable, adaptive_flat_map, from_iterable, group_by, spread
+from penstock import (
+    Flowable,
+    Group,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    group_by,
+    spread,
+)
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
 from penstock.streams.testing.plugin import Run as RunVirtual
@@ -263,4 +272,22 @@ def test_at_the_end_of_the_stream_groups_end_no_faster_than_what_comes_of_them_i
     assert (len(probe.values), len(ended) < 1_000) == (1, True)
     probe.request(9_999)
     assert (len(probe.values), len(ended), probe.completed) == (5_000, 5_000, True)
+    assert source.unsettled == []
+
+
+def test_what_groups_hold_is_returned_when_the_operators_of_another_fail_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def operators(group: Group[str, str]) -> Flowable[Any]:
+        counted = group.pipe(ops.count())
+        return counted.pipe(ops.map(lambda n: n // 0)) if group.key == "c" else counted
+
+    source = MemorySource(["a1", "b1", "c1", "a2"])
+    grouped = group_by(lambda event: event[0], each=operators, idle=60)
+    done: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        run_virtual(source.pipe(grouped, spread()).to(collect(done)).run())
+    # No other error came after it.
+    assert (done, caplog.messages) == ([], [])
+    assert (source.failed, source.returned) == (["c1"], ["a1", "a2", "b1"])
     assert source.unsettled == []

@@ -65,3 +65,41 @@ def test_all_events_of_a_group_count(
     assert first["waiting"] > 40
     assert [{"waiting": key["waiting"], "age": key["age"]} for key in rest] == others
     assert (numbers["hottest"], numbers["hottest_waiting"]) == ("hot", first["waiting"])
+
+
+@pytest.mark.parametrize("count", [[ops.count()], [ops.count(), ops.map(lambda n: n)]])
+def test_the_events_of_a_count_that_waits_are_those_of_its_group(
+    run: Run, count: list[Any]
+) -> None:
+    async def story() -> list[tuple[int, int]]:
+        stopped = asyncio.Event()
+
+        async def events() -> AsyncIterator[str]:
+            for event in "abbbccd":
+                yield event
+            await asyncio.sleep(9)
+            # They begin the groups of their keys anew, whose counts have not left.
+            for event in "bc":
+                yield event
+            await stopped.wait()
+
+        async def work(value: Any) -> None:
+            await stopped.wait()
+
+        grouping = group_by(str, each=lambda group: group.pipe(*count), idle=5)
+        stream = from_async_iterable(events).pipe(
+            grouping, spread(), adaptive_flat_map(work, Fixed(1))
+        )
+        async with stream.to(for_each(bool)).start() as running:
+            await asyncio.sleep(8)
+            before: dict[str, Any] = running.statistics()["stages"][1]
+            await asyncio.sleep(2)
+            after: dict[str, Any] = running.statistics()["stages"][1]
+            stopped.set()
+            running.cancel()
+        hottest = [(key["key"], key["waiting"]) for key in before["hottest_keys"]]
+        assert hottest == [("b", 3), ("c", 2), ("d", 1)]
+        return [(numbers["groups"], numbers["waiting"]) for numbers in (before, after)]
+
+    # The count of "a" has left, and its group is there until the turn ends.
+    assert run(story()) == [(4, 6), (4, 8)]
