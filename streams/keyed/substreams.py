@@ -156,6 +156,10 @@ class Substreams(KeyedStage):
             self._leaving.pop(key, None)
         if len(self._groups) - self._closing > self._max_groups:
             self._rest_used()
+            if self.state >= CLOSED:
+                # An operator of a group that was closed has cancelled the pipeline.
+                event.give_back()
+                return None
         return group
 
     def _made(self, key: Any, event: Event[Any]) -> _OpenGroup | None:

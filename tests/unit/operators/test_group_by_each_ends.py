@@ -291,3 +291,15 @@ def test_what_groups_hold_is_returned_when_the_operators_of_another_fail_at_the_
     assert (done, caplog.messages) == ([], [])
     assert (source.failed, source.returned) == (["c1"], ["a1", "a2", "b1"])
     assert source.unsettled == []
+
+
+def test_the_first_event_of_a_group_is_returned_when_ending_another_cancels_the_stream() -> None:
+    source, probe = MemorySource(["a1", "b1"]), Probe[Any](request=9)
+
+    def stop(n: int) -> int:
+        probe.cancel()
+        return n
+
+    source.pipe(each(ops.count(), ops.map(stop), max_groups=1)).connect(probe)
+    assert source.returned == ["a1", "b1"]
+    assert source.unsettled == []
