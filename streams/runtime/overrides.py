@@ -32,7 +32,10 @@ class Engine:
 
 
 class Overrides:
-    """The changes that `engine`, if any, makes to the pipeline that begins with `source`."""
+    """The changes that `engine`, if any, makes to the pipeline that begins with `source`.
+
+    Without one, `other` is attached in place of the stream `source`.
+    """
 
     lent: Limiter | None = None
     """The limiter of the working stage, where its limit is lent by another process."""
@@ -46,13 +49,19 @@ class Overrides:
     parallel: int = 0
     """How many calls a batch stage may have at once, where that is lent; 0: its own number."""
 
-    def __init__(self, source: Flowable[Any] | None = None, engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        source: Flowable[Any] | None = None,
+        engine: Engine | None = None,
+        other: Flowable[Any] | None = None,
+    ) -> None:
         self._source = source
         self.engine = engine
+        self._other = other if engine is None else engine.source
 
     def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
         """The stream to attach in place of `stream`."""
-        return stream if self.engine is None or stream is not self._source else self.engine.source
+        return stream if self._other is None or stream is not self._source else self._other
 
     def is_unique(self, stream: Flowable[Any], by: object) -> bool:
         """Whether the engine drops the events of `stream` with the same key `by`."""

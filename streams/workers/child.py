@@ -99,19 +99,6 @@ class _Blocks(Blocks):
         """Report nothing."""
 
 
-class _Overrides(Overrides):
-    """The section begins with the inlet, and its limit is lent."""
-
-    def __init__(self, above: Flowable[Any], inlet: Flowable[Any], parallel: int) -> None:
-        super().__init__()
-        self._above = above
-        self._inlet = inlet
-        self.parallel = parallel
-
-    def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
-        return self._inlet if stream is self._above else stream
-
-
 class Child:
     """One worker, on the running loop. `received` is called with each message of the parent.
 
@@ -140,7 +127,8 @@ class Child:
     def _begin(self) -> Run:
         section = self.section
         inlet: Flowable[Any] = Flowable(self._attach_inlet, section.above.info)
-        self._overrides = _Overrides(section.above, inlet, self._limit)
+        self._overrides = Overrides(section.above, other=inlet)
+        self._overrides.parallel = self._limit
         self._overrides.lent = self._limiter()
         self._run = run = Run(overrides=self._overrides)
         self._working: Callable[[], dict[str, Any]] | None = None

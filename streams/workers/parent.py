@@ -16,21 +16,6 @@ from penstock.streams.workers.placement import section_of
 __all__ = ["in_workers"]
 
 
-class _Overrides(Overrides):
-    """One stream in place of another."""
-
-    def __init__(
-        self, stream: Flowable[Any], other: Flowable[Any], elsewhere: frozenset[int]
-    ) -> None:
-        super().__init__()
-        self.elsewhere = elsewhere
-        self._stream = stream
-        self._other = other
-
-    def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
-        return self._other if stream is self._stream else stream
-
-
 def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew: Crew) -> Overrides:
     """The overrides of a pipeline, whose streams are given source first, that runs with a crew.
 
@@ -43,7 +28,7 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
         section.above.attach(Dealing(downstream, run, dealing.info, section, crew), run)
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
-    elsewhere = frozenset(stage.number for stage in section.infos)
-    overrides = _Overrides(section.last, dealing, elsewhere)
+    overrides = Overrides(section.last, other=dealing)
+    overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding
     return overrides
