@@ -34,7 +34,7 @@ class Machine:
         self._at = 0.0
         # Of each job, since the last plan.
         self._speed = 1.0
-        self._jobs: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._jobs: list[tuple[float, int, asyncio.Future[float]]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         # When it is due.
@@ -45,12 +45,11 @@ class Machine:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._advance(began)
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[float] = loop.create_future()
         length = self._random.gammavariate(_SHAPE, self._seconds / _SHAPE)
         heapq.heappush(self._jobs, (self._progress + length, next(self._numbers), done))
         self._plan(loop)
-        await done
-        return job, loop.time() - began
+        return job, await done - began
 
     def use(self, cores: int) -> None:
         """From now on there are so many cores."""
@@ -81,8 +80,13 @@ class Machine:
 
     def _end(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        self._advance(loop.time())
+        now = loop.time()
+        self._advance(now)
         jobs = self._jobs
-        while jobs and jobs[0][0] - self._progress <= self._rounding:
-            heapq.heappop(jobs)[2].set_result(None)
+        while jobs:
+            left = jobs[0][0] - self._progress
+            # A rest that the clock is too coarse for has no end to wait for.
+            if left > self._rounding and now + left / self._speed > now:
+                break
+            heapq.heappop(jobs)[2].set_result(now)
         self._plan(loop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from itertools import islice
 from typing import Any
 
@@ -123,6 +124,28 @@ def test_cores_that_are_added_bring_the_next_end_forward(run: Run) -> None:
         return [seconds for _, seconds in await asyncio.gather(*jobs)]
 
     assert run(scene()) == pytest.approx([15, 15], rel=0.1)
+
+
+def test_jobs_that_are_hardly_longer_than_the_clock_can_show_end(run: Run) -> None:
+    async def scene() -> None:
+        machine = Machine(1, seconds=1e-9)
+        loop = asyncio.get_running_loop()
+        timers = Counter[float]()
+        plain = loop.call_at
+
+        def few(when: float, *call: Any, **options: Any) -> asyncio.TimerHandle:
+            timers[when] += 1
+            assert timers[when] < 10, "time does not go on"
+            return plain(when, *call, **options)
+
+        loop.call_at = few  # type: ignore[method-assign]
+        for batch in range(20):
+            jobs = [Job(batch, number, 0, 0.0) for number in range(3)]
+            working = [asyncio.create_task(machine.work(job)) for job in jobs]
+            await asyncio.sleep(0.1)
+            assert all(job.done() for job in working)
+
+    run(scene())
 
 
 def test_a_job_that_begins_moves_the_timer_only_if_it_is_the_next_to_end(run: Run) -> None:
