@@ -224,7 +224,8 @@ class _Entrance(Generic[T]):
 
     def reader_with_room(self) -> _Reader[T] | None:
         """The reader, if it takes an event now; None if the caller has to wait."""
-        self._check_open()
+        if self.is_closed:
+            raise self.refused(_closed())
         reader = self.reader
         if reader is None or self.callers:
             return None
@@ -344,6 +345,13 @@ class _Reader(SourceStage[T]):
             # After all callers have been notified, so that they can still withdraw their events.
             self.wake_soon()
 
+    def request(self, n: int, /) -> None:
+        if self._taken_in or self.state or self._withheld is not None:
+            super().request(n)
+        else:
+            # As most often: what is requested is still to be put in.
+            self.demand += n
+
     def produce(self) -> None:
         now = self.run.now()
         waiting = self._taken_in
@@ -353,7 +361,8 @@ class _Reader(SourceStage[T]):
             self.admit()
             before, now = now, self.run.now()
             self._chunk = fitting(self._chunk, now - before)
-        self._complete_if_drained()
+        if self._stopped:
+            self._complete_if_drained()
 
     def stop(self) -> None:
         """Accept nothing more; accepted events still go out."""
@@ -401,11 +410,10 @@ class _Reader(SourceStage[T]):
                     if self._lost <= _SHOWN:
                         self._first_lost.append(describe(event.value))
             error = _returned()
-        self._tell(events, error)
+        if self._awaited:
+            self._tell(events, error)
 
     def _tell(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
-        if not self._awaited:
-            return
         for event in events:
             ended = self._awaited.pop(event, None)
             if ended is not None and not ended.done():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 __all__ = [
     "clock_of",
@@ -27,9 +26,10 @@ wall = time.time
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread, or None."""
-    with suppress(RuntimeError):
+    try:
         return asyncio.get_running_loop()
-    return None
+    except RuntimeError:
+        return None
 
 
 def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:

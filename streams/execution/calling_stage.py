@@ -281,13 +281,14 @@ class CallingStage(FinishingStage, ABC):
         A stuck call is past its timeout and has not ended. `retries` are the attempts after the
         first, those that wait included.
         """
+        retries = self._retries
         return {
             "waiting": len(self._waiting),
             "in_flight": self.in_flight,
             "peak_in_flight": self.peak_in_flight,
             "undelivered": self._results.waiting,
-            "retrying": self._waiting.retrying,
-            "retries": 0 if self._retries is None else self._retries.retries,
+            "retrying": 0 if retries is None else retries.waiting,
+            "retries": 0 if retries is None else retries.retries,
             "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
             **self._faults.statistics(),
         }

@@ -217,7 +217,11 @@ class WorkerStage(CallingStage):
         self._results.request(n)
         if self._iterators.suspended:
             self._iterators.resume()
-        self._drain()
+        if self._draining:
+            # As most often: the stage below asks in the call that sends it results.
+            self._noted = True
+        else:
+            self._drain()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         are_admitted = not self.state and not self._from_arrival
@@ -669,11 +673,11 @@ class WorkerStage(CallingStage):
         self._ended.clear()
         if self._completions:
             completions, self._completions = self._completions, []
-            total = self._concurrency if self._is_concurrent else completions[0][2]
+            if self._from_arrival:
+                total = self._concurrency if self._is_concurrent else completions[0][2]
+                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
             self._call_ended(len(ended))
             self._flushed = len(ended)
-            if self._from_arrival:
-                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
             if self._learns:
                 self._control.completed(completions)
                 self._follow_limiter()
@@ -686,9 +690,11 @@ class WorkerStage(CallingStage):
             self._call_ended(len(ended))
         if self._retries is not None:
             self._retries.forget_all(ended)
-        turns = [event.turn for event in ended]
+        turns: list[Turn] = []
         for event in ended:
-            event.turn = None
+            if event.turn is not None:
+                turns.append(event.turn)
+                event.turn = None
         families = self._families
         if families:
             for event in ended:
@@ -697,10 +703,11 @@ class WorkerStage(CallingStage):
                     families.pop(event).close()
             ended = [event for event in ended if type(event.value) is not Family]
         self._results.complete(ended)
-        release(turns)
-        if self._siblings.at_work:
-            for turn in turns:
-                self._turn_over(turn)
+        if turns:
+            release(turns)
+            if self._siblings.at_work:
+                for turn in turns:
+                    self._turn_over(turn)
         if self._iterators.suspended:
             self._iterators.resume()
 
@@ -874,7 +881,7 @@ class WorkerStage(CallingStage):
         `held_back` is for how many seconds more no call begins because of `overload=`. `shared` is
         None, or the numbers of the limit that is shared.
         """
-        numbers, held_back = super().statistics(), self.held_back
+        numbers, held_back = super().statistics(), self._hold_timer.left
         # A dict made of another takes longer than additions to it.
         numbers["limit"] = self._limit
         numbers["limit_reason"] = "holding back" if held_back else self._control.reason

@@ -332,7 +332,8 @@ class Run:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop of this run. Raises NoLoop if it was started without one."""
-        return self.loop_for("This stream")
+        loop = self._loop
+        return self.loop_for("This stream") if loop is None else loop
 
     def loop_for(self, what: str) -> asyncio.AbstractEventLoop:
         """The loop of this run, for `what`, which NoLoop names if there is none."""

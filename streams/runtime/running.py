@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -405,10 +404,12 @@ class Running:
         For code that reads them at each event: the numbers of all stages take several times as
         long. Raises IndexError where no such stage is running (yet).
         """
-        sinks = ((sink.info, sink.statistics) for sink in self._sinks)
-        for info, statistics in chain(self._run.stages, sinks):
+        for info, statistics in self._run.stages:
             if info.number == number:
                 return numbers_of(info, statistics)
+        for sink in self._sinks:
+            if sink.info.number == number:
+                return numbers_of(sink.info, sink.statistics)
         raise IndexError(f"no stage {number} is running")
 
     def describe(self) -> list[StageInfo]:

@@ -255,7 +255,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def _has_timer(self) -> bool:
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
             self._cancelled -= 1
         return bool(timers)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from itertools import islice
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -187,6 +189,27 @@ def test_a_job_takes_five_callbacks_of_the_loop(run: Run) -> None:
     calls, jobs = run(scene())
     # A slot is woken for it and at its end, it is flushed and shown; five jobs are a batch.
     assert calls < 5.1 * jobs
+
+
+def test_a_job_takes_few_calls_of_python_functions(run: Run) -> None:
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    async def scene() -> int:
+        machine = Machine(CORES, seconds=0.0055)
+        sys.setprofile(count)
+        try:
+            curve = await story(machine.work, None, batches(1), 300, speed=1000)
+        finally:
+            sys.setprofile(None)
+        return len(curve.total)
+
+    jobs = run(scene())
+    # From the mailbox to the log: half of them are those of the loop, the machine and the log.
+    assert calls / jobs < 118
 
 
 def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
