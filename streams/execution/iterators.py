@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
-from penstock.streams.runtime.context import CallLimits, Run
+from penstock.streams.runtime.context import CallLimits
+
+if TYPE_CHECKING:
+    from penstock.streams.execution.worker_stage import WorkerStage
 
 __all__ = ["Iterators", "is_iterator"]
 
@@ -25,16 +28,6 @@ def _is_iterator(kind: type) -> bool:
 # Cast, because mypy takes a type for not hashable.
 is_iterator = cast("Callable[[type], bool]", lru_cache(maxsize=256)(_is_iterator))
 """Whether a call's result of this type is an async iterator of several results."""
-
-
-class Stage(Protocol):
-    """The stage whose calls have several results."""
-
-    in_flight: int
-    flush_is_due: bool
-
-    def flush_soon(self) -> None:
-        """Call `send_kept` in the next loop iteration."""
 
 
 class Iterators:
@@ -51,15 +44,14 @@ class Iterators:
 
     def __init__(
         self,
-        run: Run,
         results: Results,
         timeouts: CallLimits | None,
         check: Callable[[object], object],
         checked: Collection[type],
         suspend: Callable[[], object],
-        stage: Stage,
+        stage: WorkerStage,
     ) -> None:
-        self._run = run
+        self._run = run = stage.run
         self._now = run.now
         self._results = results
         self._timeouts = timeouts

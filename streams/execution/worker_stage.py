@@ -141,7 +141,7 @@ class WorkerStage(CallingStage):
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
         self._iterators = Iterators(
-            run, self._results, self._timeouts, self._check, self._checked, self._drain, self
+            self._results, self._timeouts, self._check, self._checked, self._drain, self
         )
         self._slice = TimeSlice(run, self._drain)
         self._stride, self._stride_began = 0, 0.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_at_least, is_count
 
@@ -239,16 +239,10 @@ def sink_of(policy: object) -> Sink[DeadLetter] | None:
     return last.sink if isinstance(last, Route) else None
 
 
-class Placed(Protocol):
-    """A stage whose `info` is complete only when it runs, such as that of a sink."""
-
-    info: StageInfo
-
-
 class ErrorPolicy:
-    """One stage's policy at run time."""
+    """One stage's policy at run time; a sink gives itself, as its `info` is complete only then."""
 
-    def __init__(self, policy: OnError, run: Run, stage: StageInfo | Placed) -> None:
+    def __init__(self, policy: OnError, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
         self.skipped = self.reverted = self.routed = 0
         self._stage = stage
         self._run = run
