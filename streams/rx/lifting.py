@@ -229,7 +229,7 @@ def _with_demand(part: Part) -> Part:
         if isinstance(value, tuple):
             each = [prepared(one) for one in value]  # pyright: ignore[reportUnknownVariableType] - any
             return lambda read, at: tuple(make(read, at) for make in each)
-        if callable(value) and not isinstance(value, Observable):
+        if _is_function(value):
             return partial(_by_function, name, value)
         place, stream = len(others), as_stream(name, value)
         others.append(stream)
@@ -404,7 +404,7 @@ def _makes_streams(parts: Sequence[Part]) -> bool:
     given = [
         part.arguments.get(name) for part in parts for name in READING.get(part.name or "", ())
     ]
-    if any(callable(each) and not isinstance(each, Observable) for each in given):
+    if any(map(_is_function, given)):
         return True
     # After an operator that makes windows, it reads those.
     return parts[0].name in ("flat_map", "flat_map_indexed")

@@ -212,17 +212,8 @@ _NAMED_BY_ARGUMENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
-    bounds = (arguments.get("start"), arguments.get("stop"))
-    return any(bound is not None and bound < 0 for bound in bounds)
-
-
-def _samples_by_a_stream(arguments: Mapping[str, Any]) -> bool:
-    return isinstance(arguments.get("sampler"), Observable)
-
-
 # When the entry of SPECIAL replaces the one of TABLE.
 _IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "sample": _samples_by_a_stream,
-    "slice": _counts_from_the_end,
+    "sample": lambda a: isinstance(a.get("sampler"), Observable),
+    "slice": lambda a: any((a.get(bound) or 0) < 0 for bound in ("start", "stop")),
 }
