@@ -37,7 +37,6 @@ from penstock.streams.execution.limit_control import OnLimitChange, Overload
 from penstock.streams.execution.worker_stage import Settings, WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
@@ -143,12 +142,6 @@ def adaptive_flat_map(
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        if isinstance(source, Grouped):
-            raise BuildError(
-                "adaptive_flat_map straight after group_by would work on whole groups: insert "
-                "spread() between them, which takes one event of a group at a time"
-            )
-
         def limiter(run: Run) -> Limiter:
             return limiter_for(run.limit or (given.pop() if given else _copied(original)))
 

@@ -33,7 +33,6 @@ from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.protocol.stage import StageInfo, Work
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_at_least, require_count, require_seconds
@@ -88,12 +87,6 @@ def batch(
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[R]:
-        if isinstance(source, Grouped):
-            raise BuildError(
-                "batch straight after group_by would work on whole groups: insert spread() "
-                "between them, which takes events of all groups in rotation"
-            )
-
         ends = "; order of a group ends here" if source.turns else ""
         info = StageInfo(
             "batch",

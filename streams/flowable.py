@@ -272,8 +272,10 @@ class Flowable(Fluent[T_co]):
 
 def _cannot_read_groups(info: StageInfo, above: Flowable[Any]) -> str:
     grouping = next(stage.info for stage in above.chain()[::-1] if stage.info.name == "group_by")
-    return (
-        f"{info} works on single events, and {grouping} makes groups of them: put spread() "
-        f"between them, or {info.name} before group_by or into group_by(each=lambda group: "
-        "group.pipe(...), idle=...)"
+    refused = f"{info} works on single events, and {grouping} makes groups of them: "
+    if info.works:
+        return refused + "insert spread() between them"
+    return refused + (
+        f"put spread() between them, or {info.name} before group_by or into "
+        "group_by(each=lambda group: group.pipe(...), idle=...)"
     )
