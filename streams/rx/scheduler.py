@@ -12,7 +12,6 @@ from reactivex import abc, typing
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
-from penstock.streams.errors import NoLoop
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -83,12 +82,8 @@ class LoopScheduler(PeriodicScheduler):
         action: typing.ScheduledAction[State],
         state: State | None = None,
     ) -> abc.DisposableBase:
-        if not self._run.has_loop:
-            raise NoLoop(
-                f"{self._who} has a timer, which needs a running event loop. Subscribe "
-                "inside async code, or end the stream with .to(sink) and run the pipeline: "
-                "`run(pipeline)`."
-            )
+        # Raises NoLoop here, with the reason.
+        self._run.loop_for(f"{self._who} has a timer, which")
         seconds = max(0.0, self.to_seconds(duetime))
         outcome = SingleAssignmentDisposable()
 
