@@ -20,7 +20,7 @@ from penstock.streams.errors import (
     not_awaited,
 )
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import is_count, require_seconds
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -71,8 +71,7 @@ def check_timeout(stage: str, handler: Callable[..., Any], timeout: float | None
     """Raise BuildError unless calls of `handler` can be given so many seconds."""
     if timeout is None:
         return
-    if not is_positive(timeout):
-        raise BuildError(f"{stage}(timeout={timeout!r}): must be positive seconds")
+    require_seconds(stage, timeout=timeout)
     if not is_async(handler):
         name = handler_name(handler)
         raise BuildError(
