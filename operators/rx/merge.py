@@ -28,7 +28,7 @@ from reactivex import operators as stock
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber, send_list
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flattening import flattened
 from penstock.streams.rx.combining.inputs import as_stream
@@ -105,7 +105,7 @@ class _Merging(Several):
                 if source.events:
                     ready.append(source)
             self.demand -= len(sent)
-            self.downstream.on_events(sent)
+            send_list(self.downstream, sent)
             return True
         if all(each.has_ended for each in self.inputs):
             self.finish()

@@ -159,6 +159,9 @@ class _Comparing(DemandStage):
             right.give_back()
             self.fail(error)
             return
+        except BaseException:
+            give_back_all([left, right])
+            raise
         if is_equal:
             drop_all([left, right], self.info.name)
         else:

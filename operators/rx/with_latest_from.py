@@ -27,7 +27,7 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber, send_list
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Latest, Several, Waiting, several
@@ -118,7 +118,7 @@ class _Following(Several):
             value = (event.value, *[child.value for child in children])
             tuples.append(joined(value, [event, *children]))
         self.demand -= len(tuples)
-        self.downstream.on_events(tuples)
+        send_list(self.downstream, tuples)
 
     def combine(self) -> bool:
         if self._source.has_ended:

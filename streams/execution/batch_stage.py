@@ -312,7 +312,12 @@ class BatchStage(CallingStage):
     # Outcomes.
 
     def _settle_part(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
-        self.within(self._settle_all, part, results)
+        try:
+            self.within(self._settle_all, part, results)
+        except BaseException:
+            # Of a function such as that given as wait=.
+            give_back_all(part)
+            raise
 
     def _settle_all(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()

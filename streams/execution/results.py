@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage import Subscriber, send_list
 
 __all__ = ["InOrder", "Results"]
 
@@ -66,7 +66,7 @@ class Results:
             self.demand -= len(events)
             self.delivering = True
             try:
-                self._downstream.on_events(events)
+                send_list(self._downstream, events)
             finally:
                 self.delivering = False
             if self.ready:
@@ -93,7 +93,7 @@ class Results:
             while self.demand and ready:
                 n = min(self.demand, len(ready))
                 self.demand -= n
-                self._downstream.on_events(taken(ready, n))
+                send_list(self._downstream, taken(ready, n))
         finally:
             self.delivering = False
 

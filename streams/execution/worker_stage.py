@@ -679,8 +679,12 @@ class WorkerStage(CallingStage):
             self._call_ended(len(ended))
             self._flushed = len(ended)
             if self._learns:
-                self._control.completed(completions)
-                self._follow_limiter()
+                try:
+                    self._control.completed(completions)
+                    self._follow_limiter()
+                except BaseException:
+                    give_back_all(ended)
+                    raise
                 if self.state >= CLOSED:
                     # `on_limit_change` has cancelled the pipeline.
                     give_back_all(ended)
@@ -720,7 +724,12 @@ class WorkerStage(CallingStage):
         event.ended = self._now()
         # Plain calls after a failure are few at first: the sink of letters may take only a few.
         self._stride = 0
-        self.within(self._settle_failure, event, error, level)
+        try:
+            self.within(self._settle_failure, event, error, level)
+        except BaseException:
+            # Of a function such as that given as overload=.
+            event.give_back()
+            raise
 
     def _settle_failure(self, event: Event[Any], error: BaseException, level: int) -> None:
         """A call has failed: report it, and try its event again or apply the error policy."""

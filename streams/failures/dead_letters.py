@@ -12,7 +12,7 @@ from penstock.streams.errors import DrainTimeout
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending, Event, give_back_all
-from penstock.streams.protocol.stage import MOST_LETTERS
+from penstock.streams.protocol.stage import MOST_LETTERS, send_list
 
 if TYPE_CHECKING:
     from penstock.streams.protocol.sink_stage import Sink
@@ -191,7 +191,7 @@ class DeadLetterChannel(AckHook):
         try:
             while (self._waiting or self._take_one()) and self._demand:
                 self._demand -= 1
-                self._subscriber.on_events([self._waiting.popleft()])
+                send_list(self._subscriber, [self._waiting.popleft()])
         finally:
             self._sending = False
         self._hold_or_release()

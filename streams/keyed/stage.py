@@ -18,6 +18,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
     is_second,
+    send_list,
 )
 from penstock.streams.runtime.context import Run
 
@@ -125,7 +126,7 @@ class KeyedStage(DemandStage):
             neighbours.left += n
             if neighbours.left > neighbours.resume:
                 neighbours.look(events)
-            self.downstream.on_events(events)
+            send_list(self.downstream, events)
             if self._freed >= self._batch:
                 self._ask()
 

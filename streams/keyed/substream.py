@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from penstock.streams.keyed.place import Buffer, Place
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, send_list
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Substream", "SubstreamStage"]
@@ -118,7 +118,7 @@ class Substream:
                 event.turn = Place(self.stage, event.turn, holder=self)
                 self._demand -= 1
                 self.held += 1
-                operators.on_events([event])
+                send_list(operators, [event])
             else:
                 break
         self._feeding = False

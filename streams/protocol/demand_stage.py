@@ -18,6 +18,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
     is_second,
+    send_list,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class DemandStage:
     def send(self, event: Event[Any]) -> None:
         """Send an event that there is demand for."""
         self.demand -= 1
-        self.downstream.on_events([event])
+        send_list(self.downstream, [event])
 
     def ask(self, n: int) -> None:
         """Request `n` more events."""

@@ -20,7 +20,13 @@ from penstock.streams.protocol.event import (
     give_back_all,
     new_events,
 )
-from penstock.streams.protocol.stage import CLOSED, COMPLETING, StageInfo, Subscriber
+from penstock.streams.protocol.stage import (
+    CLOSED,
+    COMPLETING,
+    StageInfo,
+    Subscriber,
+    send_list,
+)
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
@@ -182,11 +188,11 @@ class SourceStage(DemandStage, Generic[T]):
             give_back_all(events)
             return
         if self._draining:
-            self.downstream.on_events(events)
+            send_list(self.downstream, events)
             return
         self._draining = True
         try:
-            self.downstream.on_events(events)
+            send_list(self.downstream, events)
         finally:
             self._draining = False
         # Not for earlier demand: a source that emits by itself reports when it has more.

@@ -10,6 +10,10 @@ subscribers, which get one event at a time.
 A list is never empty, and never longer than the demand. The receiver owns it: the sender neither
 reads nor changes it afterwards. A stage that is cancelled, or fails, inside a list returns in the
 same call what it has not taken.
+
+An error that is raised through the signals is none of the stream's: it is a KeyboardInterrupt, or
+another one that is no Exception, of a function of the user's, and ends the run. Who has made the
+events of a list returns those that have not ended then (`send_list`).
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ __all__ = [
     "Subscription",
     "Work",
     "is_second",
+    "send_list",
 ]
 
 A = TypeVar("A")
@@ -118,6 +123,15 @@ UNCONNECTED: Subscription = _Unconnected()
 
 class _Subscribing(Protocol):
     upstream: Subscription
+
+
+def send_list(subscriber: Subscriber[Any], events: list[Event[Any]]) -> None:
+    """Send a list on; an error that comes back returns the events that have not ended."""
+    try:
+        subscriber.on_events(events)
+    except BaseException:
+        give_back_all(events)
+        raise
 
 
 def is_second(stage: _Subscribing, subscription: Subscription) -> bool:

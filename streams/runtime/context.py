@@ -418,8 +418,10 @@ class Run:
         if isinstance(error, asyncio.CancelledError):
             # Raised unchanged, it would cancel the task that waits for the run.
             error = cancelled_inside("a function of the stream", error)
-        if self.on_failed is not None:
-            self.on_failed(error)
+        # One that is no Exception ends all, and no stream goes on after it.
+        on_failed = self.on_failed if isinstance(error, Exception) else self.root.on_failed
+        if on_failed is not None:
+            on_failed(error)
         else:
             logging.getLogger("penstock").error("penstock: %s", error, exc_info=error)
 

@@ -15,7 +15,7 @@ from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber, send_list
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN
@@ -155,6 +155,9 @@ class Expanding(DemandStage):
             self.fail(fail_event(event, raised, self.info))
             family.close()
             return True
+        except BaseException:
+            event.give_back()
+            raise
         if self.state >= CLOSED:
             # It has cancelled its own stream.
             if type(items) is Nested and item is not NOT_YET:
@@ -170,7 +173,7 @@ class Expanding(DemandStage):
             child = items.joined(child)
         self.sent(answer)
         self.demand -= 1
-        self.downstream.on_events([child])
+        send_list(self.downstream, [child])
         return True
 
     def release(self) -> None:

@@ -9,7 +9,7 @@ from reactivex import Observable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber, send_list
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
@@ -82,7 +82,7 @@ class Signalled(Several):
         if events:
             # Never more than are requested.
             self.demand -= len(events)
-            self.downstream.on_events(events)
+            send_list(self.downstream, events)
         return bool(events)
 
     def fill(self) -> bool:

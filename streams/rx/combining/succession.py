@@ -21,6 +21,7 @@ from penstock.streams.protocol.stage import (
     StageInfo,
     State,
     Subscriber,
+    send_list,
 )
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
@@ -162,7 +163,7 @@ class Succession(DemandStage):
         else:
             self.demand -= len(events)
             self.passing(events)
-            self.downstream.on_events(events)
+            send_list(self.downstream, events)
 
     def passing(self, events: list[Event[Any]]) -> None:
         """These events are about to be sent."""
