@@ -19,7 +19,7 @@ from penstock.streams.keyed.queues import joined
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Substream
 from penstock.streams.keyed.taken import taken
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
 from penstock.streams.protocol.time_slice import LARGEST, TimeSlice
@@ -125,8 +125,7 @@ class Substreams(KeyedStage):
                 key = key_of(event.value)
                 group = find(key)
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                refused = place, error
+                refused = place, own_error(raised)
                 break
             if group is None:
                 group = self._begin(key, event)
@@ -166,10 +165,7 @@ class Substreams(KeyedStage):
         try:
             group = self._call_each(key)
         except CALL_ERRORS as raised:
-            error = own_error(raised)
-            blame(error, self.info, event)
-            event.fail(error)
-            self.fail(error)
+            self.fail(fail_event(event, raised, self.info))
             return None
         if self.state >= CLOSED:
             # The function has cancelled the pipeline, before the group had its operators.
