@@ -7,9 +7,10 @@ Memory:  `n` processes, started by the first call of a run and ended with it.
 Demand:  none of its own.
 Ends:    with the run. A call past its timeout keeps its slot and its turn until it has really
          ended, and counts as `stuck`. The processes end with this one, however it ends.
-Errors:  what the handler raises, with its traceback as its cause; NotPicklable for a value or a
-         result that cannot be pickled. A process that dies fails all calls that were under way in
-         the pool with BrokenProcessPool, which says how it ended; later calls get fresh processes.
+Errors:  what the handler raises, with its traceback as its cause, or JobFailed with its text if it
+         cannot be pickled; NotPicklable for a value or a result that cannot be. A process that
+         dies fails all calls that were under way in the pool with BrokenProcessPool, which says
+         how it ended; later calls get fresh processes.
 
     source                                    --1--2--3--------|
     adaptive_flat_map(in_processes(2)(f))     -----a--b--c-----|
@@ -29,8 +30,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from penstock.streams import clock
-from penstock.streams.errors import BuildError, NotPicklable, describe
+from penstock.streams.errors import BuildError, NotPicklable, as_raised, describe
 from penstock.streams.execution.handler import Opened, Pooled, handler_name, pool_size
+from penstock.streams.failures.sent_error import SentError
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
@@ -113,7 +115,16 @@ class _Opened(Opened[T, R]):
 
     async def __call__(self, value: T) -> R:
         there: Any = super().__call__
-        result: R = loads(await there(_pickled(value, "The value")))
+        answer: bytes | SentError = await there(_pickled(value, "The value"))
+        if isinstance(answer, SentError):
+            raise as_raised(answer.raised())
+        try:
+            result: R = loads(answer)
+        except Exception as error:
+            raise NotPicklable(
+                f"The result of '{self._name}' cannot be read by the process that gets it, "
+                f"{type(error).__name__}: {error}"
+            ) from error
         return result
 
     async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
@@ -145,8 +156,13 @@ def _ends(processes: list[BaseProcess]) -> str:
     return ""
 
 
-def _call(handler: Callable[[Any], Any], value: bytes) -> bytes:
-    return _pickled(handler(loads(value)), f"The result of '{handler_name(handler)}'")
+def _call(handler: Callable[[Any], Any], value: bytes) -> bytes | SentError:
+    try:
+        result = handler(loads(value))
+    except Exception as error:
+        # An error that the executor cannot read ends its pool, with all calls under way.
+        return SentError.of(error)
+    return _pickled(result, f"The result of '{handler_name(handler)}'")
 
 
 def _pickled(value: object, what: str) -> bytes:

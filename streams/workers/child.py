@@ -10,6 +10,7 @@ from typing import Any, cast
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of, survives
+from penstock.streams.failures.sent_error import sendable
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.event import (
@@ -81,9 +82,7 @@ class _Channel:
         """Send the letter to the parent."""
         # Counted here, and written there.
         number = root_of(event).number
-        letter = messages.Letter(
-            number, event.value, messages.sendable(error), self._stage, attempts
-        )
+        letter = messages.Letter(number, event.value, sendable(error), self._stage, attempts)
         try:
             self._child.send(letter)
         except NotPicklable:
@@ -286,7 +285,7 @@ class Child:
             self._over_events.setdefault((int(ending), why), []).extend(numbers)
             return
         if isinstance(why, BaseException):
-            why = messages.sendable(why)
+            why = sendable(why)
         message = messages.Over(numbers, int(ending), why)
         if not self._is_stopped and self._run is not None:
             # The parent completes when no event is left, so it must know first whether a stage
@@ -321,7 +320,7 @@ class Child:
     def _stopping(self, error: BaseException) -> None:
         if not self._is_stopped:
             self._is_stopped = True
-            self.send(messages.stopping(error))
+            self.send(messages.Stopping.of(error))
             self._send_unfinished()
 
     def _failed(self, error: BaseException) -> None:
@@ -349,7 +348,7 @@ class Child:
         try:
             await run.close()
         except Exception as error:
-            self.send(messages.stopping(error))
+            self.send(messages.Stopping.of(error))
         self._send_unfinished()
         self._send_numbers()
         self.send(messages.Completed())

@@ -82,13 +82,6 @@ class Crew(Protocol):
         """End what is left."""
 
 
-def _raised(message: messages.Stopping) -> BaseException:
-    """The error of a worker, with its traceback there as its cause."""
-    if message.origin is not None:
-        message.error.__cause__ = message.origin
-    return message.error
-
-
 class Dealing(FinishingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
@@ -325,7 +318,7 @@ class Dealing(FinishingStage):
         elif isinstance(message, messages.Warn):
             self.run.errors.warn(message.text, **(message.fields or {}))
         elif isinstance(message, messages.Stopping):
-            self._late.append(_raised(message))
+            self._late.append(message.raised())
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
 
@@ -351,7 +344,7 @@ class Dealing(FinishingStage):
             case messages.Confirmed():
                 self._limit.confirmed(peer, message.grant)
             case messages.Stopping():
-                self.stop(_raised(message))
+                self.stop(message.raised())
             case messages.Withdrawn():
                 peer.is_recalled = False
                 self._owners.move(peer)

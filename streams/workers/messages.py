@@ -7,18 +7,11 @@ ended. Events are numbered by the parent, for each worker by itself.
 from __future__ import annotations
 
 import pickle
-import traceback
 from array import array
 from typing import Any, NamedTuple, Protocol
 
-from penstock.streams.errors import (
-    JobFailed,
-    NotPicklable,
-    RaisedInWorker,
-    describe,
-    message_of,
-    notes_of,
-)
+from penstock.streams.errors import NotPicklable
+from penstock.streams.failures.sent_error import SentError
 from penstock.streams.limits import Completion
 
 __all__ = [
@@ -46,8 +39,6 @@ __all__ = [
     "Withdraw",
     "Withdrawn",
     "packed",
-    "sendable",
-    "stopping",
 ]
 
 
@@ -171,11 +162,8 @@ class Completions(NamedTuple):
     ends: list[Completion]
 
 
-class Stopping(NamedTuple):
+class Stopping(SentError):
     """A stage begins nothing more, or has not been closed, because of an error."""
-
-    error: BaseException
-    origin: RaisedInWorker | None = None
 
 
 class Withdrawn(NamedTuple):
@@ -224,26 +212,3 @@ def packed(message: Any) -> bytes:
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise NotPicklable(f"cannot be sent to another process: {error}") from error
-
-
-def stopping(error: BaseException) -> Stopping:
-    """The message about an error, with its traceback, which no error keeps on its way."""
-    sent = sendable(error)
-    if sent is not error or error.__traceback__ is None or not isinstance(error, Exception):
-        return Stopping(sent)
-    text = "".join(traceback.format_exception(error))
-    return Stopping(sent, RaisedInWorker(text, traceback.extract_tb(error.__traceback__)))
-
-
-def sendable(error: BaseException) -> BaseException:
-    """The error, if the other process can read it, or one that says the same."""
-    try:
-        copy = pickle.loads(pickle.dumps(error))
-        if type(copy) is type(error):
-            return error
-    except Exception:
-        pass
-    told = JobFailed(f"{type(error).__name__}: {describe(message_of(error))}")
-    for note in [*notes_of(error), "".join(traceback.format_exception(error))]:
-        told.add_note(note)
-    return told

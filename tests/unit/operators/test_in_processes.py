@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, Report, adaptive_flat_map, in_processes
-from penstock.streams.errors import BuildError, NotPicklable
+from penstock.streams.errors import BuildError, NotPicklable, RaisedInWorker
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 
 # The handlers are functions of a module that a fresh process can import.
 HANDLERS = """
 import os
 import signal
+import threading
 
 from penstock import in_processes
 
@@ -42,6 +43,26 @@ def unpicklable(value):
 
 def fails(value):
     raise ValueError(value)
+
+class OfTwo(Exception):
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+class Locked(Exception):
+    def __init__(self, text):
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+class Unreadable:
+    def __reduce__(self):
+        return {}.__getitem__, ("lost",)
+
+def fails_oddly(value):
+    if value == 1:
+        raise OfTwo(value, 2)
+    if value == 2:
+        raise Locked("closed")
+    return Unreadable() if value == 3 else value
 
 @in_processes(1)
 def decorated(value):
@@ -173,6 +194,31 @@ def test_a_handler_that_cannot_be_pickled_is_refused_by_the_stage_that_gets_it()
 def test_an_error_keeps_its_type(virtual_loop: VirtualTimeLoop, handlers: Any) -> None:
     with pytest.raises(ValueError, match="7"):
         run(virtual_loop, handlers.fails, MemorySource([7]))
+
+
+def test_an_error_that_is_hard_to_pickle_fails_its_own_call_only(
+    virtual_loop: VirtualTimeLoop, handlers: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = MemorySource(range(5))
+    values, report = run(virtual_loop, handlers.fails_oddly, source, on_error="skip")
+    assert values == [0, 4]
+    assert report.statistics["errors"] == {"OfTwo": 1, "JobFailed": 1, "NotPicklable": 1}
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" (")[0] for line in said] == [
+        "OfTwo: 1 and 2",
+        "JobFailed: Locked: 'closed'",
+        "NotPicklable: The result of 'fails_oddly' cannot be read by the process that gets it, "
+        "KeyError: 'lost'",
+    ]
+
+
+def test_the_cause_of_an_error_is_its_traceback_in_the_process(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    with pytest.raises(ValueError, match="7") as raised:
+        run(virtual_loop, handlers.fails, MemorySource([7]))
+    assert isinstance(raised.value.__cause__, RaisedInWorker)
+    assert "raise ValueError(value)" in str(raised.value.__cause__)
 
 
 def test_at_least_one_process_is_needed() -> None:

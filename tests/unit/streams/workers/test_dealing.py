@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -351,12 +352,25 @@ def test_letters_are_written_by_the_parent_with_their_attempts(tmp_path: Any) ->
 
 
 class Odd(Exception):
-    def __init__(self, value: int, what: str) -> None:
+    def __init__(self, value: int, what: str, lock: object = None) -> None:
         super().__init__(f"{what} {value}")
+        self.lock = lock
+
+
+async def fails_with_an_error_of_its_own(value: int) -> int:
+    raise Odd(value, "not even")
+
+
+def test_an_error_of_a_class_with_other_arguments_keeps_its_type_and_text() -> None:
+    stream = from_iterable([1]).pipe(adaptive_flat_map(fails_with_an_error_of_its_own))
+    with pytest.raises(Odd) as caught:
+        run_with(LocalCrew(2), stream)
+    assert str(caught.value) == "not even 1"
+    assert isinstance(caught.value.__cause__, RaisedInWorker)
 
 
 async def fails_with_an_error_that_cannot_be_copied(value: int) -> int:
-    raise Odd(value, "not even")
+    raise Odd(value, "not even", Lock())
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
