@@ -352,7 +352,6 @@ class Child:
         self._send_unfinished()
         self._send_numbers()
         self.send(messages.Completed())
-        self._link.close()
         self._over()
 
     # Numbers.

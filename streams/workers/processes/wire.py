@@ -20,7 +20,8 @@ class Wire(asyncio.Protocol):
     """Messages over a socket, each behind its length.
 
     `received` is called with each message, and `ended` once, after the last one. A message that
-    cannot be read is the last one; before its end `failed` is called with the error in words.
+    cannot be read is the last one; before its end `failed` is called with the error in words. When
+    one side has called `close`, the other closes the socket after it has read all that was sent.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Wire(asyncio.Protocol):
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []
+        self._is_closed = False
 
     def connect(self, end: socket.socket) -> None:
         """Begin to use a socket; what is sent before that is done is kept."""
@@ -49,6 +51,8 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.writelines(self._early)
         self._early.clear()
+        if self._is_closed:
+            self._transport.write_eof()
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
@@ -66,7 +70,8 @@ class Wire(asyncio.Protocol):
                 why = f"{type(error).__name__}: {error}"
                 self.failure = f"a result that cannot be read, {why}"
                 self._failed(why)
-                self.close()
+                assert self._transport is not None
+                self._transport.close()
                 break
             start = end
             self.received(message)
@@ -74,18 +79,29 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._is_closed = True
         self._ended()
 
     def send(self, message: Any) -> None:
         whole = framed(message)
+        if self._is_closed:
+            return
         if self._transport is None:
             self._early.append(whole)
         elif not self._transport.is_closing():
             self._transport.write(whole)
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """Send nothing more.
+
+        The socket stays open for what the other side still sends: a write to a closed one fails,
+        and the other side would lose what it has not read yet.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
 
 
 def framed(message: Any) -> bytes:

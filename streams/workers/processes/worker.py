@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from penstock.streams.runtime.process.os_signals import DRAINING, left_to_parent
 from penstock.streams.workers.child import Child
@@ -66,16 +67,25 @@ def _keep_from_others(end: socket.socket) -> None:
 
 
 async def work(section: Section, end: socket.socket, window: int) -> None:
-    """Work on what comes over a socket, until the last message is sent or the parent has gone."""
+    """Work on what comes over a socket, until the parent has closed it.
+
+    It does so when it has read the last message, or has gone.
+    """
     _keep_from_others(end)
-    over = asyncio.Event()
+    closed = asyncio.Event()
 
     def failed(error: str) -> None:
         wire.send(Warn(f"a worker process cannot read what it was sent: {error}"))
 
-    wire = Wire(lambda message: child.received(message), over.set, failed)
-    child = Child(section, wire, window, over.set)
+    def over() -> None:
+        wire.received = _ignore
+        wire.close()
+
+    wire = Wire(lambda message: child.received(message), closed.set, failed)
+    child = Child(section, wire, window, over)
     wire.connect(end)
-    await over.wait()
-    wire.close()
-    await asyncio.sleep(0)
+    await closed.wait()
+
+
+def _ignore(message: Any) -> None:
+    """A message that was sent before the parent had read that this worker has ended."""
