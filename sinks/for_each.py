@@ -22,7 +22,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.errors import (
     BuildError,
@@ -40,8 +40,11 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
+
+if TYPE_CHECKING:
+    from penstock.streams.telemetry.traced_calls import TracedCalls
 
 __all__ = ["for_each"]
 
@@ -97,7 +100,7 @@ class _Calling(SinkStage[Any]):
         self._worker: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._in_flight = 0
-        self._traced: CallObserver | None = None
+        self._traced: TracedCalls | None = None
         # Types of results whose calls are over when they return.
         self._over: set[type] = set()
 

@@ -38,7 +38,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
 )
-from penstock.streams.runtime.context import CallLimits, CallObserver, Run
+from penstock.streams.runtime.context import CallLimits, Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
 __all__ = ["CallSettings", "CallingStage"]
@@ -108,7 +108,7 @@ class CallingStage(FinishingStage, ABC):
         self._timeouts: CallLimits | None = None
         if settings.timeout is not None:
             self._timeouts = Timeouts(run, settings.timeout, name)
-        self._traced: CallObserver | None = None
+        self._traced = None
         if run.tracing is not None:
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
         self._faults = ErrorPolicy(settings.on_error, run, info)

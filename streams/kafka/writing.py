@@ -27,10 +27,12 @@ from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+    from penstock.streams.telemetry.traced_calls import TracedCalls
 
 __all__ = ["Producer", "Writing", "WritingSettings"]
 
@@ -180,7 +182,7 @@ class Encoding:
         self._topic = settings.topic
         self._key = None if settings.key is None else key_function(settings.key)
         self._calls = called_name(settings.topic, settings.key)
-        self._traced: CallObserver | None = None
+        self._traced: TracedCalls | None = None
 
     def _place(self, value: Any) -> tuple[str, Any]:
         """The topic and the key for a value."""

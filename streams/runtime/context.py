@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Handle, TimerHandle
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,8 +34,10 @@ from penstock.streams.runtime.tasks import Tasks
 if TYPE_CHECKING:
     from penstock.streams.diagnostics.histogram import LatencyHistogram
     from penstock.streams.protocol.time_slice import TimeSlice
+    from penstock.streams.telemetry.traced_calls import TracedCalls
+    from penstock.streams.telemetry.traces import Tracing
 
-__all__ = ["CallLimits", "CallObserver", "Observer", "Run", "Statistics", "Tracer"]
+__all__ = ["CallLimits", "Observer", "Run", "Statistics"]
 
 Statistics = Callable[[], dict[str, Any]]
 """Plain numbers by documented names; `waiting` and `in_flight` count events."""
@@ -43,8 +45,6 @@ Statistics = Callable[[], dict[str, Any]]
 _Step = Callable[[], Coroutine[Any, Any, None]]
 _Info = StageInfo | None
 _Callback = Callable[..., object]
-_Handler = Callable[[Any], Any]
-_Batch = Callable[[list[Any]], Awaitable[Sequence[Any]]]
 
 
 class Observer(Protocol):
@@ -83,52 +83,6 @@ class CallLimits(Protocol):
     def suspend(self, event: Event[Any], /) -> float | None: ...
     def resume(self, event: Event[Any], left: float | None, /) -> None: ...
     def close(self) -> None: ...
-
-
-class CallObserver(CallLimits, Protocol):
-    """Sees the calls of a stage, those of plain handlers and of batches too."""
-
-    def call(self, function: Callable[..., Any], event: Event[Any], /, *more: Any) -> Any:
-        """Call a function with the value of an event, and `more`; returns its result."""
-        ...
-
-    def later(self, function: _Handler, event: Event[Any], /) -> _Handler:
-        """The function, to be called with the value of an event that has gone on by then."""
-        ...
-
-    def plain(self, handler: _Handler, events: list[Event[Any]], /) -> _Handler:
-        """The plain handler, to be called for these events in their order."""
-        ...
-
-    def batch(self, handler: _Batch, events: list[Event[Any]], /) -> _Batch:
-        """The handler of batches, to be called with the values of these events."""
-        ...
-
-
-class Tracer(Protocol):
-    """Sees the calls of all stages."""
-
-    @property
-    def options(self) -> tuple[int, str | None, bool]:
-        """For a tracer of the same running in another process: the last stage, the field of the
-        context in a value, and whether texts of errors are shown."""
-        ...
-
-    def calls(self, info: StageInfo, name: str, limits: CallLimits | None, /) -> CallObserver:
-        """What sees the calls of the handler `name` in a stage, in place of its `limits`."""
-        ...
-
-    def within(self, event: Event[Any], /) -> Observer | None:
-        """What observes a stream that is read for `event`, if that is traced."""
-        ...
-
-    def headers_of(self, event: Event[Any], /) -> dict[str, str]:
-        """What a message made from an event is to carry in its header."""
-        ...
-
-    def join(self, events: list[Event[Any]], contexts: list[dict[str, str]], /) -> None:
-        """Continue the traces of events that another process has sent, with these headers."""
-        ...
 
 
 class Run:
@@ -179,7 +133,7 @@ class Run:
         # Its own. Observers are there from before the stages are attached, or not at all;
         # `on_failed` is called with an error that no subscriber can receive.
         self.observers: list[Observer] = []
-        self.tracing: Tracer | None = None
+        self.tracing: Tracing | None = None
         # Called with the stage, its old limit, the new one and the reason; likewise.
         self.on_limit: Callable[[StageInfo, int, int, str], None] | None = None
         # What a sink has measured of all events, by the part of the latency.
@@ -244,7 +198,7 @@ class Run:
             return None
         return partial(self.on_limit, info)
 
-    def traced(self, info: StageInfo, calls: str) -> CallObserver | None:
+    def traced(self, info: StageInfo, calls: str) -> TracedCalls | None:
         """What sees the calls of the function `calls` in a stage, if there is one, and a trace."""
         if self.tracing is None or not calls:
             return None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.boundary.user_stage import UserStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-__all__ = ["Exit", "Spans", "Trace", "TracedCalls", "TracedStage"]
+    from penstock.streams.telemetry.traces import Tracing
+
+__all__ = ["Exit", "Trace", "TracedCalls", "TracedStage"]
 
 
 class Trace:
@@ -33,25 +35,11 @@ class Trace:
         self.call: Span | None = None
 
 
-class Spans(Protocol):
-    """What makes the spans of calls, and knows the traces of events."""
-
-    def now(self) -> float: ...
-
-    def of(self, event: Event[Any]) -> Trace | None: ...
-
-    def start(self, trace: Trace, info: StageInfo, name: str, started: float) -> Span: ...
-
-    def stop(self, trace: Trace, span: Span, error: BaseException | None) -> None: ...
-
-    def close(self, span: Span, error: BaseException | None) -> None: ...
-
-
 class TracedCalls:
     """Observes the calls of one stage: begins the span of each in the task that makes the call."""
 
     def __init__(
-        self, tracing: Spans, info: StageInfo, name: str, limits: CallLimits | None
+        self, tracing: Tracing, info: StageInfo, name: str, limits: CallLimits | None
     ) -> None:
         self._tracing = tracing
         self._info = info
@@ -203,7 +191,7 @@ class TracedStage(UserStage):
     A call has ended when its event goes on, or when the stage has returned.
     """
 
-    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Spans) -> None:
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Tracing) -> None:
         super().__init__(stage, info, run)
         self._now = run.now
         self._tracing = tracing

@@ -20,10 +20,11 @@ from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed
-from penstock.streams.runtime.context import CallObserver, Run
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
+    from penstock.streams.telemetry.traced_calls import TracedCalls
 
 __all__ = ["Writing", "WritingSettings"]
 
@@ -55,7 +56,7 @@ class Writing(ConfirmedSink):
         self._settings = settings
         self._id = None if settings.id is None else key_function(settings.id)
         self._calls = called_name(settings.subject, settings.id)
-        self._traced: CallObserver | None = None
+        self._traced: TracedCalls | None = None
         self._client: Client | None = None
         self._outbox: Outbox | None = None
         self._waiting: deque[Event[Any]] = deque()
