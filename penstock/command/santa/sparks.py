@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from math import log
 from statistics import fmean
 
@@ -79,11 +81,15 @@ def _means(curve: Curve, seconds: float) -> list[float | None]:
     return [fmean(part) if part else None for part in parts]
 
 
-def _parts(times: Sequence[float], values: Sequence[float], end: float) -> list[list[float]]:
-    parts: list[list[float]] = [[] for _ in range(_WIDTH)]
-    for time, value in zip(times, values, strict=True):
-        parts[min(_WIDTH - 1, int(time / end * _WIDTH)) if end else 0].append(value)
-    return parts
+def _parts(times: Sequence[float], values: Sequence[float], end: float) -> list[Sequence[float]]:
+    """The values of each part of the time until `end`; the last has those after it, too."""
+
+    def part_of(time: float) -> int:
+        return min(_WIDTH - 1, int(time / end * _WIDTH)) if end else 0
+
+    # The times ascend: a story of a day has a hundred thousand of them, and sixty edges.
+    edges = [bisect_left(times, part, key=part_of) for part in range(_WIDTH)]
+    return [values[begin:until] for begin, until in pairwise([*edges, len(times)])]
 
 
 def _highest(
