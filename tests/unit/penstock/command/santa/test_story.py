@@ -209,7 +209,7 @@ def test_a_job_takes_few_calls_of_python_functions(run: Run) -> None:
 
     jobs = run(scene())
     # From the mailbox to the log: half of them are those of the loop, the machine and the log.
-    assert calls / jobs < 118
+    assert calls / jobs < 125
 
 
 def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
