@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.streams.keyed.place import Buffer, Place
+from penstock.streams.keyed.place import Buffer, new_place
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, send_list
 from penstock.streams.runtime.context import Run
@@ -115,7 +115,7 @@ class Substream:
                 self.stage.freed(1)
             elif self._demand and operators is not None:
                 event = waiting.popleft()
-                event.turn = Place(self.stage, event.turn, holder=self)
+                event.turn = new_place(self.stage, event.turn, holder=self)
                 self._demand -= 1
                 self.held += 1
                 send_list(operators, [event])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import nlargest
 from itertools import chain
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.grouped import Group
 from penstock.streams.keyed.key import Key, KeyFaults
-from penstock.streams.keyed.place import Place
+from penstock.streams.keyed.place import Place, new_place
 from penstock.streams.keyed.queues import joined
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Substream
@@ -371,40 +371,37 @@ class Substreams(KeyedStage):
                 self._holding.pop(key, None)
             self.within(self._close_groups, [key])
 
-    def _close_groups(self, keys: list[Any]) -> None:
+    def _close_groups(self, keys: Iterable[Any]) -> None:
         """Complete the operators of these groups, which emit what they hold."""
-        find = self._groups.get
-        gathered: list[Any] = []
+        groups, leaving = self._groups, self._leaving
+        wholes, common = self._wholes, self._whole
+        closed: list[Any] = []
+        outputs: list[Event[Any]] = []
         for key in keys:
-            if self.state >= CLOSED:
-                # An operator has cancelled the pipeline: all that they hold is returned.
-                return
-            group = find(key)
+            group = groups.get(key)
             if isinstance(group, list):
-                gathered.append(key)
+                del groups[key]
+                held = len(group)
+                # Of a group that is not in `wholes`, it is the same as in every other.
+                whole: Any = wholes.pop(key, common)
+                value = whole(group)
+                if held == 1:
+                    output = group[0]
+                    output.value = value
+                else:
+                    output = joined(value, group)
+                output.turn = leaving[key] = new_place(self, output.turn, held)
+                closed.append(key)
+                outputs.append(output)
             elif group is not None and not group.closed:
                 self._closing += 1
                 group.close()
-        if gathered and self.state < CLOSED:
-            self._close_gathered(gathered)
-
-    def _close_gathered(self, keys: list[Any]) -> None:
-        groups: Any = self._groups
-        leaving, wholes = self._leaving, self._wholes
-        common: Any = self._whole
-        outputs: list[Event[Any]] = []
-        for key in keys:
-            group: _Gathered = groups.pop(key)
-            held = len(group)
-            value = wholes.pop(key, common)(group)
-            if held == 1:
-                output = group[0]
-                output.value = value
-            else:
-                output = joined(value, group)
-            output.turn = leaving[key] = Place(self, output.turn, held)
-            outputs.append(output)
-        self._put_out(keys, outputs)
+                if self.state >= CLOSED:
+                    # An operator has cancelled the pipeline, and what groups hold was returned.
+                    give_back_all(outputs)
+                    return
+        if outputs:
+            self._put_out(closed, outputs)
 
     def _close_the_rest(self) -> None:
         """After the end of the stream above: close groups as fast as their outputs are taken."""
