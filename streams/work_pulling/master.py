@@ -13,7 +13,6 @@ from penstock.streams import clock
 from penstock.streams.errors import (
     JobFailed,
     LeaseLost,
-    PayloadTooLarge,
     PenstockError,
     PoolBusy,
     RightsMissing,
@@ -25,7 +24,7 @@ from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.lease import Lease, take
 from penstock.streams.nats.cluster.letters import JetStreamLetters
 from penstock.streams.protocol.event import Event
-from penstock.streams.work_pulling.wire import BEAT, Wire
+from penstock.streams.work_pulling.wire import BEAT, Wire, check_size
 from penstock.streams.work_pulling.words import hello_in, report_in
 
 if TYPE_CHECKING:
@@ -199,11 +198,7 @@ class Master:
         try:
             body = encoded(event.value, OPT_NON_STR_KEYS)
             largest = self._client.max_payload - _FRAME
-            if len(body) > largest:
-                raise PayloadTooLarge(
-                    f"a job of {len(body):,} bytes is more than the server takes ({largest:,}, by "
-                    "max_payload in its configuration)"
-                )
+            check_size("a job", body, largest)
         except Exception as error:
             self.offering.call_soon(self.offering.failed, number, error, 0)
             return

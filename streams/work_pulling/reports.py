@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import OPT_NON_STR_KEYS, Fragment, dumps
 
-from penstock.streams.errors import PayloadTooLarge
 from penstock.streams.io.encoding import encoded
 from penstock.streams.runtime.tasks import new_task
-from penstock.streams.work_pulling.wire import Wire
+from penstock.streams.work_pulling.wire import Wire, check_size
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
+    from penstock.streams.work_pulling.desk import RemoteDesk
     from penstock.streams.work_pulling.parcel import RemoteJob
 
 __all__ = ["Reports"]
@@ -39,27 +39,13 @@ class _Item(NamedTuple):
     answered: Known
 
 
-class Worker(Protocol):
-    """The reporting worker."""
-
-    id: str
-
-    @property
-    def capacity(self) -> int:
-        """How many jobs the worker can hold."""
-        ...
-
-    def announced(self, capacity: int) -> None:
-        """The master is being informed of it."""
-
-
 class Reports:
     """Has one task for each epic with pending reports, which ends when all are answered.
 
     A master that does not answer for the length of a lease counts as gone, with its epic.
     """
 
-    def __init__(self, client: Client, wire: Wire, worker: Worker) -> None:
+    def __init__(self, client: Client, wire: Wire, worker: RemoteDesk) -> None:
         self._client = client
         self._wire = wire
         self._worker = worker
@@ -77,11 +63,7 @@ class Reports:
     def done(self, job: RemoteJob, value: Any, known: Known) -> None:
         """Report a job's result. Raises what encoding it as JSON raises, and PayloadTooLarge."""
         body = encoded(value, OPT_NON_STR_KEYS)
-        if len(body) > self._largest:
-            raise PayloadTooLarge(
-                f"a result of {len(body):,} bytes is more than the server takes "
-                f"({self._largest:,}, by max_payload in its configuration)"
-            )
+        check_size("a result", body, self._largest)
         content = (job.number, job.generation, Fragment(body))
         self._tell(job, "done", content, len(body), known)
 

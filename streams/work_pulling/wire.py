@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import StreamDiffers
+from penstock.streams.errors import PayloadTooLarge, StreamDiffers
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.tables import table_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["BEAT", "CONSUMER", "Wire"]
+__all__ = ["BEAT", "CONSUMER", "Wire", "check_size"]
 
 CONSUMER = "workers"
 """The one consumer that all workers share."""
@@ -126,3 +126,12 @@ class Wire:
         """The bucket with the master's lease, and the seconds of a lease there."""
         table = await table_of(jetstream(client, 5), self.stream, self.stream, self.lease)
         return table, (await answered(table.status)).ttl or self.lease
+
+
+def check_size(what: str, body: bytes, largest: int) -> None:
+    """Raise PayloadTooLarge if a message with this body would have more than `largest` bytes."""
+    if len(body) > largest:
+        raise PayloadTooLarge(
+            f"{what} of {len(body):,} bytes is more than the server takes ({largest:,}, by "
+            "max_payload in its configuration)"
+        )
