@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from decimal import Decimal
 from math import isfinite
+from sys import float_info
 from typing import Any
 
 from penstock.command.counts.rows import Row, as_number, read_rows
@@ -23,6 +24,7 @@ from penstock.streams.temporal.periods.slices import Month, as_of, by_month
 __all__ = ["call"]
 
 _BAD_ROWS = 3
+_LARGEST = int(float_info.max)
 _SHOWN = 10  # bad rows; the others are only counted
 
 
@@ -163,6 +165,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        value = Decimal(value)
     if isinstance(value, Decimal):
         return float(value) if isfinite(float(value)) else str(value.normalize())
     if isinstance(value, float) and not isfinite(value):

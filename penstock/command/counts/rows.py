@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sqlite3
-import sys
 from argparse import Namespace
 from collections.abc import Iterable
 from contextlib import closing
@@ -20,6 +19,7 @@ from penstock.streams.errors import (
     TableMissing,
 )
 from penstock.streams.extras import missing_extra
+from penstock.streams.io.paths import input_name, opening
 from penstock.streams.sql_queue.schema import quoted
 from penstock.streams.sql_queue.url import file_of, redacted
 
@@ -38,6 +38,8 @@ def read_rows(options: Namespace) -> tuple[list[Row] | None, int]:
     """
     source: str | None = options.source
     if source is not None and source.startswith(_DATABASES):
+        if options.format is not None:
+            raise BuildError(f"--format {options.format} is of a file; {redacted(source)} has none")
         return _read_table(source, options), _FINE
     if options.table is not None:
         raise BuildError("--table needs the URL of a database, such as sqlite:///work.db")
@@ -87,22 +89,39 @@ def _read_jsonl(source: str | None) -> tuple[list[Row] | None, int]:
 
 
 def _read_csv(source: str | None, options: Namespace) -> list[Row]:
-    name = source or "standard input"
+    path = source or "-"
+    name = input_name(path)
     try:
-        if source is None:
-            return _csv_rows(sys.stdin, options, name)
-        with Path(source).open(encoding="utf-8-sig", newline="") as file:
+        with (
+            opening(path, name, 0, "read") as (descriptor, own),
+            own,
+            open(descriptor, encoding="utf-8-sig", newline="", closefd=False) as file,
+        ):
             return _csv_rows(file, options, name)
     except OSError as error:
         raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise CannotOpen(f"Cannot read {name} as CSV: {error}") from error
 
 
 def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
-    table = csv.DictReader(file)
-    _check_columns(table.fieldnames or (), options, name)
-    rows: list[Row] = list(table)
+    # Otherwise a quotation mark that is not closed would take all further rows into its field.
+    table = csv.DictReader(file, strict=True)
+    rows: list[Row] = []
+    begins = 1
+    try:
+        while table.fieldnames == []:
+            # A blank line.
+            table.fieldnames = None
+        _check_columns(table.fieldnames or (), options, name)
+        begins = table.line_num + 1
+        for row in table:
+            rows.append(row)
+            begins = table.line_num + 1
+    except csv.Error as error:
+        raise CannotOpen(
+            f"Cannot read {name} as CSV: {error}, in the row that begins on line {begins}"
+        ) from error
     if options.of is not None:
         for row in rows:
             row[options.of] = as_number(row[options.of] or "")

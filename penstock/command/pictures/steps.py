@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, inf, isfinite, log10
 from typing import Any
 
 from penstock.command.pictures.sheet import (
@@ -54,14 +54,16 @@ _STEPS = (
 # In pixels: a label that is this close to an end of the axis begins or ends there.
 _CLOSE = 30
 _OPEN = 0.06  # of the width, for what is open
+# Chosen: the differences of numbers up to this one are finite.
+_LARGEST = 1e300
 
 
 def as_svg(*panels: tuple[str, dict[str, Steps]]) -> str:
     """An SVG document of one or more panels, each with a title and curves, one below the other.
 
     It is readable on light and dark backgrounds; its size does not grow with the number of steps.
-    A step that is open ends at the right edge. Raises BuildError for more curves than can be told
-    apart.
+    A step that is open ends at the right edge, and one with a value beyond 1E+300 is left out.
+    Raises BuildError for more curves than can be told apart, and for points in time beyond 1E+300.
     """
     drawn = [_panel(title, curves) for title, curves in panels]
     return sheet("; ".join(title for title, _ in panels), *drawn)
@@ -74,8 +76,14 @@ def _panel(title: str, curves: dict[str, Steps]) -> list[str]:
             "out, or select rows"
         )
     points = [p for steps in curves.values() for step in steps for p in step[:2] if p is not None]
-    values = [float(step[2]) for steps in curves.values() for step in steps]
-    across = _Axis([_position(p) for p in points], LEFT, WIDTH - RIGHT)
+    values = [_as_float(step[2]) for steps in curves.values() for step in steps]
+    positions = [_position(p) for p in points]
+    if not all(map(isfinite, positions)):
+        raise BuildError(
+            f"--plot draws points in time up to {_LARGEST:g}, and there are others: leave out such "
+            "rows, or give them no end"
+        )
+    across = _Axis(positions, LEFT, WIDTH - RIGHT)
     if any(end is None for steps in curves.values() for _, end, _ in steps):
         # Or one that begins at the last point would not be seen.
         across.high += (across.high - across.low) * _OPEN or 1.0
@@ -105,7 +113,16 @@ def _position(point: Any) -> float:
     if isinstance(point, datetime):
         # Those without a time zone have their own axis, on which any zone will do.
         return (point if point.tzinfo else point.replace(tzinfo=UTC)).timestamp()
-    return float(point.toordinal() if isinstance(point, date) else point)
+    return _as_float(point.toordinal() if isinstance(point, date) else point)
+
+
+def _as_float(number: Any) -> float:
+    """The number, or infinity for one that cannot be drawn."""
+    try:
+        found = float(number)
+    except OverflowError:
+        return inf
+    return found if abs(found) <= _LARGEST else inf
 
 
 def _path(steps: Steps, across: _Axis, up: _Axis) -> str:
@@ -114,9 +131,10 @@ def _path(steps: Steps, across: _Axis, up: _Axis) -> str:
     column, ended = -1, None
     low = high = pen = 0.0
     for begin, end, value in steps:
-        if not isfinite(float(value)):
+        height = _as_float(value)
+        if not isfinite(height):
             continue
-        x, y = across.pixel(_position(begin)), up.pixel(float(value))
+        x, y = across.pixel(_position(begin)), up.pixel(height)
         if ended is None or ended != begin:
             drawn.append(f"M{x:g} {y:g}")
             column, low, high, pen = int(x), y, y, y
@@ -151,8 +169,13 @@ def _dates(across: _Axis, example: Any) -> list[str]:
     low, high = across.low, across.high
     hours = isinstance(example, datetime) and 0 < high - low < _DAYS
     at = [low + (high - low) * n / (_TICKS - 1) for n in range(_TICKS)]
+    at = _round_times(low, high) if hours else at
+    if isinstance(example, date):
+        # What is open is drawn beyond its last point, which may be at the end of the calendar.
+        latest = _position(example.replace(year=9999, month=12, day=31))
+        at = [number for number in at if number <= latest]
     parts: list[str] = []
-    for number in _round_times(low, high) if hours else at:
+    for number in at:
         if isinstance(example, datetime):
             shown = datetime.fromtimestamp(number, UTC)
             seconds = ":%S" if number % 60 else ""

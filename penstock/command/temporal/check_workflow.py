@@ -39,8 +39,8 @@ def call(options: Namespace, words: list[str]) -> int:
     status = 0
     drawn: tuple[Workflow, CounterExample | None] = (workflows[graphs[0]], None)
     for graph, workflow in workflows.items():
-        arcs = sum(1 for _ in workflow.arcs())
-        put(f"{graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
+        nodes = counted(len(workflow.nodes), "node")
+        put(f"{graph}: {nodes}, {counted(sum(1 for _ in workflow.arcs()), 'arc')}\n")
         for rule in rules:
             if lacks := rule.lacking(workflow):
                 put(f"{rule.name}: not applicable, there is {nothing(lacks)}\n")

@@ -96,7 +96,7 @@ def by_month(periods: Periods, *, until: Any = None) -> list[Month]:
         whole = _cut(mine, stop)
         if periods.aggregate == "count":
             whole = _with_zeros(whole, stop)
-        for month, pieces in groupby(_by_month(whole), itemgetter(0)):
+        for month, pieces in groupby(_by_month(whole, stop), itemgetter(0)):
             found.append(_summary(key, month, list(pieces)))
     return found
 
@@ -140,19 +140,19 @@ def _with_zeros(
         yield begin, end, value
         at = end
     if at is not None and at != _first(at):
-        rest = min(stop, _next_month(at))
+        rest = _month_end(at, stop)
         if at < rest:
             yield at, rest, 0
 
 
-def _by_month(stretches: Iterable[tuple[Any, Any, Any]]) -> Iterator[_Piece]:
+def _by_month(stretches: Iterable[tuple[Any, Any, Any]], stop: Any) -> Iterator[_Piece]:
     """The stretches, each cut where a month ends."""
     month, after = date.min, None
     for begin, end, value in stretches:
         at = begin
         while at < end:
             if after is None or at >= after:
-                month, after = date(at.year, at.month, 1), _next_month(at)
+                month, after = date(at.year, at.month, 1), _month_end(at, stop)
             last = min(end, after)
             yield month, (last - at) // _UNIT, value
             at = last
@@ -163,6 +163,13 @@ def _first(point: Any) -> Any:
     if isinstance(point, datetime):
         return point.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return point.replace(day=1)
+
+
+def _month_end(point: Any, stop: Any) -> Any:
+    """The end of its month, or `stop` if that comes first."""
+    # The last month of the calendar has an end only by `stop`.
+    same = (point.year, point.month) == (stop.year, stop.month)
+    return stop if same else min(stop, _next_month(point))
 
 
 def _next_month(point: Any) -> Any:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +157,16 @@ def test_numbers_beyond_those_of_json_are_texts(penstock: Penstock, tmp_path: Pa
     assert lines(result) == [{"begin": 1, "end": 2, "value": "-Infinity"}]
 
 
+def test_a_sum_of_more_digits_than_python_writes_is_a_text(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to,price\n" + f"1,2,{'9' * 4300}\n" * 2)
+    result = penstock("counts", path, "--aggregate=sum", "--of=price")
+    assert (result.status, result.err) == (0, "")
+    assert lines(result) == [{"begin": 1, "end": 2, "value": "2E+4300"}]
+
+
 def test_keys_that_are_no_keys_are_named_and_those_of_bytes_are_texts(
     penstock: Penstock, tmp_path: Path
 ) -> None:
@@ -168,6 +181,45 @@ def test_keys_that_are_no_keys_are_named_and_those_of_bytes_are_texts(
         database.execute("INSERT INTO orders VALUES (1, 2, x'6164ff')")
     (line,) = lines(penstock("counts", url, "--table=orders", "--by=client"))
     assert line["key"] == "ad\\xff"
+
+
+@pytest.mark.parametrize("text", ["from,to\n1,2\n", "\r\nfrom,to\r\n\r\n1,2\r\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_csv_of_standard_input_is_read_as_that_of_a_file(
+    penstock: Penstock, script: list[str], tmp_path: Path, mark: bytes, text: str
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_bytes(mark + text.encode())
+    assert lines(penstock("counts", path)) == [{"begin": 1, "end": 2, "value": 1}]
+    command = [*script, "counts", "--format=csv"]
+    with path.open("rb") as file:
+        found = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == '{"begin": 1, "end": 2, "value": 1}\n'
+
+
+def test_csv_of_a_standard_input_that_is_closed_is_one_line(tmp_path: Path) -> None:
+    code = "import os, sys; os.close(0); from penstock.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "counts", "--format=csv"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("penstock: Cannot read standard input: it is closed")
+
+
+def test_a_quotation_mark_that_is_not_closed_loses_no_rows_silently(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text('from,to,note\n1,2,"two\nlines"\n3,4,"open\n5,6,\n7,8,\n')
+    result = penstock("counts", path)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.endswith("unexpected end of data, in the row that begins on line 4\n")
+
+
+def test_a_format_of_files_is_refused_with_a_database(penstock: Penstock) -> None:
+    result = penstock("counts", "sqlite:///work.db", "--table=orders", "--format=csv")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "--format csv is of a file" in result.err
 
 
 def test_a_column_that_is_there_twice_is_a_mistake(penstock: Penstock, tmp_path: Path) -> None:
@@ -251,6 +303,33 @@ def test_a_picture_does_not_grow_with_the_number_of_steps_and_keeps_their_extrem
     top, bottom = 56, 332
     heights = [float(height) for height in re.findall(r"V([\d.]+)", path)]
     assert (min(heights), max(heights)) == (top, bottom)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(date.min, date.max, 1), (date.max, None, 2)],
+        [(datetime.min, datetime.max, 1)],
+        [(1, 2, 10**400), (2, 3, -1)],
+        [(1, 2, 1.7e308), (2, 3, -1.7e308)],
+        [(-1e300, 1e300, 1)],
+    ],
+)
+def test_steps_at_the_ends_of_the_calendar_and_of_numbers_are_drawn(steps: list[Any]) -> None:
+    picture = as_svg(("count", {"": steps}))
+    assert "nan" not in picture
+    assert "inf" not in picture
+
+
+@pytest.mark.parametrize("end", ["inf", "1e301", "1" + "0" * 400])
+def test_points_in_time_too_large_to_draw_are_refused_in_a_plot(
+    penstock: Penstock, tmp_path: Path, end: str
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text(f"from,to\n1,{end}\n2,3\n")
+    result = penstock("counts", path, "--plot", tmp_path / "plot.svg")
+    assert (result.status, result.err.count("\n")) == (2, 1)
+    assert "--plot draws points in time up to 1e+300" in result.err
 
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:

@@ -139,6 +139,11 @@ def test_what_cannot_be_checked_is_explained_without_a_traceback(
     assert "penstock/command/temporal/check_workflow.py" not in result.err
 
 
+def test_one_node_and_one_arc_are_not_several(penstock: Penstock, files: Any) -> None:
+    graph, rules = files("rule = Rule('r', 'a', 'a', min_nodes=2)\n", {"a": {"goto": "a"}})
+    assert penstock("check-workflow", graph, rules).out.startswith(f"{graph}: 1 node, 1 arc\n")
+
+
 def test_a_search_that_is_too_large_names_its_rule_once(penstock: Penstock, files: Any) -> None:
     # It takes a second: half a million states are allowed, and the command has no other bound.
     nodes = {str(n): {"goto": [str(m) for m in range(20)]} for n in range(20)}

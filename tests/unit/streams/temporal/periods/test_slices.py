@@ -131,6 +131,15 @@ def test_without_periods_there_are_no_values_and_no_months() -> None:
     assert by_month(sequenced([])) == []
 
 
+def test_the_last_month_of_the_calendar_ends_where_it_is_told_to() -> None:
+    for last in (date(9999, 12, 31), datetime(9999, 12, 31)):
+        first = last.replace(day=1)
+        open_row = sequenced([(first, None)], begin=0, end=1)
+        assert by_month(open_row, until=last) == [Month(None, date(9999, 12, 1), 1, 1.0, 1)]
+        closed = sequenced([(first, first + timedelta(15))], begin=0, end=1)
+        assert by_month(closed, until=last) == [Month(None, date(9999, 12, 1), 0, 0.5, 1)]
+
+
 def test_what_is_not_a_date_has_no_months_and_what_is_has_no_numbers() -> None:
     numbers = sequenced([(1, 3)], begin=0, end=1)
     dates = sequenced([("2024-01-01", "9999-12-31")], begin=0, end=1)
