@@ -13,7 +13,7 @@ from penstock.streams.errors import (
     own_error,
 )
 from penstock.streams.failures.policy import LONGEST_WAIT
-from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
+from penstock.streams.limits import ArrivalLimiter, Completion, Fixed, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of
 from penstock.streams.limits.limiter import list_form, one_by_one
 from penstock.streams.validation import is_at_least
@@ -48,6 +48,8 @@ class LimitControl:
         self.reason = reason_of(limiter)
         """Why it changed last, in the limiter's words, or that it was retuned."""
         self._limiter = limiter
+        self.learns = not isinstance(limiter, Fixed)
+        """Whether the limiter learns from calls."""
         self._broke = broke
         self._overload = overload
         self._on_limit_change = on_limit_change

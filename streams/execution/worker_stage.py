@@ -28,7 +28,7 @@ from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
-from penstock.streams.limits import Completion, Fixed, Limiter, Outcome, Shared
+from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
@@ -93,7 +93,6 @@ class WorkerStage(CallingStage):
         "_learns",
         "_levels",
         "_limit",
-        "_limiter",
         "_settings",
         "_shared",
         "_slice",
@@ -148,28 +147,24 @@ class WorkerStage(CallingStage):
         run.withdrawals.append(self.withdraw)
 
     def _set_limiter(self, limiter: Limiter) -> None:
-        self._limiter = limiter
-        self._shared = limiter if isinstance(limiter, Shared) else None
-        self._acts_after_drain = self._shared is not None
-        if self._shared is not None:
-            limiter = self._shared.limiter
+        shared = self._shared = limiter if isinstance(limiter, Shared) else None
+        self._acts_after_drain = shared is not None
         settings = self._settings
         self._control = LimitControl(
-            limiter,
+            limiter if shared is None else shared.limiter,
             self._control_broke,
             settings.overload,
             settings.on_limit_change,
             self.run.watch_of_limit(self.info),
         )
         self._limit = self._control.limit
-        self.slots = self._limit if self._shared is None else self.in_flight
-        self._learn_from(limiter)
+        self.slots = self._limit if shared is None else self.in_flight
+        self._learn()
 
-    def _learn_from(self, limiter: Limiter) -> None:
-        # A fixed limit learns nothing, and calls that run one at a time teach nothing, unless other
-        # stages call the same dependency.
+    def _learn(self) -> None:
+        # Calls that run one at a time teach nothing, unless other stages call the same dependency.
         is_loaded = self._is_concurrent or self._shared is not None
-        self._learns = is_loaded and not isinstance(limiter, Fixed)
+        self._learns = is_loaded and self._control.learns
         self._from_arrival = self._learns and self._control.from_arrival
 
     def _control_broke(self, error: Exception, what: str) -> None:
@@ -644,7 +639,7 @@ class WorkerStage(CallingStage):
         if not self._is_concurrent:
             # From now on as if the handler had been declared so.
             self._is_concurrent = True
-            self._learn_from(self._limiter if self._shared is None else self._shared.limiter)
+            self._learn()
         if self._learns:
             self._levels.append(self._concurrency)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)

@@ -55,7 +55,7 @@ class CommonLimit:
         work = self._section.work
         watch = self._run.watch_of_limit(self._section.working)
         self._control = LimitControl(limiter, self._broke, None, work.on_limit_change, watch)
-        self._learns = not isinstance(limiter, Fixed)
+        self._learns = self._control.learns
         # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
         self._is_free = work.is_plain and self._learns
 
