@@ -40,6 +40,7 @@ from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy,
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.acknowledgement import AckHook
+from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import (
     FINISHED,
     FORGIVEN,
@@ -146,6 +147,7 @@ class _Window(Stage[Any, Any]):
         faults: ErrorPolicy,
     ) -> None:
         super().__init__(downstream)
+        self._run = run
         self._now = run.now
         self._info = info
         self._key = key
@@ -159,7 +161,7 @@ class _Window(Stage[Any, Any]):
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
         self._base = 0
-        self._unfinished = _Unfinished(self._seen, self._ask_for_owed)
+        self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
         self._event_time = -inf
         self._forgotten = self._peak = self._room = self._owed = self._coming = 0
 
@@ -277,6 +279,11 @@ class _Window(Stage[Any, Any]):
             self._make_room()
         return None
 
+    def _broke(self, raised: BaseException) -> None:
+        """A key that has been looked up before cannot be any more, as one whose hash reads a file:
+        what it stands for has ended, so no event fails by it."""
+        self._run.failed(error_in(self._info, raised))
+
     def _duplicate(self, event: Event[Any], first: int) -> None:
         if self._unfinished.share(first, event):
             event.end_turn()
@@ -355,13 +362,19 @@ class _Unfinished(AckHook):
     `outer`; the others keep what they had beside it.
     """
 
-    def __init__(self, seen: dict[Any, int], shared: Callable[[], None]) -> None:
-        """`shared` is called when duplicates have shared the end of an event."""
+    def __init__(
+        self,
+        seen: dict[Any, int],
+        shared: Callable[[], None],
+        broke: Callable[[BaseException], None],
+    ) -> None:
+        """`shared` is called when duplicates have shared the end of an event, `broke` with the
+        error of a key that cannot be forgotten."""
         self.sharing = 0
         """Duplicates that wait."""
         self.skipped = 0
         """Those that ended with an event that was skipped or routed."""
-        self._shared = shared
+        self._shared, self._broke = shared, broke
         self.keys: dict[int, Any] = {}
         self.source: Origin | None = None
         self._seen = seen
@@ -409,9 +422,14 @@ class _Unfinished(AckHook):
                 del keys[number]
         else:
             for number in numbers:
-                # Another event may hold the key by now: only this event's own entry is touched.
-                if seen.get(key := keys.pop(number)) == number:
-                    del seen[key]
+                key = keys.pop(number)
+                try:
+                    # Another event may hold it by now: only this event's own entry is touched.
+                    if seen.get(key) == number:
+                        del seen[key]
+                except CALL_ERRORS as raised:
+                    # Not to who ends these events: others are still to be ended.
+                    self._broke(raised)
         sharing = self._sharing
         if sharing and not sharing.keys().isdisjoint(numbers):
             for number in [number for number in numbers if number in sharing]:
