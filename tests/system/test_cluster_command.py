@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import token
 from tests.helpers.servers.command import PIPELINE, Penstock, Worker, event, eventually, lines
@@ -21,6 +23,7 @@ DEADLY = (
     "    os.kill(os.getpid(), signal.SIGKILL)\n"
     "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n"
 )
+LONG = ("long.py", "--workers", "2", "--data", "kept")
 
 
 def test_what_is_published_is_worked_on_once_and_seen(
@@ -183,6 +186,46 @@ def test_a_worker_of_this_machine_that_ends_badly_is_named(
     ran = penstock(*words, given=lines(event(1, "a", 1)))
     assert ran.returncode == 1
     assert "worker-1 ended by SIGKILL" in ran.stderr
+
+
+@pytest.mark.parametrize("many", [1, 3000])
+@pytest.mark.parametrize(
+    ("is_full", "status", "said"),
+    [
+        (True, 1, "standard output cannot be written: No space left on device"),
+        (False, 0, "the reader of standard output went away"),
+    ],
+)
+def test_a_run_with_workers_of_one_machine_ends_when_its_results_cannot_be_written(
+    penstock: Penstock, tmp_path: Path, is_full: bool, status: int, said: str, many: int
+) -> None:
+    (tmp_path / "long.py").write_text(
+        "from penstock import adaptive_flat_map, read_jsonl, write_jsonl\n"
+        "def work(event):\n"
+        "    return {**event, 'text': 'x' * 1000}\n"
+        "pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())\n",
+        encoding="utf-8",
+    )
+    if is_full:
+        output = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, output = os.pipe()
+        os.close(reader)
+    ran = subprocess.run(
+        [*(sys.executable, "-m", "penstock", "run"), *LONG],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        input=lines(*(event(n, "a", n) for n in range(many))),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(output)
+    assert (ran.returncode, ran.stderr.count(said)) == (status, 1), ran.stderr
+    assert "worker-1 ended" not in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_a_worker_of_this_machine_that_skips_an_event_has_not_ended_badly(

@@ -101,8 +101,9 @@ async def _run(
         before = await look(client, layout)
         old_pages = _pages(said.report_page, options.workers)
         began = clock.monotonic()
+        output = _Output()
         async with (
-            _workers(options, said, cluster, lifeline) as workers,
+            _workers(options, said, cluster, lifeline, output) as workers,
             Publisher(client, layout) as publisher,
         ):
             source = pipeline.flowable.chain()[0]
@@ -123,7 +124,9 @@ async def _run(
         seconds = clock.monotonic() - began
         # Those of earlier runs are in the folder until they are replayed.
         letters = max(view.letters - before.letters, 0)
-        status = ending.status(report, letters, view.unfinished)
+        status = output.status()
+        if status is None:
+            status = ending.status(report, letters, view.unfinished)
         whole = Whole(
             options.file if said.report_page is None else said.report_page.title,
             seconds,
@@ -250,6 +253,45 @@ class _Ending:
         return _SKIPPED if letters else 0
 
 
+class _Output:
+    """Our standard output, to which the results of all workers are passed on."""
+
+    def __init__(self) -> None:
+        self._error: OSError | None = None
+
+    async def forward(self, worker: asyncio.subprocess.Process) -> None:
+        """Pass a worker's results on, in whole lines, as fast as our own reader takes them.
+
+        If they cannot be written the worker is killed: what it does not finish stays in the folder.
+        """
+        assert worker.stdout is not None
+        loop = asyncio.get_running_loop()
+        rest = b""
+        try:
+            while data := await worker.stdout.read(1 << 18):
+                lines, newline, rest = (rest + data).rpartition(b"\n")
+                if newline:
+                    # One after the other, in a separate thread: a full pipe blocks nothing else.
+                    await loop.run_in_executor(None, _write, lines + newline)
+            if rest:
+                await loop.run_in_executor(None, _write, rest)
+        except OSError as error:
+            self._error = self._error or error
+            if worker.returncode is None:
+                worker.kill()
+
+    def status(self) -> int | None:
+        """Report why results could not be written, and return the exit status; else None."""
+        if self._error is None:
+            return None
+        lost = "results that workers had already written into it are lost"
+        if isinstance(self._error, BrokenPipeError):
+            mention(f"the reader of standard output went away; {lost}", "warning")
+            return 0
+        mention(f"standard output cannot be written: {self._error.strerror}; {lost}", "error")
+        return 1
+
+
 async def _unless_a_worker_ends(
     running: Running, workers: Sequence[asyncio.subprocess.Process]
 ) -> Report:
@@ -269,7 +311,11 @@ async def _unless_a_worker_ends(
 
 @asynccontextmanager
 async def _workers(
-    options: argparse.Namespace, said: Options, cluster: Cluster, lifeline: Lifeline
+    options: argparse.Namespace,
+    said: Options,
+    cluster: Cluster,
+    lifeline: Lifeline,
+    output: _Output,
 ) -> AsyncGenerator[list[asyncio.subprocess.Process]]:
     """Worker processes; at the end each gets a signal to drain, and is waited for."""
     words = [sys.executable, "-m", "penstock", "run", options.file]
@@ -305,7 +351,7 @@ async def _workers(
             )
             workers.append(worker)
             lifeline.tie(worker.pid)
-            forwarding.append(asyncio.create_task(_forward(worker)))
+            forwarding.append(asyncio.create_task(output.forward(worker)))
         yield workers
     finally:
         await _end(workers)
@@ -328,20 +374,6 @@ async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:
             worker.send_signal(signal.SIGTERM)
     for worker in workers:
         await worker.wait()
-
-
-async def _forward(worker: asyncio.subprocess.Process) -> None:
-    """Pass a worker's results on, in whole lines, as fast as our own reader takes them."""
-    assert worker.stdout is not None
-    loop = asyncio.get_running_loop()
-    rest = b""
-    while data := await worker.stdout.read(1 << 18):
-        lines, newline, rest = (rest + data).rpartition(b"\n")
-        if newline:
-            # One after the other, in a separate thread: a full pipe blocks nothing else.
-            await loop.run_in_executor(None, _write, lines + newline)
-    if rest:
-        await loop.run_in_executor(None, _write, rest)
 
 
 def _write(data: bytes) -> None:
