@@ -347,7 +347,7 @@ class Dealing(FinishingStage):
                 self.stop(message.raised())
             case messages.Withdrawn():
                 peer.is_recalled = False
-                self._owners.move(peer)
+                self._move(peer)
             case messages.Warn():
                 self.run.errors.warn(message.text, **(message.fields or {}))
             case messages.Completed():
@@ -355,8 +355,20 @@ class Dealing(FinishingStage):
             case _:
                 raise TypeError(f"unknown message: {message!r}")
         if peer.waiting and not (peer.is_active or peer.is_recalled):
-            self._owners.move(peer)
+            self._move(peer)
         self._ship_soon()
+
+    def _move(self, peer: Peer) -> None:
+        """Deal anew what waits for a worker."""
+        self._owners.move(peer)
+        if self._kills:
+            for each in self._peers:
+                self._count_suspects(each)
+            self._limit.choose_ready()
+
+    def _count_suspects(self, peer: Peer) -> None:
+        dealt = [*peer.out.values(), *peer.waiting]
+        peer.suspects = sum(event in self._kills for event, _ in dealt)
 
     def _pop(self, peer: Peer, number: int) -> Event[Any]:
         """An event has ended in its worker."""
@@ -545,7 +557,7 @@ class Dealing(FinishingStage):
             peer.waiting.clear()
             return
         peer.waiting.extendleft(reversed(again))
-        peer.suspects = sum(event in self._kills for event, _ in peer.waiting)
+        self._count_suspects(peer)
         peer.restarts += 1
         peer.false_starts += not has_begun
         if peer.false_starts >= _FALSE_STARTS:

@@ -199,6 +199,36 @@ def test_a_worker_gets_many_events_at_once_again_when_those_of_a_dead_one_have_e
     assert sum(later) == 50
 
 
+def test_a_worker_in_place_of_a_dead_one_gets_events_again_after_a_limit_without_it() -> None:
+    crew = LocalCrew(2)
+
+    async def two_waves() -> AsyncIterator[int]:
+        for value in range(20):
+            yield value
+        await asyncio.sleep(10)
+        for value in range(20, 120):
+            yield value
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.1)
+        return value
+
+    async def meddle(running: Running) -> None:
+        await asyncio.sleep(0.05)
+        crew.kill(1)
+        await asyncio.sleep(0.05)
+        # What the dead worker had goes to the other one.
+        running.retune(Fixed(1))
+        await asyncio.sleep(5)
+        running.retune(Fixed(2))
+
+    stream = from_async_iterable(two_waves).pipe(adaptive_flat_map(handler, limit=Fixed(2)))
+    report = run_with(crew, stream, meddle)
+    assert report.statistics["finished"] == 120
+    later = [sum(value >= 20 for value in crew.values(worker)) for worker in (0, 1)]
+    assert later == [50, 50]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_report_their_calls_to_a_limiter_that_learns_after_a_fixed_one(
     workers: int,
