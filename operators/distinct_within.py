@@ -61,6 +61,9 @@ T = TypeVar("T")
 
 _NUMBERS = frozenset((float, int))
 
+# Times are exact to microseconds; the sum of two floats such as 0.1 and 0.2 is off by less.
+_HALF_A_MICROSECOND = 0.5e-6
+
 # Keys that have left the window are removed when there are this many, or a quarter of all.
 _LEAST_REMOVED = 512
 
@@ -152,7 +155,7 @@ class _Window(Stage[Any, Any]):
         self._info = info
         self._key = key
         self._time_key = time_key
-        self._seconds = seconds
+        self._seconds = seconds - min(_HALF_A_MICROSECOND, seconds / 2)
         self._max_keys = max_keys
         self._hold = hold
         self._faults = faults

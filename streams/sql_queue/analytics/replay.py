@@ -17,7 +17,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
+from itertools import count, groupby
+from operator import itemgetter
 from random import Random
 from statistics import fmean, pstdev
 from typing import Any
@@ -347,8 +348,9 @@ def _replay(
     most = waiting = 0
     empty_at = steps[0][0] if steps else 0.0
     sought = False
-    for at, step in steps:
-        waiting += step
+    # What one row leaves and another comes to at the same time is not empty in between.
+    for at, together in groupby(steps, itemgetter(0)):
+        waiting += sum(step for _, step in together)
         if waiting > most:
             most, sought = waiting, True
         elif sought and not waiting:

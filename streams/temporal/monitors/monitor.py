@@ -131,7 +131,8 @@ class Monitor:
 
         `at` is the time of the event, in seconds, for a formula with bounds in time; only then it
         is needed, and given. Raises UnknownProposition for a name that is not in the formula,
-        TypeError where the time is missing or has no use, and ValueError where it goes back.
+        TypeError where the time is missing, no number or has no use, and ValueError where it goes
+        back or is not finite.
         """
         letter = true if isinstance(true, int) else self.letter(true)
         if self.deadlines is None:

@@ -89,6 +89,15 @@ def test_at_exactly_the_given_seconds_a_key_is_new_again(clock: VirtualClock) ->
     assert seen == [(0, "a"), (3, "a")]
 
 
+@pytest.mark.parametrize("begin", [0.1, 1e9 + 0.1])
+def test_the_end_of_the_window_is_exact_for_times_that_floats_cannot_hold(begin: float) -> None:
+    end = round(begin + 0.2, 6)
+    for at, passes in ((end, True), (end - 1e-6, False)):
+        events = [(begin, "a"), (at, "a")]
+        passed = values_of(from_iterable(events).pipe(distinct_within(0.2, by=1, time=0)))
+        assert passed == (events if passes else events[:1])
+
+
 def test_just_before_the_given_seconds_a_key_is_not_new_again(clock: VirtualClock) -> None:
     seen = clock.play("a--a", distinct_within(3.000001, by=by_itself))
     assert seen == [(0, "a")]

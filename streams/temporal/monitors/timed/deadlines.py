@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from penstock.streams.errors import describe
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.timed.machine import Facts, Phase
@@ -168,4 +169,12 @@ class Deadlines:
 
 
 def in_microseconds(seconds: float) -> int:
-    return round(seconds * 1_000_000)
+    """Raises ValueError for a number that is not finite, or beyond 1E+302, and TypeError for
+    anything else."""
+    try:
+        return round(seconds * 1_000_000)
+    except (OverflowError, ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"{describe(seconds)} is not a time: a number of seconds up to 1E+302 is needed"
+        ) from None

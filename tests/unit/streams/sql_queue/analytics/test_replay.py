@@ -168,6 +168,18 @@ def test_rows_that_have_not_ended_come_as_well() -> None:
     assert replayed(past, Numbers(3, 1, 1)).empty_at == 0.0
 
 
+def test_a_queue_that_a_row_leaves_when_the_next_comes_is_not_empty() -> None:
+    past = past_of(
+        [
+            Visit(0.0, 0.0, 0.0, 10.0, 1, "a"),
+            Visit(5.0, 5.0, 10.0, 20.0, 1, "a"),
+            Visit(10.0, 10.0, 20.0, 30.0, 1, "a"),
+        ]
+    )
+    assert (past.was.most, past.was.empty_at) == (1, 20.0)
+    assert replayed(past, past.numbers).empty_at == 20.0
+
+
 def test_rows_that_failed_for_good_and_have_no_poller_are_worked_on_too() -> None:
     past = past_of([Visit(0.0, 0.0, 5.0, 8.0, 1, None), Visit(1.0, 1.0, 8.0, 12.0, 1, "a")])
     assert replayed(past, Numbers(2, 1, 1)).total[-1] == pytest.approx(4.0)

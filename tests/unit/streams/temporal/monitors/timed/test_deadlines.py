@@ -143,6 +143,15 @@ def test_time_is_asked_for_and_only_where_there_is_a_bound() -> None:
         untyped.step(state, {"b"}, at=4)
 
 
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e305, "5"])
+def test_a_time_that_is_no_finite_number_is_named(at: Any) -> None:
+    monitor = Monitor(SOON)
+    kind = TypeError if isinstance(at, str) else ValueError
+    for read in (lambda: monitor.step(0, {"a"}, at=at), lambda: monitor.verdict(0, at=at)):
+        with pytest.raises(kind, match="is not a time: a number of seconds up to"):
+            read()
+
+
 def test_a_monitor_says_whether_every_prefix_can_still_be_decided() -> None:
     assert Monitor(SOON).monitorable
     assert not Monitor("F[<=1s] a & G F b").monitorable
