@@ -164,8 +164,9 @@ class Run:
         self.recovered = 0
         # Whether its stages are listed in the whole running.
         self._is_shown = outer is None
-        # The events that stages have returned to their sources since the drain began.
-        self.left_by_drain = 0
+        # The events that are left to another run: those that stages have returned to their sources
+        # since the drain began; without a drain, those that failed after their source had ended.
+        self.left = 0
         # The numbers of the sources of parts that have ended.
         self.past = Counts()
         self._flushes: list[_Step] = []
@@ -411,7 +412,14 @@ class Run:
         if self._whole is not None:
             self._whole.returned(count)
         elif self._drains:
-            self.left_by_drain += count
+            self.left += count
+
+    def too_late(self, count: int) -> None:
+        """Note events that are to be tried again by a source of this run that has ended."""
+        if self._whole is not None:
+            self._whole.too_late(count)
+        elif not self._drains:
+            self.left += count
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool] = lambda event: True) -> None:
         """Return the events that wait in a stage, and for which this is true, to their sources.

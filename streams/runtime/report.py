@@ -22,7 +22,7 @@ State = Literal["running", "paused", "draining"]
 _HOW_IT_ENDED = {
     "completed": "completed",
     "drained": "drained on a signal",
-    "incomplete": "ended by a drain that left events unfinished",
+    "incomplete": "ended with events unfinished",
     "output closed": "ended when the output was closed",
     "stopped": "stopped by an error",
     "overrun": "cancelled when the drain's deadline had passed",

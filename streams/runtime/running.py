@@ -311,6 +311,14 @@ class Running:
         self._ends_with(error)
         self._abort()
 
+    def _warn_of_left(self, count: int) -> None:
+        events = "1 event" if count == 1 else f"{count:,} events"
+        self._run.errors.warn(
+            f"{events} failed after the source had ended, as those do that an operator such as "
+            "chunk or to_list holds until then. The source has taken them back, and this run tries "
+            "them no more: start another one"
+        )
+
     def _sink_closed(self, index: int, error: BaseException | None) -> None:
         self._open.discard(self._sinks[index])
         if isinstance(error, OutputClosed):
@@ -350,8 +358,10 @@ class Running:
             self._room.close()
             self._ended = self._run.now()
             self._state = "closed"
-            if self._run.left_by_drain and self._outcome in ("completed", "drained"):
+            if self._run.left and self._outcome in ("completed", "drained"):
                 self._outcome = "incomplete"
+                if not self._run.drains:
+                    self._warn_of_left(self._run.left)
             for stage in all_stages(self._stages):
                 if stage.on_end is not None:
                     stage.on_end(self._run)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from reactivex import operators as ops
 
-from penstock import Fixed, adaptive_flat_map, collect, read_table
+from penstock import Backoff, Fixed, adaptive_flat_map, chunk, collect, read_table
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from tests.helpers.until import until
 
@@ -176,3 +176,34 @@ def test_a_suspect_that_takes_longer_than_its_lease_is_not_joined_by_another_one
 
     run(work())
     assert together == [1, 1]
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_rows_that_fail_when_the_reader_has_ended_are_left_to_the_next_run_and_that_is_said(
+    database: str, by: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[int] = []
+
+    def fails_once(events: list[dict[str, Any]]) -> list[int]:
+        numbers = [number_of(event) for event in events]
+        tried.append(len(numbers))
+        if 5 in numbers and len(tried) == 2:
+            raise ValueError("not yet")
+        return numbers
+
+    async def work() -> None:
+        store = await queue(database, 6)
+        lists: list[list[int]] = []
+        rows = read_table(database, by=by, backoff=Backoff(0.01, cap=0.01), follow=False)
+        stages = chunk(4), adaptive_flat_map(fails_once, on_error="revert")
+        report = await rows.pipe(*stages).to(collect(lists)).run()
+        assert (report.outcome, report.exit_status) == ("incomplete", 5)
+        assert report.statistics["returned"] == 2
+        assert any(told.startswith("2 events failed after") for told in caplog.messages)
+        await asyncio.sleep(0.02)
+        report = await rows.pipe(*stages).to(collect(lists)).run()
+        assert (report.outcome, report.exit_status) == ("completed", 0)
+        assert sorted(number for numbers in lists for number in numbers) == [1, 2, 3, 4, 5, 6]
+        await store.close()
+
+    run(work())

@@ -55,7 +55,7 @@ def test_events_that_were_dropped_are_part_of_the_rate() -> None:
     [
         ("completed", "completed"),
         ("drained", "drained on a signal"),
-        ("incomplete", "ended by a drain that left events unfinished"),
+        ("incomplete", "ended with events unfinished"),
         ("output closed", "ended when the output was closed"),
         ("overrun", "cancelled when the drain's deadline had passed"),
         ("cancelled", "cancelled"),
