@@ -21,27 +21,16 @@ Errors:  none for a letter, since every one can be encoded. A file that cannot b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
-
-from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
-
-from penstock.streams import clock
-from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.compression import check_suffix
-from penstock.streams.io.encoding import as_json
+from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
-from penstock.streams.protocol.blame import notes_about
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["dead_letters"]
-
-_LONGEST_REPR = 65_536
 
 
 def dead_letters(path: Path) -> Sink[DeadLetter]:
@@ -63,49 +52,4 @@ class _DeadLetters(Sink[DeadLetter], LettersOnly):
         self._path = path
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return LineWriting(run, closed, self._path, _encoder(run.now), "stop", append=True)
-
-
-def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
-    offset = clock.wall() - now()
-
-    def moment(seconds: float) -> str:
-        return datetime.fromtimestamp(seconds + offset, UTC).isoformat(timespec="microseconds")
-
-    def line(letter: DeadLetter) -> bytes:
-        error = letter.error
-        notes = notes_about(error, letter.stage, letter.value, letter.token)
-        fields: dict[str, Any] = {
-            "value": letter.value,
-            "error": type(error).__name__,
-            "message": message_of(error),
-            "notes": [printable(str(note)) for note in notes],
-            "stage": letter.stage,
-            "attempts": letter.attempts,
-            "created": moment(letter.created),
-            "failed": moment(letter.failed),
-            "token": letter.token,
-        }
-        try:
-            return _dumps(fields)
-        except TypeError:
-            fields["value"] = _repr(letter.value)
-            fields["token"] = _repr(letter.token)
-            return _dumps(fields)
-
-    return line
-
-
-def _dumps(fields: dict[str, Any]) -> bytes:
-    return dumps(fields, default=_shown, option=OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS)
-
-
-def _shown(value: object) -> Any:
-    try:
-        return as_json(value)
-    except Exception:
-        return _repr(value)
-
-
-def _repr(value: object) -> str:
-    return printable(describe(value, _LONGEST_REPR))
+        return LineWriting(run, closed, self._path, letter_line(run.now), "stop", append=True)

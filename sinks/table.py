@@ -1,7 +1,8 @@
 r"""Write each value into a database table: as a row of a queue, or into columns.
 
 Items:   one row for each event, in order: its value as the JSON payload of a queue that
-         `read_table` reads, or with `columns` the fields of the value in columns of a table.
+         `read_table` reads, or with `columns` the fields of the value in columns of a table. In
+         `route(...)` a row is what `dead_letters` writes: `value`, `error`, `message`, ...
 Time:    rows are written in batches, each in one transaction: those that came during the last one.
          No timers.
 Memory:  at most 1,024 events and their rows, and the results of `read_table` rows that are not

@@ -133,6 +133,8 @@ class LettersOnly:
 def route(sink: Sink[DeadLetter]) -> Route:
     """Send failed events to a sink, such as `dead_letters(path)`, and go on.
 
+    `write_jsonl`, `write_table`, `write_kafka` and `write_jetstream` write a letter as the JSON
+    object that `dead_letters` writes; a function in `for_each` gets the `DeadLetter`.
     An event counts as failed and is acknowledged once the sink has accepted its letter. The
     sources pause while 1,024 letters beyond the bound of the sink are not accepted. Raises
     BuildError unless `sink` is a sink.

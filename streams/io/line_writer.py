@@ -10,10 +10,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from penstock.streams.errors import CALL_ERRORS, OutputClosed, own_error
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
 from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import Unencoded, without_hook
+from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
@@ -121,6 +122,8 @@ class LineWriting(SinkStage[Any]):
             if type(line) is bytes:
                 return line
             event.value = cast(Unencoded, line).value
+        if type(event.value) is DeadLetter:
+            return letter_line(self._run.now)(event.value)
         return self._encode(event.value)
 
     def _schedule(self) -> None:

@@ -18,9 +18,10 @@ from penstock.streams.errors import (
     PublishFailed,
 )
 from penstock.streams.execution.handler import called_name
-from penstock.streams.failures.policy import OnError
+from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
+from penstock.streams.io.letter_line import letter_line
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.record import KafkaRecord
@@ -206,6 +207,8 @@ class Encoding:
             new = tracing.headers_of(event)
             headers = [pair for pair in headers if pair[0] not in new]
             headers += [(name, text.encode()) for name, text in new.items()]
+        if type(value) is DeadLetter:
+            value = letter_line(self._run.now)(value)
         body = value if value is None or isinstance(value, bytes) else _encoded(value)
         return topic, body, _key_bytes(key), headers
 

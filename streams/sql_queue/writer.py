@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
+from orjson import loads
+
 from penstock.streams.errors import DatabaseUnavailable
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
+from penstock.streams.io.letter_line import letter_line
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
@@ -49,6 +52,7 @@ class TableWriter(SinkStage[Any]):
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
         self._insist = Insistence(run, store.url, patience)
+        self._letter_line = letter_line(run.now)
         self._waiting: deque[tuple[Event[Any], Any]] = deque()
         self._writing: list[Event[Any]] = []
         self._shared = self._owed = 0
@@ -94,14 +98,18 @@ class TableWriter(SinkStage[Any]):
             if self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
+            given, is_letter = event.value, type(event.value) is DeadLetter
+            if is_letter:
+                given = loads(self._letter_line(given))
             try:
-                value = self._store.encoded(self._fields, event.value)
+                value = self._store.encoded(self._fields, given)
             except TypeError as error:
                 done += self._survives(event, error)
                 continue
             if self._fields_seen.absent:
-                self._fields_seen.look(event.value)
-            rows = self._rows_of(event)
+                self._fields_seen.look(given)
+            # The transaction that settles a row which has failed has none of its results.
+            rows = None if is_letter else self._rows_of(event)
             if rows is None:
                 self._waiting.append((event, value))
             else:

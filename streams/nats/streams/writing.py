@@ -12,9 +12,10 @@ from orjson import OPT_NON_STR_KEYS
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.execution.handler import called_name
-from penstock.streams.failures.policy import OnError
+from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
+from penstock.streams.io.letter_line import letter_line
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
@@ -95,6 +96,8 @@ class Writing(ConfirmedSink):
             if self._traced is None:
                 self._traced = tracing.calls(self.info, self._calls, None)
             to, id = self._traced.call(self._place, event)
+        if type(value) is DeadLetter:
+            value = letter_line(self._run.now)(value)
         body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
         headers = {} if tracing is None else tracing.headers_of(event)
         self._outbox.send(to, body, id, partial(self._done, event), headers)

@@ -8,7 +8,7 @@ import msgspec
 import orjson
 import pytest
 
-from penstock import collect, dead_letters, for_each, read_jsonl
+from penstock import collect, dead_letters, for_each, from_iterable, read_jsonl, write_jsonl
 from penstock.streams import clock
 from penstock.streams.failures.policy import route
 from penstock.streams.testing import CountedSource
@@ -102,10 +102,10 @@ def test_an_error_that_cannot_be_shown_does_not_lose_the_letter(run: Run, file: 
         def __str__(self) -> str:
             return "lone \ud800"
 
-    from penstock.sinks.dead_letter import _encoder  # type: ignore[reportPrivateUsage]
     from penstock.streams.failures.policy import DeadLetter
+    from penstock.streams.io.letter_line import letter_line
 
-    encode = _encoder(lambda: 0.0)
+    encode = letter_line(lambda: 0.0)
     mute = orjson.loads(encode(DeadLetter(1, Mute(), "stage", 1, 0.0, 0.0)))
     lone = orjson.loads(encode(DeadLetter(1, Lone(), "stage", 1, 0.0, 0.0)))
     assert "whose str raised RuntimeError" in mute["message"]
@@ -171,3 +171,19 @@ def test_nothing_comes_between_the_letters_of_two_runs(run: Run, file: Path) -> 
     for value in ("a", "b"):
         run(fail_all([value], file))
     assert [letter["value"] for letter in letters_in(file)] == ["a", "b"]
+
+
+def test_a_file_of_values_takes_letters_as_the_same_objects(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        def fail(value: int) -> None:
+            raise ValueError("no good")
+
+        for sink in (dead_letters(tmp_path / "letters"), write_jsonl(tmp_path / "values")):
+            await from_iterable([1, 2]).to(for_each(fail, on_error=route(sink))).run()
+
+    run(story())
+    found = letters_in(tmp_path / "values"), letters_in(tmp_path / "letters")
+    for letter in (*found[0], *found[1]):
+        # Of two runs.
+        del letter["created"], letter["failed"]
+    assert found[0] == found[1]

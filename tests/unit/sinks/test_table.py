@@ -19,7 +19,7 @@ from penstock import (
     write_table,
 )
 from penstock.streams.errors import BuildError, ColumnMissing, TableMissing
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.policy import Backoff, route
 from penstock.streams.sql_queue import Store
 from tests.helpers.spans import Spans, identity, parent
 from tests.unit.sources.test_table import (
@@ -370,5 +370,51 @@ def test_a_value_that_json_has_as_a_text_fills_a_column_without_quotes(
             sink = write_table(database, "results", columns=["who"])
             await from_iterable([{"who": value}]).to(sink).run()
             assert await results(store) == [(None, text)]
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_letters_about_rows_of_the_same_database_are_written_and_can_be_read(
+    database: str, by: str | None
+) -> None:
+    def fail(event: dict[str, Any]) -> int:
+        if number(event) % 2:
+            raise ValueError("odd")
+        return number(event)
+
+    async def work() -> None:
+        async with queue(database, 6) as store:
+            refused = route(write_table(database, "letters"))
+            handler = adaptive_flat_map(fail, on_error=refused)
+            values: list[int] = []
+            rows = read_table(database, by=by, follow=False)
+            report = await rows.pipe(handler).to(collect(values)).run()
+            assert report.statistics["failed"] == 3
+            assert sorted(values) == [0, 2, 4]
+            assert await statuses(store) == [1, -1] * 3
+            letters: list[dict[str, Any]] = []
+            await read_table(database, "letters", follow=False).to(collect(letters)).run()
+            found = {
+                (letter["value"]["n"], letter["error"], letter["message"]) for letter in letters
+            }
+            assert found == {(n, "ValueError", "odd") for n in (1, 3, 5)}
+            assert {letter["attempts"] for letter in letters} == {1}
+
+    run(work())
+
+
+def test_letters_fill_columns_by_the_names_of_their_fields(database: str) -> None:
+    def fail(value: int) -> int:
+        raise ValueError(f"no {value}")
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query("CREATE TABLE refused (error text, message text, attempts integer)")
+            columns = ["error", "message", "attempts"]
+            refused = route(write_table(database, "refused", columns=columns))
+            stream = from_iterable([7]).pipe(adaptive_flat_map(fail, on_error=refused))
+            await stream.to(collect([])).run()
+            assert await store.query("SELECT * FROM refused") == [("ValueError", "no 7", 1)]
 
     run(work())

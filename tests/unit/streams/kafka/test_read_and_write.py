@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from penstock import (
     KafkaRecord,
     Pipeline,
+    adaptive_flat_map,
     collect,
     from_iterable,
     read_kafka,
@@ -264,3 +265,17 @@ async def test_a_topic_without_a_single_object_is_read_to_its_end(kafka: Cluster
     assert (report.outcome, seen) == ("completed", [])
     assert report.statistics["bad_lines"] == 3
     assert kafka.committed(topic, f"of {topic}") == (3, "")
+
+
+async def test_letters_are_records_of_json(kafka: Cluster) -> None:
+    def fail(value: int) -> int:
+        raise ValueError(f"no {value}")
+
+    topic = kafka.topic()
+    refused = route(write_kafka(topic, kafka.servers))
+    stream = from_iterable([7]).pipe(adaptive_flat_map(fail, on_error=refused))
+    await stream.to(collect([])).run()
+    letters: list[dict[str, Any]] = []
+    await read(kafka, topic, letters).run()
+    found = [(one["value"], one["error"], one["message"]) for one in letters]
+    assert found == [(7, "ValueError", "no 7")]

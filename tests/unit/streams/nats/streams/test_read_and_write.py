@@ -500,3 +500,20 @@ def test_where_no_server_is_the_address_is_named(monkeypatch: pytest.MonkeyPatch
 def test_options_that_make_no_sense_are_refused(build: Callable[[], Any], words: str) -> None:
     with pytest.raises(BuildError, match=words):
         build()
+
+
+def test_letters_are_messages_of_json(server: Servers) -> None:
+    def fail(value: int) -> int:
+        raise ValueError(f"no {value}")
+
+    async def story() -> None:
+        async with stream(server, "letters") as it:
+            refused = route(write_jetstream("letters.all", it.urls))
+            failing = from_iterable([7]).pipe(adaptive_flat_map(fail, on_error=refused))
+            await failing.to(collect([])).run()
+            seen: list[Any] = []
+            await read(it, seen, follow=False).run()
+            found = [(one["value"], one["error"], one["message"]) for one in seen]
+            assert found == [(7, "ValueError", "no 7")]
+
+    asyncio.run(story())
