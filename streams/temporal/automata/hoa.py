@@ -212,6 +212,8 @@ class _Reader:
             rows[state] = []
             while self._token == "[" or self._token.isdigit():
                 rows[state] += self._edges(common, marked)
+        if self._token != _END:
+            raise self._wrong("the text goes on after `--END--`; only one automaton is read")
         count = max([*rows, *initial, -1]) + 1 if states is None else states
         if count > len(self._tokens):
             raise self._wrong(f"{count:,} states are more than the text has room for")

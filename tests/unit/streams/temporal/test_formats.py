@@ -208,6 +208,7 @@ def test_a_malformed_lbtt_is_reported_with_its_line(
         ("--END--", "", 16, "should be where"),
         ("Acceptance: 1 Inf(0)\n", "", 9, "Acceptance.* is missing"),
         ("acc-name: Buchi", "Players: 2", 7, "Players.* is not supported"),
+        ("--END--", "--END--\nHOA: v1", 16, "only one automaton is read"),
     ],
 )  # fmt: skip
 def test_a_malformed_hoa_is_reported_with_its_line_and_the_feature(
