@@ -8,7 +8,12 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Statistics
 
-__all__ = ["Arrow", "Arrows"]
+__all__ = ["GOLDEN", "Arrow", "Arrows"]
+
+GOLDEN = 0.6180339887498949
+"""The golden ratio: the fractional parts of its multiples are spread evenly over any period
+(H. Weyl, "Über die Gleichverteilung von Zahlen mod. Eins", 1916). By these, some of the events on
+an arrow are chosen."""
 
 # Arrows that are kept: of one stage, which may be read again any number of times; and of a shared
 # stage, which may have this many readers at once.

@@ -30,7 +30,7 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.error_log import in_a_line
-from penstock.streams.telemetry.arrows import Arrow, Arrows
+from penstock.streams.telemetry.arrows import GOLDEN, Arrow, Arrows
 from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts, Keyed
 
 __all__ = [
@@ -70,9 +70,6 @@ _FIXED = 10
 _MEASURED = 1_000
 # Measured events whose times are counted together.
 _TOGETHER = 512
-# The golden ratio: the fractional parts of its multiples are spread evenly over any period
-# (H. Weyl, "Über die Gleichverteilung von Zahlen mod. Eins", 1916).
-_GOLDEN = 0.6180339887498949
 # In the first second, after so many only every fourth is measured, and so on: a run may be short.
 _FIRST = 250
 
@@ -449,7 +446,7 @@ class _Measured(Arrow):
     def _next(self) -> int:
         """Choose the next event to measure; how many events it is after this one."""
         after, stride = self._after, self._recorder.stride
-        self._turn = (self._turn + _GOLDEN) % 1.0
+        self._turn = (self._turn + GOLDEN) % 1.0
         self._place = int(self._turn * stride)
         self._after = stride - 1 - self._place
         return 1 + after + self._place

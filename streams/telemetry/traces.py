@@ -9,6 +9,7 @@ through the propagators of OpenTelemetry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams import clock
@@ -18,6 +19,7 @@ from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import CallLimits, Observer, Run, Statistics
+from penstock.streams.telemetry.arrows import GOLDEN
 from penstock.streams.telemetry.traced_calls import Exit, Trace, TracedCalls, TracedStage
 from penstock.streams.validation import is_at_least
 
@@ -40,8 +42,8 @@ class Tracing(AckHook):
     counts = False
 
     __slots__ = (
-        *("_begins", "_credit", "_elsewhere", "_exit", "_field", "_last", "_run", "_sample"),
-        *("_show_values", "_start", "_start_ns", "_tracer", "_w3c"),
+        *("_begins", "_came", "_chosen", "_elsewhere", "_exit", "_field", "_last", "_next"),
+        *("_run", "_sample", "_show_values", "_start", "_start_ns", "_tracer", "_w3c"),
     )
 
     def __init__(
@@ -74,8 +76,10 @@ class Tracing(AckHook):
         self._run = run
         self._field = field
         self._sample = sample
-        # Of events without a trace of their own, evenly: the first one is traced.
-        self._credit = 1.0 - sample
+        # Of events without a trace of their own: how many have come, how many were chosen, and
+        # which is the next; the first one is.
+        self._came = self._chosen = 0
+        self._next: float = 0 if sample else inf
         self._show_values = show_values
         self._start, self._start_ns = run.now(), int(clock.wall() * 1e9)
         # Descriptions are told apart by identity: stages of other streams have the same numbers.
@@ -172,10 +176,15 @@ class Tracing(AckHook):
         return context if get_current_span(context).get_span_context().is_valid else None
 
     def _is_chosen(self) -> bool:
-        self._credit += self._sample
-        if self._credit < 1.0 - 1e-9:
+        """Whether to trace the event that has come: one of each 1 / sample of them, whose place
+        among these has no period, which keys that take turns could share."""
+        if self._sample == 1:
+            return True
+        at, self._came = self._came, self._came + 1
+        if at < self._next:
             return False
-        self._credit -= 1.0
+        self._chosen += 1
+        self._next = int((self._chosen + self._chosen * GOLDEN % 1.0) / self._sample)
         return True
 
     def _carry(self, events: list[Event[Any]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_a_call_that_is_not_traced_has_no_span_of_the_call_before_it(
 
     stream = from_iterable(values(4)).pipe(adaptive_flat_map(work, Fixed(1)))
     traced(run, spans, stream.to(collect([])), sample=0.5)
-    assert seen == [True, False, True, False]
+    assert seen == [True, False, False, True]
 
 
 def test_what_a_handler_traces_itself_is_below_its_call(run: Run, spans: Spans) -> None:
@@ -267,7 +267,20 @@ def test_a_share_of_the_events_is_traced_evenly(run: Run, spans: Spans) -> None:
     traced(run, spans, stream.to(collect(results)), sample=0.1)
     tokens = [value["n"] for value in results if "traceparent" in value]
     assert len(tokens) == len(spans.named("event")) == 10
-    assert {b - a for a, b in itertools.pairwise(tokens)} == {10}
+    # One of each ten.
+    assert [token // 10 for token in tokens] == list(range(10))
+
+
+@pytest.mark.parametrize("clients", [2, 4, 5, 10])
+def test_of_clients_that_take_turns_each_is_traced_as_often(
+    clients: int, run: Run, spans: Spans
+) -> None:
+    events = [{"n": n, "client": n % clients} for n in range(4000)]
+    results: list[Any] = []
+    traced(run, spans, from_iterable(events).to(collect(results)), sample=0.1)
+    counts = Counter(value["client"] for value in results if "traceparent" in value)
+    assert sum(counts.values()) == 400
+    assert all(abs(counts[client] - 400 / clients) <= 5 for client in range(clients))
 
 
 def test_the_sampler_of_the_sdk_may_refuse(run: Run) -> None:
