@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
-from penstock.streams.errors import NotPicklable, WorkerLost
+from penstock.streams.errors import NotPicklable, WorkerLost, WrongType, describe
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, sink_of
-from penstock.streams.keyed.key import Key
+from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Limiter
@@ -82,6 +83,24 @@ class Crew(Protocol):
         """End what is left."""
 
 
+def _unfit_key(section: Section, value: Any) -> WrongType | None:
+    """What is wrong with the key of a value if that of its copy in a worker is another one."""
+    read = key_function(section.by)
+    try:
+        key, copied = read(value), read(pickle.loads(pickle.dumps(value)))
+    except Exception:
+        # Reported where the value is sent, or its key is read.
+        return None
+    kind = cast(Any, type(key))
+    if copied is key or kind.__eq__ is not object.__eq__:
+        return None
+    return WrongType(
+        f"{section.infos[0]}: {describe(key)} is equal to nothing but itself, so its copy in a "
+        "worker process is another key, and order per key would be lost. Give its class __eq__ and "
+        "__hash__, group by a field of it, or leave workers= out"
+    )
+
+
 class Dealing(FinishingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
@@ -124,6 +143,7 @@ class Dealing(FinishingStage):
         self._limit = CommonLimit(
             *(section, run, self._peers, self._owners, self._send, self._withdraw, self.stop)
         )
+        self._has_looked_at_key = section.by is None
         self._evened = 0.0
         # The timer for events that wait for others to be sent with.
         self._shipping = Timer(run, info, partial(self.within, self._ship))
@@ -187,6 +207,12 @@ class Dealing(FinishingStage):
     # Events.
 
     def take(self, events: list[Event[Any]], /) -> None:
+        if not self._has_looked_at_key:
+            self._has_looked_at_key = True
+            if (error := _unfit_key(self._section, events[0].value)) is not None:
+                give_back_all(events)
+                self.stop(error)
+                return
         if self._has_turns:
             events = [event for event in events if self._may_begin(event)]
         self._results.begin(events)

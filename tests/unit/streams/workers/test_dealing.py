@@ -8,6 +8,8 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
 from threading import Lock
 from typing import Any
 
@@ -30,7 +32,7 @@ from penstock import (
     spread,
     using,
 )
-from penstock.streams.errors import JobFailed, NotPicklable, RaisedInWorker, WorkerLost
+from penstock.streams.errors import JobFailed, NotPicklable, RaisedInWorker, WorkerLost, WrongType
 from penstock.streams.limits import Outcome
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing import MemorySink
@@ -449,6 +451,48 @@ def test_keys_that_cannot_be_sent_are_in_the_statistics_as_text() -> None:
     assert results == list(range(10))
     assert seen[0]["hottest"] == "a client"
     assert seen[0]["hottest_keys"][0]["key"] == "a client"
+
+
+class Identity:
+    """Two are never equal."""
+
+
+class Colour(Enum):
+    RED, BLUE = 1, 2
+
+
+@dataclass(frozen=True)
+class Named:
+    name: str
+
+
+def test_a_key_that_is_equal_to_nothing_but_itself_is_refused() -> None:
+    events = [{"client": Identity()}, {"client": Identity()}]
+    stream = from_iterable(events).pipe(group_by("client"), spread(), adaptive_flat_map(accept))
+    with pytest.raises(WrongType, match=r"'group_by': .* is equal to nothing but itself"):
+        run_with(LocalCrew(2), stream)
+
+
+@pytest.mark.parametrize("client", [Colour.RED, Named("a"), None, (1, "a"), float("nan"), Identity])
+def test_a_key_whose_copy_is_the_same_key_is_dealt(client: Any) -> None:
+    stream = from_iterable([{"client": client}]).pipe(
+        group_by("client"), spread(), adaptive_flat_map(accept)
+    )
+    results, _ = run_with(LocalCrew(2), stream)
+    assert results == ["done"]
+
+
+def test_a_key_that_is_found_anew_for_each_event_is_dealt_whatever_it_is() -> None:
+    clients = [Identity(), Identity()]
+    stream = from_iterable(range(4)).pipe(
+        group_by(lambda value: clients[value % 2]), spread(), adaptive_flat_map(accept)
+    )
+    results, _ = run_with(LocalCrew(2), stream)
+    assert results == ["done"] * 4
+
+
+async def accept(value: Any) -> str:
+    return "done"
 
 
 async def slow(value: int) -> int:
