@@ -79,30 +79,40 @@ class _Letters:
         self._by: str | None = options.by
         self.names = list(self._tests)
         self._bits = {name: 1 << at for at, name in enumerate(self.names)}
+        self._options = dict.fromkeys(self.names, "--prop")
         self._check()
 
     def of(self, event: _Event) -> int:
         """The propositions that hold of an event, as bits. Raises BuildError if they are too
-        many."""
+        many, or if --step and --fields give one name two meanings."""
         letter = 0
         for name, test in self._tests.items():
             if test(event):
                 letter |= self._bits[name]
         if self._step is not None and (value := event.get(self._step)) is not None:
-            letter |= self._bit(as_text(value))
+            letter |= self._bit(as_text(value), "--step")
         if self._fields:
             for name, value in event.items():
                 if isinstance(value, bool) and name != self._by:
-                    bit = self._bit(name)
+                    bit = self._bit(name, "--fields")
                     letter |= bit if value else 0
         return letter
 
-    def _bit(self, name: str) -> int:
+    def _bit(self, name: str, option: str) -> int:
+        """The bit of a name; 0 for one that a --prop defines, which means that only."""
         if name not in self._bits:
             self._bits[name] = 1 << len(self.names)
+            self._options[name] = option
             self.names.append(name)
             self._check()
-        return self._bits[name]
+        if self._options[name] == option:
+            return self._bits[name]
+        if name not in self._tests:
+            raise BuildError(
+                f"{name!r} is a step of {self._step!r} (--step) and a field (--fields): leave one "
+                "of the options out, or say what it means by --prop"
+            )
+        return 0
 
     def _check(self) -> None:
         if len(self.names) > MOST_PROPOSITIONS:

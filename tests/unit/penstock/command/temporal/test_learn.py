@@ -87,6 +87,23 @@ def test_a_step_that_is_not_a_text_is_named_as_prop_of_monitor_has_it(
     assert 'F "[\\"\xe4\\"]"' in out
 
 
+def test_a_name_that_a_prop_defines_means_that_only(penstock: Penstock, files: Files) -> None:
+    # As steps, or as a field, both cases have an "x".
+    good, bad = [[{"s": "x", "x": True, "n": 1}]], [[{"s": "x", "x": True, "n": 2}]]
+    result = penstock("learn", *files(good, bad), "--step=s", "--fields", "--prop=x=n:1")
+    assert (result.status, result.err) == (0, "")
+    assert "1 proposition," in result.out
+
+
+def test_a_step_and_a_field_of_one_name_are_not_taken_for_one_proposition(
+    penstock: Penstock, files: Files
+) -> None:
+    good, bad = [[{"s": "x", "x": False}]], [[{"s": "y", "x": True}]]
+    result = penstock("learn", *files(good, bad), "--step=s", "--fields")
+    assert (result.status, result.out) == (2, "")
+    assert "'x' is a step of 's' (--step) and a field (--fields)" in result.err
+
+
 def test_where_nothing_separates_the_traces_that_are_wrong_are_named_and_the_status_is_1(
     penstock: Penstock, files: Files
 ) -> None:
