@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from itertools import pairwise
 
 from penstock.streams.layout import Arrow, Layout, layout
+from penstock.streams.markup import in_xml
 from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage import StageInfo
 
@@ -116,7 +116,7 @@ def as_svg(
         parts.append(_text("total", middle, height - _MARGIN, note, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n'
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{in_xml(label)}">\n'
         f"  <style>{style}  </style>\n"
         f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in parts if part)
@@ -307,7 +307,7 @@ def _flow(sent: str, x: float, top: float) -> str:
 
 def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:
     where = f'x="{x:g}" y="{y:g}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
-    return f'<text class="{kind}" {where}>{escape(text)}</text>'
+    return f'<text class="{kind}" {where}>{in_xml(text)}</text>'
 
 
 def _text_width(text: str, size: int) -> float:

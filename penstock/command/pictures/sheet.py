@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from html import escape
+from penstock.streams.markup import in_xml
 
 __all__ = [
     "BOTTOM",
@@ -51,7 +51,7 @@ def sheet(label: str, *panels: list[str]) -> str:
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">\n'
+        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_xml(label)}">\n'
         f"  <style>{_STYLE}  </style>\n"
         f'  <rect class="sheet" width="{WIDTH}" height="{height}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in drawn)
@@ -74,4 +74,4 @@ def legend(names: list[str]) -> list[str]:
 
 def text(x: float, y: float, shown: str, *, anchor: str = "start", kind: str = "label") -> str:
     """An element of text."""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(shown)}</text>'
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{in_xml(shown)}</text>'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 from penstock.command.output import write
+from penstock.streams.markup import in_xml
 from penstock.streams.temporal.workflow.rule import CounterExample
 from penstock.streams.temporal.workflow.workflow import Workflow
 
@@ -172,7 +172,7 @@ def as_svg(picture: Picture) -> str:
         parts.append(_text("title", width / 2, 26, title))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title or "workflow")}">'
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{in_xml(title or "workflow")}">'
         f'\n  <style>{_STYLE}  </style>\n  <rect class="sheet" width="{width:g}" '
         f'height="{height:g}" rx="12"/>\n' + "".join(f"  {part}\n" for part in parts) + "</svg>\n"
     )
@@ -255,4 +255,4 @@ def _title(example: CounterExample) -> str:
 
 def _text(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
     where = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {where}>{escape(text)}</text>'
+    return f'<text class="{kind}" {where}>{in_xml(text)}</text>'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 from penstock.streams.errors import BuildError
+from penstock.streams.markup import in_xml
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.guards import sets_of
 from penstock.streams.temporal.automata.layout import (
@@ -143,13 +143,13 @@ def live_svg(monitor: Monitor, live: Live, title: str) -> str:
             on = walkers.setdefault((numbers[source], numbers[target]), [])
             if mark not in on:
                 on.append(mark)
-    parts = [f'<text class="title" x="{_LEFT}" y="28">{escape(title)}</text>']
+    parts = [f'<text class="title" x="{_LEFT}" y="28">{in_xml(title)}</text>']
     parts += _drawn(graph, layout, {at: marks[some[0]] for at, some in names.items()}, walkers)
     for at, (x, y) in enumerate(layout.places):
         parts.append(f'<text class="count" x="{x:g}" y="{y + 13:g}">{counts[at]:,}</text>')
         for line, name in enumerate(names.get(at, ())):
             left, top = x - RADIUS - KEY_GAP, y + 4 + line * LINE
-            shown = f'<text class="key" x="{left:g}" y="{top:g}">{escape(name)}</text>'
+            shown = f'<text class="key" x="{left:g}" y="{top:g}">{in_xml(name)}</text>'
             parts.append(_marked(shown, marks[name]))
     width = max(layout.width, 2 * _LEFT + len(title) * _LETTER)
     return _page(width, layout.height, parts)
@@ -238,7 +238,7 @@ def _drawn(
         looks = "state on" if at in marked else "state"
         circle = f'<circle class="{looks}" cx="{x:g}" cy="{y:g}" r="{RADIUS}"/>'
         parts.append(_marked(circle, marked.get(at, 0)))
-        parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{escape(name)}</text>')
+        parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{in_xml(name)}</text>')
     return [*parts, *map(_label, graph.arcs, layout.labels)]
 
 
@@ -370,7 +370,7 @@ def _label(arc: Arc, middle: Point) -> str:
     lines = arc.label.split("\n")
     first = y - (len(lines) - 1) * LINE / 2
     return "".join(
-        f'<text class="label" x="{x:.1f}" y="{first + at * LINE:.1f}">{escape(line)}</text>'
+        f'<text class="label" x="{x:.1f}" y="{first + at * LINE:.1f}">{in_xml(line)}</text>'
         for at, line in enumerate(lines)
     )
 
