@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from smtplib import SMTP
 from socket import IPPROTO_TCP, TCP_NODELAY
@@ -93,7 +94,7 @@ def create(recipient: dict[str, Any]) -> dict[str, Any]:
 
 def fill(database: Path, count: int) -> None:
     rows = ((n, f"Person {n}", f"{n}@example.com") for n in range(count))
-    with sqlite3.connect(database) as table:
+    with closing(sqlite3.connect(database)) as table, table:
         table.execute("pragma journal_mode = wal")
         table.execute("create table recipient (id integer primary key, name, email, mailed)")
         table.executemany("insert into recipient values (?, ?, ?, 0)", rows)
@@ -101,10 +102,10 @@ def fill(database: Path, count: int) -> None:
 
 def recipients(database: Path) -> Iterator[dict[str, Any]]:
     """The recipients not mailed yet, one row at a time."""
-    table = sqlite3.connect(database)
-    for id, name, email in table.execute("select id, name, email from recipient where mailed = 0"):
-        yield {"id": id, "name": name, "email": email}
-    table.close()
+    rows = "select id, name, email from recipient where mailed = 0"
+    with closing(sqlite3.connect(database)) as table:
+        for id, name, email in table.execute(rows):
+            yield {"id": id, "name": name, "email": email}
 
 
 def note(table: sqlite3.Connection, id: int) -> None:

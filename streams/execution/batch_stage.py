@@ -218,6 +218,9 @@ class BatchStage(CallingStage):
                     self._settle_part(part, [error] * len(part))
         finally:
             self._calling -= 1
+            # Its frames refer to this one, from Python 3.13 on, and keep what a user's function
+            # has in its variables, until the garbage collector comes.
+            error = None
             for part in parts:
                 self._return(part)
         ended = self._now()

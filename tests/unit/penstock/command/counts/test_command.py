@@ -179,6 +179,7 @@ def test_keys_that_are_no_keys_are_named_and_those_of_bytes_are_texts(
     with sqlite3.connect(tmp_path / "work.db") as database:
         database.execute('CREATE TABLE orders ("from" INTEGER, "to" INTEGER, client BLOB)')
         database.execute("INSERT INTO orders VALUES (1, 2, x'6164ff')")
+    database.close()
     (line,) = lines(penstock("counts", url, "--table=orders", "--by=client"))
     assert line["key"] == "ad\\xff"
 
