@@ -195,6 +195,25 @@ def test_without_the_process_that_starts_workers_the_pipeline_stops_and_says_why
     assert in_order(started.results())
 
 
+def test_a_pipeline_stops_if_the_process_that_starts_workers_ends_before_it_has_begun(
+    tmp_path: Path,
+) -> None:
+    # Killed at the first look at the source, it has read no request for a worker yet.
+    source = """
+def numbers():
+    children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    os.kill(int(children[0]), 9)
+    yield from range(10)
+
+pipeline = from_iterable(numbers()).pipe(adaptive_flat_map(lambda n: n)).to(write_jsonl())
+
+if __name__"""
+    status, said = Started(tmp_path, text=SCRIPT.replace("\nif __name__", source)).ended()
+    assert status == 1
+    assert "a worker process cannot be started: the process that starts them has ended by" in said
+    assert "Exception in callback" not in said
+
+
 def test_a_worker_that_cannot_be_forked_is_an_error(tmp_path: Path) -> None:
     fails = """
 import os

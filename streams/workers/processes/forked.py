@@ -140,7 +140,11 @@ class Processes:
         return wire
 
     def _read_endings(self) -> None:
-        data = self._nursery.recv(1 << 16)
+        try:
+            data = self._nursery.recv(1 << 16)
+        except ConnectionResetError:
+            # It has ended without having read all requests.
+            data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self._nursery)
             for ending in self._alive.values():
