@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sqlite3
 from argparse import Namespace
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ Row = dict[str, Any]
 
 _DATABASES = ("sqlite:", "postgresql:", "postgres:")
 _FINE, _BAD_LINES = 0, 3
+_OTHER_SEPARATOR = re.compile(r"[;\t|]")
 
 
 def read_rows(options: Namespace) -> tuple[list[Row] | None, int]:
@@ -43,7 +45,8 @@ def read_rows(options: Namespace) -> tuple[list[Row] | None, int]:
         return _read_table(source, options), _FINE
     if options.table is not None:
         raise BuildError("--table needs the URL of a database, such as sqlite:///work.db")
-    kind = options.format or ("csv" if source is not None and source.endswith(".csv") else "jsonl")
+    named_csv = source is not None and source.lower().endswith(".csv")
+    kind = options.format or ("csv" if named_csv else "jsonl")
     if kind == "csv":
         return _read_csv(source, options), _FINE
     return _read_jsonl(source)
@@ -71,9 +74,12 @@ def _check_columns(there: Iterable[str], options: Namespace, where: str) -> None
     if twice := [name for name in _wanted(options) if has.count(name) > 1]:
         raise BuildError(f"{where} has more than one column {', '.join(map(repr, twice))}")
     if lacks := [name for name in _wanted(options) if name not in has]:
+        advice = "--begin, --end, --by and --of name columns"
+        if len(has) == 1 and _OTHER_SEPARATOR.search(has[0]):
+            advice = "Only commas separate columns"
         raise ColumnMissing(
             f"{where} has no column {', '.join(map(repr, lacks))}; it has: {', '.join(has)}. "
-            "--begin, --end, --by and --of name columns"
+            f"{advice}"
         )
 
 

@@ -217,6 +217,17 @@ def test_a_quotation_mark_that_is_not_closed_loses_no_rows_silently(
     assert result.err.endswith("unexpected end of data, in the row that begins on line 4\n")
 
 
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_columns_that_are_not_separated_by_commas_are_told_so(
+    penstock: Penstock, tmp_path: Path, separator: str
+) -> None:
+    path = tmp_path / "ORDERS.CSV"
+    path.write_text("from,to\n1,2\n".replace(",", separator))
+    result = penstock("counts", path)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.endswith("Only commas separate columns\n")
+
+
 def test_a_format_of_files_is_refused_with_a_database(penstock: Penstock) -> None:
     result = penstock("counts", "sqlite:///work.db", "--table=orders", "--format=csv")
     assert (result.status, result.err.count("\n")) == (2, 1)
