@@ -167,17 +167,17 @@ class KeyedQueues:
         self.waiting += len(events)
         return None
 
-    def put_each(self, keys: Collection[Any], events: Iterable[Event[Any]]) -> None:
-        """Put each event into the queue of the key that is at its place among `keys`."""
+    def put_by_key(self, events: list[tuple[Any, Event[Any]]]) -> None:
+        """Put events into the queues of the keys that they come with."""
         find = self._queues.get
-        for key, event in zip(keys, events, strict=True):
+        for key, event in events:
             queue = find(key)
             if queue is None:
                 queue = self._begin(key)
             queue.events.append(event)
             if queue.is_open:
                 self.opened[queue] = None
-        self.waiting += len(keys)
+        self.waiting += len(events)
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""

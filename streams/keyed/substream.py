@@ -115,7 +115,7 @@ class Substream:
                 self.stage.freed(1)
             elif self._demand and operators is not None:
                 event = waiting.popleft()
-                event.turn = new_place(self.stage, event.turn, holder=self)
+                event.turn = new_place(self.stage, event.turn, 1, self)
                 self._demand -= 1
                 self.held += 1
                 send_list(operators, [event])

@@ -117,65 +117,71 @@ class Substreams(KeyedStage):
         find, key_of, use = self._groups.get, self._key.get, self._used.append
         most = HOLD
         refused: tuple[int, Exception] | None = None
-        for place, event in enumerate(events):
+        for event in events:
             if self.state and self.state >= CLOSED:
-                give_back_all(events[place:])
+                self._return(events[events.index(event) :])
                 break
             try:
                 key = key_of(event.value)
                 group = find(key)
             except CALL_ERRORS as raised:
+                place = events.index(event)
+                self._held -= len(events) - place
                 refused = place, own_error(raised)
                 break
             if group is None:
-                group = self._begin(key, event)
-                if group is None:
-                    self._held -= 1
-                    continue
-            group.append(event)
+                self._begin(key, [event])
+            else:
+                group.append(event)
+                if len(group) > most and isinstance(group, list):
+                    self._broke_by_holding(len(group))
             use(key)
-            if len(group) > most and isinstance(group, list):
-                self._broke_by_holding(len(group))
-        else:
-            place = len(events)
-        self._held -= len(events) - place
         self._rest_used()
         self._most_held = max(self._most_held, self._held)
         self._most_groups = max(self._most_groups, len(self._groups) + len(self._leaving))
         return refused
 
-    def _begin(self, key: Any, event: Event[Any]) -> _OpenGroup | None:
-        """The substream of a group, which begins with `event`; None if that has failed."""
-        whole = self._whole
-        group = self._made(key, event) if whole is None else []
-        if group is None:
-            return None
-        self._groups[key] = group
+    def _begin(self, key: Any, events: list[Event[Any]]) -> None:
+        """Make a group for its first events. They have ended if that has failed."""
+        substream: Substream | None = None
+        if self._whole is None:
+            substream = self._made(key, events)
+            if self.state >= CLOSED:
+                return
+        self._groups[key] = events if substream is None else substream
         if self._leaving:
             self._leaving.pop(key, None)
         if len(self._groups) - self._closing > self._max_groups:
             self._rest_used()
-            if self.state >= CLOSED:
-                # An operator of a group that was closed has cancelled the pipeline.
-                event.give_back()
-                return None
-        return group
+        if substream is None:
+            return
+        if self.state >= CLOSED:
+            # An operator of a group that was closed has cancelled the pipeline.
+            self._return(events)
+        else:
+            substream.extend(events)
 
-    def _made(self, key: Any, event: Event[Any]) -> _OpenGroup | None:
+    def _made(self, key: Any, events: list[Event[Any]]) -> Substream | None:
+        """The operators of a group; None if its events are their own substream, or on an error."""
         try:
-            group = self._call_each(key)
+            substream = self._call_each(key)
         except CALL_ERRORS as raised:
-            self.fail(fail_event(event, raised, self.info))
+            self.fail(fail_event(events[0], raised, self.info))
+            self._return(events)
             return None
         if self.state >= CLOSED:
             # The function has cancelled the pipeline, before the group had its operators.
-            if isinstance(group, Substream):
-                group.give_back()
-            event.give_back()
-            return None
-        return group
+            if substream is not None:
+                substream.give_back()
+            self._return(events)
+        return substream
 
-    def _call_each(self, key: Any) -> _OpenGroup:
+    def _return(self, events: list[Event[Any]]) -> None:
+        """Return events that are in no group."""
+        self._held -= len(events)
+        give_back_all(events)
+
+    def _call_each(self, key: Any) -> Substream | None:
         substream = self._groups[key] = Substream(key, self)
         stream: Group[Any, Any] = Group(key, substream.attach, self.info)
         flowable = self._each(stream)
@@ -199,7 +205,7 @@ class Substreams(KeyedStage):
             self._whole = whole
         self._last_whole = whole
         self._wholes[key] = whole
-        return []
+        return None
 
     # What happens in substreams, and below.
 
@@ -207,13 +213,9 @@ class Substreams(KeyedStage):
         if self.state >= CLOSED:
             event.give_back()
         else:
-            self._put_out([substream.key], [event])
-
-    def _put_out(self, keys: list[Any], outputs: list[Event[Any]]) -> None:
-        """Put outputs into the queues of their keys."""
-        self._freed -= len(outputs)
-        self.queues.put_each(keys, outputs)
-        self._drain()
+            self._freed -= 1
+            self.queues.put_by_key([(substream.key, event)])
+            self._drain()
 
     def freed(self, n: int, /) -> None:
         self._held -= n
@@ -242,12 +244,8 @@ class Substreams(KeyedStage):
 
     def _begin_again(self, ended: Substream) -> None:
         """Begin a group anew with the events that came before its operators had completed."""
-        key, late = ended.key, ended.waiting
-        group = self._begin(key, late[0])
-        if group is None:
-            ended.give_back()
-            return
-        group.extend(late)
+        key = ended.key
+        self._begin(key, list(ended.waiting))
         self._used.append(key)
         if self.state:
             self._close_groups([key])
@@ -359,8 +357,7 @@ class Substreams(KeyedStage):
         group = self._groups.get(key)
         if group is None or key in self.queues.keys:
             return False
-        # One that has just begun is about to get its first event.
-        return bool(group) if isinstance(group, list) else group.is_at_rest
+        return isinstance(group, list) or group.is_at_rest
 
     def _is_holding(self, key: Any) -> bool:
         return self._is_at_rest(key) and len(self._groups[key]) > 0
@@ -375,8 +372,7 @@ class Substreams(KeyedStage):
         """Complete the operators of these groups, which emit what they hold."""
         groups, leaving = self._groups, self._leaving
         wholes, common = self._wholes, self._whole
-        closed: list[Any] = []
-        outputs: list[Event[Any]] = []
+        outputs: list[tuple[Any, Event[Any]]] = []
         for key in keys:
             group = groups.get(key)
             if isinstance(group, list):
@@ -391,17 +387,17 @@ class Substreams(KeyedStage):
                 else:
                     output = joined(value, group)
                 output.turn = leaving[key] = new_place(self, output.turn, held)
-                closed.append(key)
-                outputs.append(output)
+                outputs.append((key, output))
             elif group is not None and not group.closed:
                 self._closing += 1
                 group.close()
                 if self.state >= CLOSED:
                     # An operator has cancelled the pipeline, and what groups hold was returned.
-                    give_back_all(outputs)
+                    give_back_all(output for _, output in outputs)
                     return
-        if outputs:
-            self._put_out(closed, outputs)
+        self._freed -= len(outputs)
+        self.queues.put_by_key(outputs)
+        self._drain()
 
     def _close_the_rest(self) -> None:
         """After the end of the stream above: close groups as fast as their outputs are taken."""
@@ -458,7 +454,7 @@ class Substreams(KeyedStage):
         if output is not None or isinstance(group, Place):
             return output
         if isinstance(group, list):
-            return group[0] if group else None
+            return group[0]
         return group.waiting[0] if group.waiting and not group.held else None
 
     def group_statistics(self) -> dict[str, Any]:

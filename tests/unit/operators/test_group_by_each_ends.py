@@ -293,13 +293,21 @@ def test_what_groups_hold_is_returned_when_the_operators_of_another_fail_at_the_
     assert source.unsettled == []
 
 
-def test_the_first_event_of_a_group_is_returned_when_ending_another_cancels_the_stream() -> None:
+@pytest.mark.parametrize("is_only_counted", [False, True])
+def test_the_first_event_of_a_group_is_returned_when_ending_another_cancels_the_stream(
+    is_only_counted: bool,
+) -> None:
     source, probe = MemorySource(["a1", "b1"]), Probe[Any](request=9)
 
     def stop(n: int) -> int:
         probe.cancel()
         return n
 
-    source.pipe(each(ops.count(), ops.map(stop), max_groups=1)).connect(probe)
-    assert source.returned == ["a1", "b1"]
+    def operators(group: Group[str, str]) -> Flowable[int]:
+        counted = group.pipe(ops.count())
+        return counted if is_only_counted and group.key == "b" else counted.pipe(ops.map(stop))
+
+    grouped = group_by(lambda event: event[0], each=operators, idle=60, max_groups=1)
+    source.pipe(grouped, spread()).connect(probe)
+    assert sorted(source.returned) == ["a1", "b1"]
     assert source.unsettled == []
