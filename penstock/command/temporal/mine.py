@@ -163,13 +163,22 @@ def _table(heading: str, rows: list[tuple[str, int, str]]) -> Iterator[str]:
     if not rows:
         return
     yield f"{heading}:"
-    shown = [row for at, row in enumerate(rows) if at < _MOST_ROWS or row[2]]
+    shown = [
+        (_on_one_line(name), n, remark)
+        for at, (name, n, remark) in enumerate(rows)
+        if at < _MOST_ROWS or remark
+    ]
     wide = max(len(name) for name, *_ in shown)
     digits = max(len(f"{n:,}") for _, n, _ in shown)
     for name, n, remark in shown:
         yield f"    {name:<{wide}}  {n:>{digits},}  {remark}".rstrip()
     if len(shown) < len(rows):
         yield f"    and {len(rows) - len(shown):,} more"
+
+
+def _on_one_line(text: str) -> str:
+    """The text, quoted if it has characters that would end the line, or control a terminal."""
+    return text if text.isprintable() else repr(text)
 
 
 def _forbidden(traffic: Traffic) -> str:
@@ -216,7 +225,7 @@ def _on_events(miner: Miner, at: int) -> str:
         when = f"at step {breach.index:,}"
     more = "... -> " if breach.index > len(breach.steps) else ""
     many = f"{miner.broken[at]:,} of {counted(miner.cases, 'case')}"
-    path = more + " -> ".join(breach.steps)
+    path = _on_one_line(more + " -> ".join(breach.steps))
     return f"{rule.name}: BROKEN by {many}{note}, first{_by(breach.key)} {when}: {path}"
 
 

@@ -181,6 +181,18 @@ def test_other_fields_may_have_the_steps(penstock: Penstock, tmp_path: Path) -> 
     assert "    a -> b  1\n" in penstock("mine", "--step", "do", "--input", events).out
 
 
+def test_a_step_with_control_characters_stays_on_its_line(
+    penstock: Penstock, tmp_path: Path, rules: Any
+) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"step": "a\\nb\\u001b[31m"}\n')
+    never = rules("rule = Rule('never', lambda node: True, formula='false')\n")
+    result = penstock("mine", "--input", events, "--rules", never)
+    found = [line.strip() for line in result.out.splitlines()]
+    assert found.count(r"'a\nb\x1b[31m'  1") == 3
+    assert found[-1].endswith(r": 'a\nb\x1b[31m'")
+
+
 def test_cases_beyond_the_limit_are_forgotten_and_counted(penstock: Penstock, files: Any) -> None:
     graph, events = files(dict.fromkeys(range(5), "start cart"))
     out = penstock("mine", graph, "--by=k", "--max-keys=2", "--input", events).out
