@@ -139,6 +139,7 @@ class _Calling(SinkStage[Any]):
         rest = events[tried:]
         finish_all(done)
         if self.state >= CLOSED:
+            self.give_back()
             give_back_all(rest)
             return
         if rest:

@@ -833,8 +833,8 @@ class WorkerStage(CallingStage):
         return self.run, self.info.number
 
     def begin(self) -> None:
-        """Use new slots."""
-        self._drain()
+        """Use new slots. An error ends this run, not that of the stage which has freed them."""
+        self.run.call(self.info, self._drain)
 
     def follow(self) -> None:
         """The limit has changed, by a completion in another stage."""

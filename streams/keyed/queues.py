@@ -159,6 +159,9 @@ class KeyedQueues:
                 place = events.index(event)
                 self.waiting += place
                 return place, error
+            except BaseException:
+                self.waiting += events.index(event)
+                raise
             if queue is None:
                 queue = self._begin(key)
             queue.events.append(event)

@@ -95,8 +95,8 @@ class Substream:
         self._feed_waiting()
 
     def cancel(self) -> None:
+        # What waits, and comes, is dropped when they have completed: an error may come instead.
         self._left = True
-        self._feed_waiting()
 
     def _feed_waiting(self) -> None:
         if self.waiting and not self._feeding:
@@ -110,10 +110,10 @@ class Substream:
         self._feeding = True
         waiting, operators = self.waiting, self._operators
         while waiting and not self._completed:
-            if self._left:
+            if self._left and self._upstream is UNCONNECTED:
                 waiting.popleft().drop("group ended")
                 self.stage.freed(1)
-            elif self._demand and operators is not None:
+            elif self._demand and not self._left and operators is not None:
                 event = waiting.popleft()
                 event.turn = new_place(self.stage, event.turn, 1, self)
                 self._demand -= 1
@@ -159,7 +159,8 @@ class Substream:
 
     def on_completed(self) -> None:
         self._upstream = UNCONNECTED
-        self.cancel()
+        self._left = True
+        self._feed_waiting()
         self._end_if_over()
 
     def on_error(self, error: BaseException, /) -> None:

@@ -129,6 +129,13 @@ class Substreams(KeyedStage):
                 self._held -= len(events) - place
                 refused = place, own_error(raised)
                 break
+            except BaseException:
+                self._held -= len(events) - events.index(event)
+                raise
+            if self.state and self.state >= CLOSED:
+                # The function of the key has cancelled the pipeline.
+                self._return(events[events.index(event) :])
+                break
             if group is None:
                 self._begin(key, [event])
             else:

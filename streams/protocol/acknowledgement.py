@@ -72,8 +72,11 @@ class Family:
 
     def close(self) -> None:
         """No more children will come."""
-        self.parent.end_turn()
-        self._less(1)
+        try:
+            self.parent.end_turn()
+        finally:
+            # The next event of the group may have begun, in a function that raises an exit.
+            self._less(1)
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         if why is not None:

@@ -238,7 +238,8 @@ class SourceStage(DemandStage, Generic[T]):
         if self._withheld is not None:
             withheld, self._withheld = self._withheld, None
             if withheld:
-                self.request(withheld)
+                # An error of a function that is called now ends the run, not who resumes it.
+                self.run.call(self.info, self.request, withheld)
 
     @property
     def demand_withheld(self) -> bool:

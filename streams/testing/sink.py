@@ -104,7 +104,7 @@ class _MemoryStage(SinkStage[Any]):
             return
         (self._held,) = events
         if self._seconds is not None:
-            self._timer = self._run.loop.call_later(self._seconds, self._accept_held)
+            self._timer = self._run.call_later(self._seconds, self.info, self._accept_held)
         elif self._allowed:
             self._allowed -= 1
             self._accept_held()
@@ -113,7 +113,8 @@ class _MemoryStage(SinkStage[Any]):
         self._allowed += n
         while self._allowed and self._held is not None:
             self._allowed -= 1
-            self._accept_held()
+            # An error of a function that is called now ends the run, not who lets it go on.
+            self._run.call(self.info, self._accept_held)
 
     def _accept_held(self) -> None:
         held, self._held, self._timer = self._held, None, None

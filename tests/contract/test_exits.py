@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from penstock import (
     Fixed,
     Flowable,
+    Shared,
     Sink,
     SinkStage,
     adaptive_flat_map,
     batch,
     chunk,
+    collect,
     distinct_within,
     for_each,
     from_iterable,
@@ -27,6 +30,8 @@ from penstock import (
     spread,
 )
 from penstock import ops as _ops
+from penstock.streams.protocol.acknowledgement import NOBODY, Family
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySink, MemorySource, run_virtual
 
@@ -268,4 +273,87 @@ def test_an_exit_that_passes_through_a_stream_that_has_ended_ends_the_run(
 
     with pytest.raises(kind):
         run_virtual(story())
+    assert source.unsettled == []
+
+
+@pytest.mark.parametrize("kind", [Halt, GeneratorExit])
+def test_an_exit_ends_its_own_run_and_not_one_that_shares_its_limit(
+    kind: type[BaseException],
+) -> None:
+    source = MemorySource(range(9))
+    results: list[int] = []
+
+    def function(value: int) -> int:
+        raise kind
+
+    async def story() -> None:
+        shared = Shared(Fixed(1))
+        other = from_iterable(range(9)).pipe(adaptive_flat_map(later(same), shared))
+        another = other.to(collect(results)).start()
+        stages = adaptive_flat_map(same, shared), ops.map(function)
+        with pytest.raises(kind):
+            async with asyncio.timeout(60):
+                await source.pipe(*stages).to(MemorySink()).run()
+        await another.wait()
+
+    run_virtual(story())
+    assert results == list(range(9))
+    assert source.unsettled == []
+
+
+def test_an_exit_that_is_raised_while_somebody_resumes_the_run_ends_it() -> None:
+    source = MemorySource(range(9))
+
+    def function(value: int) -> int:
+        raise Halt
+
+    async def story() -> None:
+        running = source.pipe(ops.map(function)).to(MemorySink()).start()
+        running.pause()
+        await asyncio.sleep(1)
+        running.resume()
+        with pytest.raises(Halt):
+            async with asyncio.timeout(60):
+                await running.wait()
+
+    run_virtual(story())
+    assert source.unsettled == []
+
+
+def test_an_event_ends_although_an_exit_is_raised_for_the_next_one_of_its_group() -> None:
+    class Turn:
+        """That of a group whose next event leaves it, for a function that raises."""
+
+        holders = 1
+
+        def end(self) -> None:
+            raise Halt
+
+    parent: Event[int] = Event(1, 0.0, NOBODY)
+    turn: Any = Turn()
+    parent.turn = turn
+    with pytest.raises(Halt):
+        Family(parent, "no children").close()
+    assert parent.pending == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_sink_function_has_begun_when_it_cancels_its_pipeline_is_not_left_behind() -> None:
+    source = MemorySource(range(9))
+
+    async def unfinished() -> None:
+        await asyncio.sleep(1)
+
+    def function(_: int) -> Any:
+        running[0].cancel()
+        return unfinished()
+
+    running: list[Any] = []
+
+    async def story() -> None:
+        running.append(source.to(for_each(function)).start())
+        await running[0].wait()
+
+    run_virtual(story())
+    gc.collect()
     assert source.unsettled == []

@@ -124,6 +124,10 @@ PLACES: dict[str, Callable[[Function], tuple[Any, ...]]] = {
     ),
     "key": lambda f: (group_by(f), spread()),
     "key of groups with work": lambda f: (group_by(f), spread(), adaptive_flat_map(works)),
+    "key of a group that waits": lambda f: (
+        group_by(lambda value: 0 * f(value), each=lambda g: g.pipe(ops.delay(0.1)), idle=9),
+        spread(),
+    ),
     "key of groups with operators": lambda f: (group_by(f, each=lambda g: g, idle=9), spread()),
     "each": lambda f: (
         group_by(lambda value: value, each=lambda g: (f(g.key), g)[1], idle=9),

@@ -19,6 +19,7 @@ from penstock import (
     group_by,
     spread,
 )
+from penstock.streams.protocol.event import Ending
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
 from penstock.streams.testing.plugin import Run as RunVirtual
@@ -311,3 +312,29 @@ def test_the_first_event_of_a_group_is_returned_when_ending_another_cancels_the_
     source.pipe(grouped, spread()).connect(probe)
     assert sorted(source.returned) == ["a1", "b1"]
     assert source.unsettled == []
+
+
+@pytest.mark.parametrize("at", [5, 8, 12])
+def test_an_error_of_an_operator_in_a_group_drops_no_event(at: int) -> None:
+    source = MemorySource(range(40))
+    calls = 0
+
+    def key(value: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise ValueError("no key")
+        return value % 2
+
+    def inside(group: Any) -> Any:
+        return group.pipe(ops.delay(0.1), group_by(key), spread())
+
+    async def story() -> None:
+        groups = group_by(lambda value: 0, 4, each=inside, idle=60.0)
+        await source.pipe(groups, spread()).to(MemorySink()).run()
+
+    with pytest.raises(ValueError, match="no key"):
+        run_virtual(story())
+    assert source.unsettled == []
+    # What it has acknowledged are results, and not what comes to a group that has failed.
+    assert all(ending is not Ending.DROPPED for _, ending in source.ledger.endings)
