@@ -41,7 +41,7 @@ from penstock.streams.errors import (
 )
 from penstock.streams.limits import Outcome as OfCall
 from penstock.streams.protocol.event import Ending
-from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
+from penstock.streams.testing import Leaked, MemorySink, MemorySource, no_leaks, run_virtual
 from tests.contract.test_conservation import check
 from tests.helpers.random_handlers import (
     BatchHandler,
@@ -81,6 +81,11 @@ _LATE = ("cancel from inside", "failing sink", "drain", "iterator", "children th
 # Fates that are the same at each attempt.
 _ALWAYS = ("at the last moment", "hangs on", "hangs and returns")
 
+
+class Halt(BaseException):
+    """An error of a function that no policy is asked about."""
+
+
 # Errors that end a running here, or that are reported after the first one.
 _EXPECTED = (
     Trouble,
@@ -89,6 +94,7 @@ _EXPECTED = (
     HandlerCancelled,
     DrainTimeout,
     HoldExceeded,
+    Halt,
 )
 
 
@@ -196,7 +202,7 @@ class RandomWalk:
         flow: Any = self.source
         if rng.random() < 0.25:
             self.made_of.append("paced")
-            cost = rng.choice([None, lambda _: rng.choice([0, 0.5, 1])])
+            cost = rng.choice([None, self._breaking("cost", lambda _: rng.choice([0, 0.5, 1]))])
             flow = flow.pipe(rate_limit(rng.choice([5, 20]), burst=rng.choice([1, 3]), cost=cost))
         for _ in range(1 if self._is_usual else rng.choice([1, 1, 2, 2, 3])):
             make = rng.choice(
@@ -216,7 +222,42 @@ class RandomWalk:
     def _counted(self, flow: Any) -> Any:
         if self.rng.random() < 0.15:
             flow = counted(flow, self.notes.blame)
+        if self.rng.random() < 0.2:
+            operators: list[tuple[Any, Any]] = [
+                (rx.map, lambda value: value),
+                (rx.filter, lambda value: True),
+                (rx.take_while, lambda value: True),
+                (rx.do_action, lambda value: None),
+            ]
+            operator, function = self.rng.choice(operators)
+            flow = flow.pipe(operator(self._breaking(operator.__name__, function)))
         return flow
+
+    def _breaking(self, name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A function of which perhaps one call raises, or cancels the pipeline."""
+        rng = self.rng
+        if rng.random() < 0.7:
+            return function
+        # In a sink, its policy may go on after an error.
+        raises = [] if name.startswith("sink") else ["raises"]
+        what = rng.choice([*raises, "halts", "cancels"])
+        at = rng.randrange(rng.choice([5, 40]))
+        self.made_of.append(f"{name} {what} at call {at}")
+        calls = 0
+
+        def call(value: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > at and not self.notes.aborts:
+                self.met.add("breaking function")
+                self.notes.aborts = True
+                if what != "cancels":
+                    raise (Trouble if what == "raises" else Halt)(name)
+                assert self.running is not None
+                self.running.cancel()
+            return function(value)
+
+        return call
 
     def _grouped(self, flow: Any) -> Any:
         turn = self._in_turn()
@@ -261,7 +302,7 @@ class RandomWalk:
                 turn.arrives(value)
                 return turn.key(value)
 
-            return group_by(key, rng.choice([1, 2, 8, 1024]))
+            return group_by(self._breaking("key", key), rng.choice([1, 2, 8, 1024]))
         self.met.add("each=")
         operators = rng.choice(["nothing", "delay", "chunk", "twice", "rate", "nothing"])
         if inside:
@@ -278,9 +319,9 @@ class RandomWalk:
             inside = (*inside, rx.flat_map(lambda v: [(*v, 0), (*v, 1)]))
         elif operators.startswith("rate"):
             inside = (*inside, rate_limit(50))
-        inside = (*inside, rx.map(turn.arrives))
+        inside = (*inside, rx.map(self._breaking("map in each", turn.arrives)))
         return group_by(
-            turn.key,
+            self._breaking("key", turn.key),
             rng.choice([8, 30, 1024]),
             each=lambda group: group.pipe(*inside),
             idle=rng.choice([0.3, 60]),
@@ -302,7 +343,7 @@ class RandomWalk:
         self.steps.append(lambda value: Outcome(of(value)))
         if self.rng.random() < 0.5:
             return flow.pipe(joined(lambda value: from_iterable(of(value))))
-        return flow.pipe(rx.flat_map(of))
+        return flow.pipe(rx.flat_map(self._breaking("children", of)))
 
     def _taken_apart(self, flow: Any) -> Any:
         """Over a plain stream of lists, and then to work."""
@@ -559,6 +600,7 @@ class RandomWalk:
             self._letters.append(MemorySink())
             on_error = route(self._letters[-1])
         function: Any = accept if kind == "plain" else later
+        function = self._breaking(f"sink {number}", function)
         return for_each(function, on_error=on_error), lambda: values, does_fail
 
     # Disturbances.
@@ -743,22 +785,28 @@ class RandomWalk:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self.notes.blame(f"on the loop: {context}"))
         error: BaseException | None = None
-        async with no_leaks():
-            self.running = running = self.pipeline.start(drain_deadline=5, limit=self.limit)
-            tasks = [asyncio.ensure_future(self._act_out())]
-            if isinstance(self.source, Inbox):
-                tasks.append(asyncio.ensure_future(self._put_all(self.source)))
-            if "shared" in self.met and self.rng.random() < 0.4:
-                tasks.append(asyncio.ensure_future(self._company()))
-            try:
-                await running.wait()
-            except _EXPECTED as caught:
-                error = caught
-            await asyncio.gather(*tasks)
-            for timer in self._timers:
-                timer.cancel()
-            self._snapshot()
-        self._check_end(running, error)
+        try:
+            async with no_leaks():
+                self.running = running = self.pipeline.start(drain_deadline=5, limit=self.limit)
+                tasks = [asyncio.ensure_future(self._act_out())]
+                if isinstance(self.source, Inbox):
+                    tasks.append(asyncio.ensure_future(self._put_all(self.source)))
+                if "shared" in self.met and self.rng.random() < 0.4:
+                    tasks.append(asyncio.ensure_future(self._company()))
+                try:
+                    await running.wait()
+                except _EXPECTED as caught:
+                    error = caught
+                await asyncio.gather(*tasks)
+                for timer in self._timers:
+                    timer.cancel()
+                self._snapshot()
+        except Leaked as leaked:
+            # An exit in the middle of a list leaves the turns of events that have gone on.
+            if not isinstance(error, Halt) or not all("turns" in one for one in leaked.left):
+                raise
+        assert self.running is not None
+        self._check_end(self.running, error)
 
     async def _put_all(self, into: Inbox[Any]) -> None:
         async with asyncio.TaskGroup() as puts:
@@ -818,7 +866,8 @@ class RandomWalk:
             blame(f"it ended as {outcome} by {error!r}")
         parts = ["waiting", "in_flight", "retrying", "stuck", "open", "undelivered"]
         for stage in numbers["stages"]:
-            for part in parts:
+            # An exit leaves the numbers of a stage as they were in the middle of a signal.
+            for part in () if isinstance(error, Halt) else parts:
                 if stage.get(part):
                     blame(f"{stage['name']} has {stage[part]} {part} at the end")
         if is_whole:

@@ -11,6 +11,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import (
+    Fixed,
     Flowable,
     Group,
     adaptive_flat_map,
@@ -329,9 +330,15 @@ def test_an_error_of_an_operator_in_a_group_drops_no_event(at: int) -> None:
     def inside(group: Any) -> Any:
         return group.pipe(ops.delay(0.1), group_by(key), spread())
 
+    async def work(value: int) -> int:
+        await asyncio.sleep(0.1)
+        return value
+
     async def story() -> None:
         groups = group_by(lambda value: 0, 4, each=inside, idle=60.0)
-        await source.pipe(groups, spread()).to(MemorySink()).run()
+        await (
+            source.pipe(groups, spread(), adaptive_flat_map(work, Fixed(3))).to(MemorySink()).run()
+        )
 
     with pytest.raises(ValueError, match="no key"):
         run_virtual(story())
