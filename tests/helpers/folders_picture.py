@@ -25,7 +25,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("pages", "errors", "clock"),
     ("extras", "protocol", "validation"),
     ("failures", "diagnostics", "limits"),
-    (None, "runtime", "layout"),
+    ("markup", "runtime", "layout"),
     (None, "boundary", "picture"),
     (None, "flowable", None),
     (None, "keyed", None),

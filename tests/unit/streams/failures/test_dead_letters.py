@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from penstock import (
     DeadLetter,
+    Event,
     Fixed,
+    Sink,
+    SinkStage,
     adaptive_flat_map,
     from_iterable,
     group_by,
@@ -18,9 +21,10 @@ from penstock import (
     read_jsonl,
     route,
     spread,
-    write_jsonl,
 )
 from penstock.streams.protocol.event import Ending
+from penstock.streams.protocol.sink_stage import Closed
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.accepting_later import AcceptingLater
@@ -240,10 +244,20 @@ def test_an_event_counts_as_routed_when_its_letter_is_written(run: Run) -> None:
     run(story())
 
 
-def test_an_error_of_the_sink_of_letters_names_that_sink(run: Run, tmp_path: Path) -> None:
-    operator = adaptive_flat_map(fails, on_error=route(write_jsonl(tmp_path / "dead.jsonl")))
+def test_an_error_of_the_sink_of_letters_names_that_sink(run: Run) -> None:
+    class Letters(Sink[Any]):
+        info = StageInfo("letters")
+
+        def open(self, run: object, closed: Closed) -> SinkStage[Any]:
+            return Refusing(closed)
+
+    class Refusing(SinkStage[Any]):
+        def accept(self, event: Event[Any]) -> None:
+            raise TypeError("not this one")
+
+    operator = adaptive_flat_map(fails, on_error=route(Letters()))
     pipeline = from_iterable([{1, 2}]).pipe(operator).to(MemorySink())
     with pytest.raises(TypeError) as caught:
         run(pipeline.run())
     (note,) = caught.value.__notes__
-    assert note.startswith("in 'write_jsonl', on the event DeadLetter(value={1, 2}, ")
+    assert note.startswith("in 'letters', on the event DeadLetter(value={1, 2}, ")
