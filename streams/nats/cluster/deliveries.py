@@ -256,6 +256,6 @@ class _Stage(SourceStage[Any]):
         for event in events:
             partition: Partition = event.token[0].partition
             if error is None:
-                partition.returned()
+                partition.returned(event.token)
             else:
                 partition.reverted(event.token)

@@ -305,7 +305,7 @@ class Partition:
         arrival.left -= len(places)
         if (not arrival.left or arrival.end(places)) and self.lease.held:
             self._rise()
-        self._left(len(places))
+        self._left(arrival, places)
 
     def _rise(self) -> None:
         above, floor = self._above, self._floor
@@ -320,13 +320,15 @@ class Partition:
         if self._floor != floor and self._kept is not None:
             self._kept.rise(self._floor)
 
-    def returned(self) -> None:
+    def returned(self, delivery: Delivery) -> None:
         """An event left the pipeline unfinished: it is delivered again, to the next owner."""
-        self._left(1)
+        arrival, place = delivery
+        self._left(arrival, (place,))
 
     def reverted(self, delivery: Delivery) -> None:
         """A stage reverted the event: it is redelivered later. Later events go on."""
-        self._out_of_pipe(1)
+        arrival, place = delivery
+        self._out_of_pipe(arrival, (place,))
         if not self._closing:
             loop = asyncio.get_running_loop()
             again = loop.call_later(_AGAIN, self._give_again, delivery)
@@ -346,17 +348,17 @@ class Partition:
             again.cancel()
         self._reverted.clear()
 
-    def _left(self, count: int) -> None:
-        self._here -= count
+    def _left(self, arrival: Arrival, places: Collection[int]) -> None:
+        self._here -= len(places)
         if self._here <= self._window // 2 and self._requests is not None:
             self._requests.look()
-        self._out_of_pipe(count)
+        self._out_of_pipe(arrival, places)
 
-    def _out_of_pipe(self, count: int) -> None:
-        self._in_pipe -= count
-        self._reader.left(count)
+    def _out_of_pipe(self, arrival: Arrival, places: Collection[int]) -> None:
+        self._in_pipe -= len(places)
+        self._reader.left(len(places))
         if self.suspects is not None:
-            self.suspects.ended()
+            self.suspects.ended(arrival, places)
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,7 +45,8 @@ class Suspects:
         self._gate = gate
         self._waiting: deque[tuple[Arrival, deque[int]]] = deque()
         self._news = asyncio.Event()
-        self._working: asyncio.Future[None] | None = None
+        # The event that was let in last, and what is done when it has left the pipeline.
+        self._working: tuple[Arrival, int, asyncio.Future[None]] | None = None
         self._task = new_task(self._work(), "penstock suspects")
 
     @property
@@ -64,10 +65,14 @@ class Suspects:
             return 0
         return self._given_up[2]
 
-    def ended(self) -> None:
-        """The event that was in the pipeline has left it."""
-        if self._working is not None and not self._working.done():
-            self._working.set_result(None)
+    def ended(self, arrival: Arrival, places: Collection[int]) -> None:
+        """The events at these places have left the pipeline. Those that an operator has held may
+        leave while a later one is still with a handler."""
+        if self._working is None:
+            return
+        message, place, left = self._working
+        if message is arrival and place in places and not left.done():
+            left.set_result(None)
 
     def stop(self) -> None:
         """Pass nothing more on."""
@@ -110,9 +115,10 @@ class Suspects:
         await self._let_in(arrival, place)
 
     async def _let_in(self, arrival: Arrival, place: int) -> None:
-        self._working = asyncio.get_running_loop().create_future()
+        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._working = arrival, place, left
         self._gate.arrived(arrival, (place,))
-        await self._gate.until_left(self._working)
+        await self._gate.until_left(left)
 
     async def _write(self) -> None:
         from nats.errors import Error

@@ -457,3 +457,38 @@ def test_an_event_in_doubt_that_an_operator_holds_lets_the_next_one_in() -> None
     loop.run_until_complete(story())
     loop.close()
     assert done == [["1", "2"], ["3", "4"]]
+
+
+def test_what_an_operator_lets_go_brings_no_event_in_doubt_beside_another_one() -> None:
+    loop = VirtualTimeLoop()
+    done: list[Any] = []
+    working: set[int] = set()
+    together: list[int] = []
+
+    async def handle(number: int) -> int:
+        working.add(number)
+        together.append(len(working))
+        await asyncio.sleep(20 if number == 2 else 0)
+        working.remove(number)
+        return number
+
+    def lists(source: Flowable[int]) -> Flowable[list[int]]:
+        return source.pipe(
+            adaptive_flat_map(handle, limit=Fixed(4)), ops.buffer_with_time_or_count(5, 100)
+        )
+
+    async def story() -> None:
+        server = Server()
+        for number in range(1, 5):
+            server.publish("key", b"%d" % number)
+        lost = Floors(cast(Any, server.table), "today")
+        lost.start()
+        await lost.claim(0, "lost 1", 128, 3)
+        await lost.stop()
+        async with owned(server, str, done, stage=lists):
+            await asyncio.sleep(60)
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert sorted(number for numbers in done for number in numbers) == [1, 2, 3, 4]
+    assert together == [1, 1, 1, 1]
