@@ -94,7 +94,7 @@ class WrongType(BuildError, TypeError):
 
 
 class TooManyStages(BuildError, RecursionError):
-    """A pipeline has more stages than Python's recursion limit allows."""
+    """A pipeline has more stages in a row than Python's recursion limit allows."""
 
 
 class CannotOpen(BuildError):

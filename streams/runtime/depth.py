@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
 from penstock.streams.errors import TooManyStages, add_note
+from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.stage import StageInfo
 
 __all__ = ["Room"]
 
@@ -22,14 +25,15 @@ _own = _set = 0
 
 
 class Room:
-    """Lets signals pass through so many stages, until `close`: raises Python's recursion limit, if
-    there are many. What the user's functions may call stays as deep as before.
+    """Lets signals pass through these stages, until `close`: raises Python's recursion limit, if
+    there are many in a row. What the user's functions may call stays as deep as before.
 
     Raises TooManyStages.
     """
 
-    def __init__(self, stages: int) -> None:
+    def __init__(self, pipeline: Sequence[StageInfo]) -> None:
         global _own
+        stages = _in_a_row(pipeline)
         self.calls = 0 if stages <= _FEW else _CALLS * stages
         with _lock:
             now = sys.getrecursionlimit()
@@ -51,6 +55,24 @@ class Room:
                     _adjust()
 
 
+def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
+    """Through how many stages a signal may pass. From a stream that a stage reads it may go on into
+    one other, of which the stage then requests more."""
+    known: dict[int, int] = {}
+
+    def down_to_last(stages: Iterable[StageInfo]) -> int:
+        above = 0
+        for stage in stages:
+            if stage.number not in known:
+                *_, second, longest = sorted((0, above, *map(down_to_last, stage.inputs)))
+                known[stage.number] = 1 + longest + second
+            above = known[stage.number]
+        return above
+
+    # Streams that are shared count twice above, and cannot be more than all.
+    return min(down_to_last(pipeline), len(list(all_stages(pipeline))))
+
+
 def _adjust() -> None:
     global _set
     _set = _own + max((room.calls for room in _rooms), default=0)
@@ -59,9 +81,9 @@ def _adjust() -> None:
 
 def _too_many(stages: int, most: int) -> TooManyStages:
     error = TooManyStages(
-        f"the pipeline has {stages:,} stages, through which a signal passes in nested calls; "
-        f"Python allows {most:,} of these, which is enough for {most // _EACH} stages. Do several "
-        "steps in one function, as of map or adaptive_flat_map"
+        f"the pipeline has {stages:,} stages in a row, through which a signal passes in nested "
+        f"calls; Python allows {most:,} of these, which is enough for {most // _EACH} stages. Do "
+        "several steps in one function, as of map or adaptive_flat_map"
     )
     add_note(error, f"sys.setrecursionlimit({_EACH * stages}), before the start, allows them")
     return error

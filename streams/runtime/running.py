@@ -73,7 +73,7 @@ class Running:
         self._recorder: Recorder | None = None
         self._page: PageWriter | None = None
         self._stages = description(flowable, sinks, limit)
-        self._room = Room(len(list(all_stages(self._stages))))
+        self._room = Room(self._stages)
         run.late_numbers.begin_after(self._stages[-1].number)
         self._plan = list(zip(self._stages[-len(sinks) :], sinks, strict=True))
         self._sinks: list[SinkStage[Any]] = []

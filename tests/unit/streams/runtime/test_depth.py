@@ -92,3 +92,24 @@ def test_a_limit_that_the_program_sets_while_a_pipeline_runs_is_kept(run: Run) -
         assert sys.getrecursionlimit() == 7777
     finally:
         sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("read", ["merge", "concat", "zip"])
+@pytest.mark.parametrize(("streams", "stages"), [(300, 0), (10, 60)])
+def test_streams_that_a_stage_reads_beside_each_other_may_have_more_stages_together(
+    read: str, streams: int, stages: int, run: Run
+) -> None:
+    values: list[Any] = []
+    first, *others = (chained("map", stages) for _ in range(streams))
+    run(first.pipe(getattr(ops, read)(*others)).to(collect(values)).run())
+    assert len(values) == (5 if read == "zip" else 5 * streams)
+
+
+def test_the_stages_of_two_streams_that_one_stage_reads_count_together(run: Run) -> None:
+    async def story() -> None:
+        merged = chained("map", 110).pipe(ops.merge(chained("map", 100)))
+        with pytest.raises(TooManyStages, match="has 214 stages in a row"):
+            merged.to(collect([])).start()
+        await asyncio.sleep(0)
+
+    run(story())
