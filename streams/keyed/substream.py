@@ -8,7 +8,13 @@ from typing import Any, Protocol
 
 from penstock.streams.keyed.place import Buffer, new_place
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, send_list
+from penstock.streams.protocol.stage import (
+    UNCONNECTED,
+    StageInfo,
+    Subscriber,
+    Subscription,
+    send_list,
+)
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Substream", "SubstreamStage"]
@@ -16,6 +22,9 @@ __all__ = ["Substream", "SubstreamStage"]
 
 class SubstreamStage(Buffer, Protocol):
     """The stage that has opened a substream."""
+
+    run: Run
+    info: StageInfo
 
     def emitted(self, substream: Substream, event: Event[Any], /) -> None:
         """The operators have emitted an event."""
@@ -42,7 +51,7 @@ class Substream:
     """
 
     __slots__ = (
-        *("_completed", "_demand", "_feeding", "_left", "_operators", "_upstream"),
+        *("_completed", "_demand", "_drops", "_feeding", "_left", "_operators", "_upstream"),
         *("begun", "closed", "ended", "held", "key", "stage", "waiting"),
     )
 
@@ -54,8 +63,9 @@ class Substream:
         self.held = 0
         """Events that have a place in the operators, or that outputs in the queue were made of."""
         self.begun = self.closed = self.ended = False
-        # Whether the operators have cancelled or completed by themselves: events are dropped.
-        self._left = False
+        # Whether the operators have cancelled or completed by themselves, and whether events are
+        # dropped because of that.
+        self._left = self._drops = False
         # Whether the stage has completed them: events wait for the group's next substream.
         self._completed = False
         self._operators: Subscriber[Any] | None = None
@@ -95,8 +105,16 @@ class Substream:
         self._feed_waiting()
 
     def cancel(self) -> None:
-        # What waits, and comes, is dropped when they have completed: an error may come instead.
         self._left = True
+        run = self.stage.run
+        # Not at once: an operator that fails cancels before it reports the error, which returns
+        # what waits. Without a loop, until the operators have completed.
+        if run.has_loop:
+            run.call_soon(self.stage.info, self._drop_what_waits)
+
+    def _drop_what_waits(self) -> None:
+        self._drops = True
+        self._feed_waiting()
 
     def _feed_waiting(self) -> None:
         if self.waiting and not self._feeding:
@@ -110,7 +128,7 @@ class Substream:
         self._feeding = True
         waiting, operators = self.waiting, self._operators
         while waiting and not self._completed:
-            if self._left and self._upstream is UNCONNECTED:
+            if self._drops:
                 waiting.popleft().drop("group ended")
                 self.stage.freed(1)
             elif self._demand and not self._left and operators is not None:
@@ -160,7 +178,7 @@ class Substream:
     def on_completed(self) -> None:
         self._upstream = UNCONNECTED
         self._left = True
-        self._feed_waiting()
+        self._drop_what_waits()
         self._end_if_over()
 
     def on_error(self, error: BaseException, /) -> None:

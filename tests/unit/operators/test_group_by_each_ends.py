@@ -16,6 +16,7 @@ from penstock import (
     Group,
     adaptive_flat_map,
     collect,
+    for_each,
     from_iterable,
     group_by,
     spread,
@@ -345,3 +346,22 @@ def test_an_error_of_an_operator_in_a_group_drops_no_event(at: int) -> None:
     assert source.unsettled == []
     # What it has acknowledged are results, and not what comes to a group that has failed.
     assert all(ending is not Ending.DROPPED for _, ending in source.ledger.endings)
+
+
+def test_a_group_whose_operators_want_no_more_keeps_no_other_group_waiting() -> None:
+    def inside(group: Any) -> Any:
+        return group.pipe(ops.take(1), ops.delay(50.0)) if group.key == "a" else group
+
+    source = MemorySource([f"{key}{n}" for n in range(20) for key in "ab"])
+    came: list[tuple[float, str]] = []
+
+    async def story() -> None:
+        now = asyncio.get_running_loop().time
+        began = now()
+        groups = group_by(lambda value: value[0], 4, each=inside, idle=600.0)
+        sink = for_each(lambda value: came.append((now() - began, value)))
+        await source.pipe(groups, spread()).to(sink).run()
+
+    run_virtual(story())
+    assert came == [*((0.0, f"b{n}") for n in range(20)), (50.0, "a0")]
+    assert source.unsettled == []
