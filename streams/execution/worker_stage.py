@@ -694,13 +694,8 @@ class WorkerStage(CallingStage):
             if event.turn is not None:
                 turns.append(event.turn)
                 event.turn = None
-        families = self._families
-        if families:
-            for event in ended:
-                if event in families:
-                    self._results.end(event)
-                    families.pop(event).close()
-            ended = [event for event in ended if type(event.value) is not Family]
+        if self._families:
+            ended = self._close_families(ended)
         self._results.complete(ended)
         if turns:
             release(turns)
@@ -709,6 +704,24 @@ class WorkerStage(CallingStage):
                     self._turn_over(turn)
         if self._iterators.suspended:
             self._iterators.resume()
+
+    def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
+        """End the calls with several results; returns the other events."""
+        families = self._families
+        others = [event for event in ended if type(event.value) is not Family]
+        try:
+            for event in ended:
+                if event in families:
+                    self._results.end(event)
+                    families.pop(event).close()
+        except BaseException:
+            # Of a function that results of these calls, or of later ones, have reached.
+            for event in ended:
+                if event in families:
+                    families.pop(event).close()
+            give_back_all(others)
+            raise
+        return others
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:

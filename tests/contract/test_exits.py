@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -122,6 +122,12 @@ def pairs(value: Any) -> Any:
     return from_iterable([value, value])
 
 
+async def rows(value: int) -> AsyncIterator[int]:
+    for number in range(1 + value % 3):
+        await asyncio.sleep(0.1 * ((value + number) % 2))
+        yield value
+
+
 GROUPS = (group_by(lambda value: value % 2), spread())
 OPERATORS: dict[str, Callable[[Function], tuple[Any, ...]]] = {
     "map": lambda f: (ops.map(f),),
@@ -173,6 +179,10 @@ OPERATORS: dict[str, Callable[[Function], tuple[Any, ...]]] = {
         adaptive_flat_map(later(same)),
     ),
     "after a call in its group": lambda f: (*GROUPS, adaptive_flat_map(later(same)), ops.map(f)),
+    "after calls with several results": lambda f: (
+        adaptive_flat_map(rows, Fixed(4), ordered=True, window=1),
+        ops.map(f),
+    ),
     "after flat_map": lambda f: (ops.flat_map(pairs), ops.map(f)),
     "after concat_map": lambda f: (ops.concat_map(pairs), ops.map(f)),
     "after merge": lambda f: (ops.merge(from_iterable(range(20, 29))), ops.map(f)),
