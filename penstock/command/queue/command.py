@@ -6,6 +6,8 @@ import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
@@ -27,6 +29,8 @@ from penstock.streams.sql_queue.upkeep import Found, peek, purge, retry, retry_s
 
 __all__ = ["call"]
 
+_T = TypeVar("_T")
+
 _STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED, "dead": DEAD}
 
 
@@ -37,6 +41,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if options.action == "stats":
         check(options)
     try:
+        if options.action == "replay":
+            return _replay(options)
         return asyncio.run(_with_store(options, _ACTIONS[options.action]))
     except (DatabaseLost, DatabaseUnavailable) as error:
         mention(f"{redacted(options.url)} could not be used: {error}")
@@ -63,8 +69,8 @@ def _put(options: argparse.Namespace) -> int:
 
 
 async def _with_store(
-    options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[int]]
-) -> int:
+    options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[_T]]
+) -> _T:
     store = open_store(options.url, options.table, _mapping(options), beside=options.beside)
     try:
         await store.open(make=False)
@@ -146,16 +152,18 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-async def _replay(store: Store, options: argparse.Namespace) -> int:
-    from penstock.command.queue.replay import replay
+def _replay(options: argparse.Namespace) -> int:
+    from penstock.command.queue.replay import history, replay
 
-    return await replay(store, f"{options.table} in {redacted(options.url)}", options)
+    name = f"{options.table} in {redacted(options.url)}"
+    visits = asyncio.run(_with_store(options, partial(history, name)))
+    # Outside the loop, in which a signal would wait for the end of it.
+    return replay(visits, name, options)
 
 
 _ACTIONS = {
     "stats": _stats,
     "peek": _peek,
-    "replay": _replay,
     "retry": _retry,
     "purge": _purge,
 }

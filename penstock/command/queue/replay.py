@@ -17,12 +17,13 @@ from penstock.streams.sql_queue.analytics.replay import (
     Numbers,
     Past,
     Replay,
+    Visit,
     observed,
     read_visits,
     replayed,
 )
 
-__all__ = ["replay"]
+__all__ = ["history", "replay"]
 
 _NOTHING = 1
 _HEADING = (
@@ -31,18 +32,22 @@ _HEADING = (
 )
 
 
-async def replay(store: Store, name: str, options: Namespace) -> int:
-    """Print what was, the same again, and the history with other numbers; the exit status.
-
-    The second line shows how far the third can be trusted. Raises BuildError for a table that does
-    not say when its rows came.
-    """
+async def history(name: str, store: Store, options: Namespace) -> list[Visit]:
+    """The visits to replay. Raises BuildError for a table that does not say when its rows came."""
     if not store.layout.knows_arrivals:
         raise BuildError(
             f"{name}: the table does not say when its rows came, so it is not known how long they "
             "waited, and they cannot come again. Name a column with that time: --column enqueued="
         )
-    past = observed(await read_visits(store, options.window))
+    return await read_visits(store, options.window)
+
+
+def replay(visits: list[Visit], name: str, options: Namespace) -> int:
+    """Print what was, the same again, and the history with other numbers; the exit status.
+
+    The second line shows how far the third can be trusted.
+    """
+    past = observed(visits)
     if past is None:
         mention(f"{name}: no row ended in the last {span(options.window)}")
         return _NOTHING

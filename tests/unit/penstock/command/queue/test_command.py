@@ -5,6 +5,7 @@ import io
 import os
 import pty
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import orjson
 import pytest
 
 from penstock import collect, from_iterable, read_table, run, write_table
+from penstock.command.interrupt import raising
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.sqlite import table as sqlite_table
 from tests.helpers.beside import make_own
@@ -533,6 +535,22 @@ def test_a_history_is_replayed_with_other_pollers(penstock: Penstock, database: 
     assert numbers[2] == pytest.approx([4, 1, 1, 120, 240, 180, 300], abs=2.0)
     assert last.startswith("  with 4 pollers, batch 1, limit 1, p95 would have been ")
     assert last.endswith(" on no row waiting")
+
+
+def test_a_signal_ends_a_replay_while_it_computes(
+    penstock: Penstock, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on: list[bool] = []
+
+    def compute(visits: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(True)
+
+    monkeypatch.setattr("penstock.command.queue.replay.observed", compute)
+    fill(database)
+    with raising():
+        result = penstock("queue", "replay", database)
+    assert (result.status, result.out, went_on) == (0, "", [])
 
 
 def test_a_replay_in_which_nothing_waits_says_so(penstock: Penstock, database: str) -> None:
