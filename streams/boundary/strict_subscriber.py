@@ -17,6 +17,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.tasks import new_task
 
 __all__ = ["StrictSubscriber", "connect"]
@@ -39,6 +40,7 @@ def connect(
     strict.run.on_failed = strict.failed
     with strict.called():
         try:
+            strict.room = Room([stream.info for stream in source.chain()])
             source.attach(strict, strict.run)
         except Exception as error:
             strict.not_attached(error)
@@ -51,6 +53,9 @@ class StrictSubscriber:
     A signal that comes inside another waits until that one has returned (rule 1.3), as does a
     request; so there is never more than one call of the subscriber at a time.
     """
+
+    room: Room | None = None
+    """For the calls in which a signal passes through all stages, until the last one."""
 
     def __init__(self, subscriber: EventSubscriber[Any], run: Run | None = None) -> None:
         self.run = Run() if run is None else run
@@ -81,6 +86,8 @@ class StrictSubscriber:
             yield
         finally:
             self._called = False
+            if self._subscriber is None and self.room is not None:
+                self.room.close()
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
@@ -240,11 +247,17 @@ class StrictSubscriber:
 
     def _close(self, *, hurry: bool = False) -> None:
         """Release what the stages opened, such as pools and files, without waiting for it."""
+        has_loop = self.run.has_loop and self.run.loop.is_running()
+        # Not inside a signal, which may be deeper than Python would then allow.
+        if self.room is not None and has_loop:
+            self.run.loop.call_soon(self.room.close)
+        elif self.room is not None and not self._called:
+            self.room.close()
         if self._to_close:
             self._to_close = False
             if hurry:
                 self.run.letters.hurry()
-            if self.run.is_open and self.run.has_loop and self.run.loop.is_running():
+            if self.run.is_open and has_loop:
                 # The loop itself remembers a task only weakly.
                 self._closing = new_task(self._release(), "penstock close", self.run.loop)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from threading import Lock
 
 from penstock.streams.errors import TooManyStages, add_note
@@ -37,7 +38,7 @@ class Room:
         self.calls = 0 if stages <= _FEW else _CALLS * stages
         with _lock:
             now = sys.getrecursionlimit()
-            own = _own if _rooms and now == _set else now
+            own = _own if now == _set else now
             if stages > own // _EACH:
                 raise _too_many(stages, own)
             if self.calls:
@@ -50,9 +51,11 @@ class Room:
         with _lock:
             if self in _rooms:
                 _rooms.remove(self)
-                # Otherwise somebody else has set it since.
+                # Otherwise somebody else has set it since. Inside deeper calls it stays as it is
+                # until the next room is closed.
                 if sys.getrecursionlimit() == _set:
-                    _adjust()
+                    with suppress(RecursionError):
+                        _adjust()
 
 
 def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
@@ -75,8 +78,9 @@ def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
 
 def _adjust() -> None:
     global _set
-    _set = _own + max((room.calls for room in _rooms), default=0)
-    sys.setrecursionlimit(_set)
+    limit = _own + max((room.calls for room in _rooms), default=0)
+    sys.setrecursionlimit(limit)
+    _set = limit
 
 
 def _too_many(stages: int, most: int) -> TooManyStages:

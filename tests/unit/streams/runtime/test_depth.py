@@ -52,6 +52,34 @@ def test_every_event_passes_through_as_many_stages_as_a_pipeline_may_have(
 
 
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("last", [[], [ops.to_list()]])
+def test_a_stream_of_as_many_stages_is_read_by_hand(name: str, last: list[Any], run: Run) -> None:
+    stream = chained(name, 95 if name == "with_latest_from" else 195).pipe(*last)
+    before = sys.getrecursionlimit()
+
+    async def story() -> None:
+        read = [value async for value in stream]
+        observed: list[Any] = []
+        ended = asyncio.get_running_loop().create_future()
+        stream.subscribe(observed.append, ended.set_exception, lambda: ended.set_result(None))
+        await ended
+        assert len(read) == len(observed) == (1 if last else 5)
+        with pytest.raises(TooManyStages):
+            _ = [value async for value in chained(name, 400)]
+
+    run(story())
+    assert sys.getrecursionlimit() == before
+
+
+def test_a_stream_is_read_by_hand_without_a_loop() -> None:
+    before, values = sys.getrecursionlimit(), list[int]()
+    stream = chained("map", 195)
+    stream.subscribe(values.append)
+    assert values == list(range(5))
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize("name", OPERATORS)
 def test_a_pipeline_with_more_stages_is_refused_before_anything_is_read(
     name: str, run: Run
 ) -> None:
