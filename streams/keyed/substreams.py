@@ -380,6 +380,7 @@ class Substreams(KeyedStage):
         groups, leaving = self._groups, self._leaving
         wholes, common = self._wholes, self._whole
         outputs: list[tuple[Any, Event[Any]]] = []
+        substreams: list[Substream] = []
         for key in keys:
             group = groups.get(key)
             if isinstance(group, list):
@@ -395,15 +396,15 @@ class Substreams(KeyedStage):
                     output = joined(value, group)
                 output.turn = leaving[key] = new_place(self, output.turn, held)
                 outputs.append((key, output))
-            elif group is not None and not group.closed:
-                self._closing += 1
-                group.close()
-                if self.state >= CLOSED:
-                    # An operator has cancelled the pipeline, and what groups hold was returned.
-                    give_back_all(output for _, output in outputs)
-                    return
+            elif group is not None:
+                substreams.append(group)
+        # Before operators are called, which may cancel the pipeline.
         self._freed -= len(outputs)
         self.queues.put_by_key(outputs)
+        for substream in substreams:
+            if not substream.closed:
+                self._closing += 1
+                substream.close()
         self._drain()
 
     def _close_the_rest(self) -> None:

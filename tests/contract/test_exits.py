@@ -106,6 +106,15 @@ def keyed(function: Function) -> Function:
     return operators
 
 
+def ending(function: Function) -> Function:
+    def operators(group: Any) -> Any:
+        if group.key == 0:
+            return group.pipe(ops.to_list())
+        return group.pipe(ops.do_action(on_completed=lambda: function(3)), ops.count())
+
+    return operators
+
+
 def fails(value: Any) -> Any:
     raise OSError(value)
 
@@ -149,6 +158,10 @@ OPERATORS: dict[str, Callable[[Function], tuple[Any, ...]]] = {
     "key": lambda f: (group_by(f), spread()),
     "each": lambda f: (group_by(same, each=lambda g: g.pipe(ops.map(f)), idle=9.0), spread()),
     "each, while built": lambda f: (group_by(same, each=keyed(f), idle=9.0), spread()),
+    "each, at the end of a group": lambda f: (
+        group_by(lambda value: value % 2, each=ending(f), idle=9.0),
+        spread(),
+    ),
     "distinct_within": lambda f: (distinct_within(9, f),),
     "distinct_within, skipping": lambda f: (distinct_within(9, f, on_error="skip"),),
     "cost": lambda f: (rate_limit(99, cost=lambda value: 1 + 0 * f(value)),),
