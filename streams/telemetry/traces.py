@@ -184,7 +184,7 @@ class Tracing(AckHook):
         if at < self._next:
             return False
         self._chosen += 1
-        self._next = int((self._chosen + self._chosen * GOLDEN % 1.0) / self._sample)
+        self._next = (self._chosen + self._chosen * GOLDEN % 1.0) // self._sample
         return True
 
     def _carry(self, events: list[Event[Any]]) -> None:

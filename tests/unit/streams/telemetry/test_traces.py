@@ -271,6 +271,13 @@ def test_a_share_of_the_events_is_traced_evenly(run: Run, spans: Spans) -> None:
     assert [token // 10 for token in tokens] == list(range(10))
 
 
+def test_of_the_smallest_share_the_first_event_is_traced(run: Run, spans: Spans) -> None:
+    results: list[Any] = []
+    stream = from_iterable([{"n": n} for n in range(3)])
+    traced(run, spans, stream.to(collect(results)), sample=5e-324)
+    assert ["traceparent" in value for value in results] == [True, False, False]
+
+
 @pytest.mark.parametrize("clients", [2, 4, 5, 10])
 def test_of_clients_that_take_turns_each_is_traced_as_often(
     clients: int, run: Run, spans: Spans
