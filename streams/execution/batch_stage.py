@@ -215,7 +215,7 @@ class BatchStage(CallingStage):
                     middle = len(part) // 2
                     parts += (part[middle:], part[:middle])
                 else:
-                    self._settle_part(part, [error] * len(part))
+                    self.within(self._settle_all, part, [error] * len(part))
         finally:
             self._calling -= 1
             # Its frames refer to this one, from Python 3.13 on, and keep what a user's function
@@ -278,10 +278,10 @@ class BatchStage(CallingStage):
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 self._return(part)
                 raise
-            self._settle_part(part[:1], [error])
+            self.within(self._settle_all, part[:1], [error])
             self._return(part[1:])
             return None
-        self._settle_part(part, results)
+        self.within(self._settle_all, part, results)
         return None
 
     async def _call(self, part: list[Event[Any]]) -> Sequence[Any]:
@@ -314,33 +314,30 @@ class BatchStage(CallingStage):
 
     # Outcomes.
 
-    def _settle_part(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
-        try:
-            self.within(self._settle_all, part, results)
-        except BaseException:
-            # Of a function such as that given as wait=.
-            give_back_all(part)
-            raise
-
     def _settle_all(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
         done: list[Event[Any]] = []
         turns: list[Turn] = []
-        for event, result in zip(part, results, strict=True):
-            event.ended = ended
-            self.in_flight -= 1
-            if self.state >= CLOSED:
-                event.give_back()
-            elif isinstance(result, BaseException):
-                self._failed(event, result)
-            else:
-                turn = event.turn
-                self._no_more_attempts(event)
-                if turn is not None:
-                    event.turn = None
-                    turns.append(turn)
-                event.value = result
-                done.append(event)
+        try:
+            for event, result in zip(part, results, strict=True):
+                event.ended = ended
+                self.in_flight -= 1
+                if self.state >= CLOSED:
+                    event.give_back()
+                elif isinstance(result, BaseException):
+                    self._failed(event, result)
+                else:
+                    turn = event.turn
+                    self._no_more_attempts(event)
+                    if turn is not None:
+                        event.turn = None
+                        turns.append(turn)
+                    event.value = result
+                    done.append(event)
+        except BaseException:
+            # Of a function such as that given as wait=.
+            give_back_all(part)
+            raise
         self._results.complete(done)
         for turn in turns:
             self._turn_over(turn)
