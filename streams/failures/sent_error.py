@@ -60,17 +60,21 @@ class _Rebuilt(Exception):
         self.error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self.error), self.error.args, vars(self.error))
+        kind = type(self.error)
+        built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        # With what it keeps elsewhere than in the arguments, such as the name of a file.
+        _, args, *state = built_in.__reduce__(self.error)
+        return _rebuild, (kind, built_in, args, *state)
 
 
 def _rebuild(
-    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+    kind: type[BaseException], built_in: Any, args: tuple[Any, ...], state: Any = None
 ) -> BaseException:
-    built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
     error: BaseException = built_in.__new__(kind, *args)
     # Sets what a built-in class keeps outside the attributes, such as the code of a SystemExit.
     built_in.__init__(error, *args)
-    vars(error).update(attributes)
+    if state is not None:
+        built_in.__setstate__(error, state)
     return error
 
 

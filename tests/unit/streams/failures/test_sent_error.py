@@ -35,6 +35,16 @@ class Unavailable(OSError):
         super().__init__(111, f"{host} is unavailable")
 
 
+class NoFile(OSError):
+    def __init__(self, path: str) -> None:
+        super().__init__(2, "no file", path)
+
+
+class NoPlugin(ImportError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no plugin {name}", name=name)
+
+
 class Ends(SystemExit):
     def __init__(self, code: int, why: str) -> None:
         super().__init__(code)
@@ -58,6 +68,8 @@ def arrived(error: BaseException) -> Any:
         OfTwo(1, 2),
         ByName(name="x"),
         Unavailable("here"),
+        NoFile("a.txt"),
+        NoPlugin("b"),
         Ends(3, "done"),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
         StopIteration(7),
@@ -76,6 +88,7 @@ def test_an_error_arrives_with_its_type_text_arguments_and_notes(error: BaseExce
 
 def test_what_built_in_classes_keep_of_an_error_arrives_too() -> None:
     assert (arrived(Ends(3, "done")).code, arrived(Unavailable("here")).errno) == (3, 111)
+    assert (arrived(NoFile("a.txt")).filename, arrived(NoPlugin("b")).name) == ("a.txt", "b")
 
 
 def test_an_error_that_cannot_be_pickled_arrives_in_words() -> None:
