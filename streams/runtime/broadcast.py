@@ -63,7 +63,9 @@ class Broadcast:
     def on_events(self, events: list[Event[Any]], /) -> None:
         if more := self._more:
             for event in events:
-                event.pending += more
+                # One that was returned while it waited has ended.
+                if event.pending > 0:
+                    event.pending += more
         self._signalling = True
         for sink in self._sinks:
             if self._cancelled:

@@ -21,7 +21,7 @@ from penstock import (
 )
 from penstock.streams.errors import OutputClosed
 from penstock.streams.protocol.acknowledgement import Nobody
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.broadcast import Broadcast
@@ -259,3 +259,24 @@ def test_a_stream_that_fails_tells_each_sink_so_also_one_that_is_busy(run: Run) 
         assert (first.closed, busy.closed) == (1, 1)
 
     run(story())
+
+
+def test_an_event_that_was_returned_while_it_waited_does_not_end_again() -> None:
+    # As when an exit has passed, and the loop goes on to cancel the tasks.
+    endings: list[Ending] = []
+
+    class Origin:
+        def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+            endings.extend(ending for _ in events)
+
+    class Accepting(Subscriber[Any]):
+        def on_subscribe(self, subscription: Any) -> None: ...
+
+        def on_events(self, events: list[Event[Any]], /) -> None:
+            for event in events:
+                event.finish()
+
+    event, other = Event(1, 0.0, Origin()), Event(2, 0.0, Origin())
+    event.give_back()
+    Broadcast([Accepting(), Accepting()]).on_events([event, other])
+    assert endings == [Ending.RETURNED, Ending.FINISHED]
