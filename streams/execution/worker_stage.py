@@ -741,10 +741,12 @@ class WorkerStage(CallingStage):
 
     def _settle_failure(self, event: Event[Any], error: BaseException, level: int) -> None:
         """A call has failed: report it, and try its event again or apply the error policy."""
-        if self._ended:
-            self._flush()
-        total = self._concurrency
-        self._call_ended(1)
+        try:
+            if self._ended:
+                self._flush()
+            total = self._concurrency
+        finally:
+            self._call_ended(1)
         if self.state >= CLOSED:
             event.give_back()
             self._leave()
