@@ -187,7 +187,8 @@ class WorkerStage(CallingStage):
         if self._learns:
             self._levels.extend([self._concurrency] * len(self._due))
         self._control.retuned(old)
-        self._drain()
+        # An error of what begins now is one of the run, not of the caller.
+        self.run.call(self.info, self._drain)
 
     def _follow_limiter(self) -> None:
         if self._control.follow():
