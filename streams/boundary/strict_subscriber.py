@@ -250,7 +250,7 @@ class StrictSubscriber:
         has_loop = self.run.has_loop and self.run.loop.is_running()
         # Not inside a signal, which may be deeper than Python would then allow.
         if self.room is not None and has_loop:
-            self.run.loop.call_soon(self.room.close)
+            self.run.call_soon(None, self.room.close)
         elif self.room is not None and not self._called:
             self.room.close()
         if self._to_close:
