@@ -62,6 +62,7 @@ class LineWriting(SinkStage[Any]):
         self._run = run
         self._encode = encode
         self._encoded = encoded
+        self._letter_line = letter_line(run.now)
         self._name = name = output_name(path)
         self._compressor = compressor(name)
         self._is_plain = self._compressor is PLAIN
@@ -123,7 +124,7 @@ class LineWriting(SinkStage[Any]):
                 return line
             event.value = cast(Unencoded, line).value
         if type(event.value) is DeadLetter:
-            return letter_line(self._run.now)(event.value)
+            return self._letter_line(event.value)
         return self._encode(event.value)
 
     def _schedule(self) -> None:

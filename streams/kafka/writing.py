@@ -180,6 +180,7 @@ class Encoding:
     def __init__(self, run: Run, settings: WritingSettings, sink: SinkStage[Any]) -> None:
         self._run = run
         self._sink = sink
+        self._letter_line = letter_line(run.now)
         self._topic = settings.topic
         self._key = None if settings.key is None else key_function(settings.key)
         self._calls = called_name(settings.topic, settings.key)
@@ -208,7 +209,7 @@ class Encoding:
             headers = [pair for pair in headers if pair[0] not in new]
             headers += [(name, text.encode()) for name, text in new.items()]
         if type(value) is DeadLetter:
-            value = letter_line(self._run.now)(value)
+            value = self._letter_line(value)
         body = value if value is None or isinstance(value, bytes) else _encoded(value)
         return topic, body, _key_bytes(key), headers
 

@@ -55,6 +55,7 @@ class Writing(ConfirmedSink):
         super().__init__(run, closed, settings.window, stride, settings.on_error)
         self._run = run
         self._settings = settings
+        self._letter_line = letter_line(run.now)
         self._id = None if settings.id is None else key_function(settings.id)
         self._calls = called_name(settings.subject, settings.id)
         self._traced: TracedCalls | None = None
@@ -97,7 +98,7 @@ class Writing(ConfirmedSink):
                 self._traced = tracing.calls(self.info, self._calls, None)
             to, id = self._traced.call(self._place, event)
         if type(value) is DeadLetter:
-            value = letter_line(self._run.now)(value)
+            value = self._letter_line(value)
         body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
         headers = {} if tracing is None else tracing.headers_of(event)
         self._outbox.send(to, body, id, partial(self._done, event), headers)
