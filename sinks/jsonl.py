@@ -14,9 +14,11 @@ Ends:    an event is finished when the system has taken its line. At the end of 
          written if there is room for it within a second; events not written are returned. A file is
          closed, standard output and descriptors stay open.
 Errors:  a value that cannot be encoded fails its event: the pipeline stops, or `on_error="skip"` or
-         `route(sink)` go on. An output that cannot be opened is CannotOpen; a full disk is the
-         system's OSError with the output's name; a reader that has closed the pipe (`| head`) ends
-         the pipeline as OutputClosed, which is not a failure.
+         `route(sink)` go on. An output that cannot be opened is CannotOpen, and so is a compressed
+         file to append to that a kill or a full disk has cut off, because what follows could not be
+         read: it is read to its end at the start. A full disk is the system's OSError with the
+         output's name; a reader that has closed the pipe (`| head`) ends the pipeline as
+         OutputClosed, which is not a failure.
 
     source        --a--b----------(cd)----|
     write_jsonl   --a\n-b\n-------c\nd\n--|

@@ -9,9 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from penstock.streams.errors import CALL_ERRORS, OutputClosed, own_error
+from penstock.streams.errors import (
+    CALL_ERRORS,
+    CannotOpen,
+    InputCorrupt,
+    OutputClosed,
+    own_error,
+)
 from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
-from penstock.streams.io.compression import PLAIN, compressor
+from penstock.streams.io.compression import PLAIN, Unpacked, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import Unencoded, without_hook
 from penstock.streams.io.letter_line import letter_line
@@ -77,8 +83,8 @@ class LineWriting(SinkStage[Any]):
         self._room: asyncio.Future[None] | None = None
         # Other workers of the cluster may write to the same file.
         append = append or run.overrides.engine is not None
-        if append and self._is_plain:
-            _end_line(path)
+        if append:
+            _check_end(actual_output(path), name, is_plain=self._is_plain)
         self._output = _opened(path, name, run, self._ready, append=append)
         run.on_close(self._release)
 
@@ -312,10 +318,32 @@ def _opened(
         return non_blocking(descriptor, own, run, ready, writing=True)
 
 
-def _end_line(path: Path) -> None:
-    """End a line that was cut off by a full disk or a kill, so that it is not continued."""
+def _check_end(path: Path, name: str, *, is_plain: bool) -> None:
+    """See to it that what is appended can be read, after a full disk or a kill.
+
+    Raises CannotOpen for a compressed file whose last member has no end.
+    """
     if isinstance(path, int) or not os.path.isfile(path):
         return
+    if is_plain:
+        _end_line(path)
+        return
+    try:
+        with opening(path, name, 0, "read") as (descriptor, own):
+            content = Unpacked(Descriptor(descriptor, own), name, _BATCH)
+            while content.read():
+                pass
+    except InputCorrupt as error:
+        raise CannotOpen(
+            f"Cannot append: {error}. A run that wrote it was killed, or the disk was full; what "
+            "follows could not be read. Move it away, and save what can be read of it, as with "
+            "zcat."
+        ) from error
+    content.close()
+
+
+def _end_line(path: str | os.PathLike[str]) -> None:
+    """End a line that was cut off, so that it is not continued."""
     # A file that cannot be opened in this mode may still be open to appending.
     with suppress(OSError), open(path, "r+b") as file:
         if file.seek(0, os.SEEK_END):

@@ -23,6 +23,7 @@ from penstock import collect, read_jsonl, write_jsonl
 from penstock.streams.errors import BuildError, CannotOpen, MissingExtra
 from penstock.streams.failures.policy import DeadLetter, route
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.paths import output_path
 from penstock.streams.runtime.running import Report
 from penstock.streams.testing import CountedSource, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run
@@ -140,6 +141,45 @@ def test_every_event_is_in_the_compressed_file_before_it_is_finished(
         assert zlib.decompressobj(wbits=31).decompress(content) == lines(3)
 
     run(story())
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_nothing_is_appended_to_a_compressed_file_that_a_kill_has_cut_off(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    run(numbers(3).to(write_jsonl(file)).run())
+    cut = file.read_bytes()[:-4]
+    file.write_bytes(cut)
+    source = numbers(3)
+    with pytest.raises(CannotOpen, match=rf"Cannot append: .*out.jsonl{suffix} is a truncated"):
+        run(source.to(write_jsonl(file, append=True)).run())
+    assert (file.read_bytes(), source.emitted) == (cut, 0)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_what_is_appended_to_a_file_is_read_after_what_was_there(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    again: list[dict[str, Any]] = []
+    for n in (0, 2, 3):
+        run(numbers(n).to(write_jsonl(file, append=True)).run())
+    run(read_jsonl(file).to(collect(again)).run())
+    assert again == [{"n": n} for n in (0, 1, 0, 1, 2)]
+
+
+def test_a_line_that_was_cut_off_is_ended_before_the_command_appends_to_its_file(
+    run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.jsonl"
+    file.write_text('{"n":')
+    before = output_path.set(str(file))
+    try:
+        run(numbers(1).to(write_jsonl(append=True)).run())
+    finally:
+        output_path.reset(before)
+    assert file.read_text() == '{"n":\n{"n":0}\n'
 
 
 def test_a_full_disk_is_an_error_that_names_the_output_and_gives_back_the_rest(run: Run) -> None:
