@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams import clock
@@ -61,8 +61,9 @@ class Reading(SourceStage[Any]):
         self._membership = Membership(run, self, settings.group)
         self._arrived: deque[Token] = deque()
         self._again: list[Token] = []
-        # Timers of those that have failed.
+        # Timers of those that have failed, and all of these that have not gone out again.
         self._later: deque[TimerHandle] = deque()
+        self._failed: set[Token] = set()
         # From wall time, which stamps records, to the loop's clock.
         self._offset = run.now() - clock.wall()
         run.lessors.append(self)
@@ -154,8 +155,10 @@ class Reading(SourceStage[Any]):
         self._arrived += records
         self.wake()
 
-    def _events(self, tokens: Iterable[Token], now: float) -> list[Event[Any]]:
+    def _events(self, tokens: Collection[Token], now: float) -> list[Event[Any]]:
         """The events of records but for those that end here; up to one that ends the stream."""
+        if self._failed:
+            self._failed.difference_update(tokens)
         events: list[Event[Any]] = []
         decode, records, since = self._settings.decode, self._settings.records, self._offset
         for token in tokens:
@@ -218,6 +221,7 @@ class Reading(SourceStage[Any]):
             if not self.state:
                 again.append(event.token)
         if again and error is not None:
+            self._failed.update(again)
             self._later.append(
                 self.run.call_later(self._settings.retry_after, self.info, self._emit_later, again)
             )
@@ -260,6 +264,7 @@ class Reading(SourceStage[Any]):
         """Take what has not begun out of the pipeline; what is still ours goes in again."""
         self._arrived = deque(token for token in self._arrived if token.partition.held)
         self._again = [token for token in self._again if token.partition.held]
+        self._failed = {token for token in self._failed if token.partition.held}
         self._withdrawing = True
         try:
             self.run.withdraw()
@@ -287,6 +292,7 @@ class Reading(SourceStage[Any]):
     # The end.
 
     def release(self) -> None:
+        self.leave_to_others(len(self._failed))
         self._arrived.clear()
         self._again.clear()
         for timer in self._later:

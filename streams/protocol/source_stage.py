@@ -272,9 +272,20 @@ class SourceStage(DemandStage, Generic[T]):
 
     def count_failures(self, count: int, for_good: bool) -> None:
         """Count events that failed, as returned if they will come again."""
-        self.counts["failed" if for_good or not self.gives_again else "returned"] += count
-        if not (for_good or self.gives_again):
+        again = self.gives_again and not for_good
+        self.counts["returned" if again else "failed"] += count
+        if again and self.state:
+            self.run.too_late(count)
+        elif not (for_good or again):
             self.run.failed_for_good(count)
+
+    def leave_to_others(self, waiting: int) -> None:
+        """The stream has ended, and so many failed events have not been emitted again.
+
+        A drain leaves them as it leaves what was not read.
+        """
+        if not self.run.drains:
+            self.run.too_late(waiting)
 
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.

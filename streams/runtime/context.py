@@ -164,8 +164,8 @@ class Run:
         self.recovered = 0
         # Whether its stages are listed in the whole running.
         self._is_shown = outer is None
-        # The events that are left to another run: those that stages have returned to their sources
-        # since the drain began; without a drain, those that failed after their source had ended.
+        # The events that are left to another run: those that failed after their source had ended,
+        # and are to be tried again, and those that stages have returned since the drain began.
         self.left = 0
         # The numbers of the sources of parts that have ended.
         self.past = Counts()
@@ -399,6 +399,7 @@ class Run:
             run = run._counted_in
             run._ended_by -= count
         run.recovered += count
+        self._leave(-self.left)
 
     # Nested runs.
 
@@ -409,17 +410,18 @@ class Run:
 
     def returned(self, count: int) -> None:
         """Note events that stages have returned to a source of this run."""
-        if self._whole is not None:
-            self._whole.returned(count)
-        elif self._drains:
-            self.left += count
+        if self.drains:
+            self._leave(count)
 
     def too_late(self, count: int) -> None:
         """Note events that are to be tried again by a source of this run that has ended."""
-        if self._whole is not None:
-            self._whole.too_late(count)
-        elif not self._drains:
-            self.left += count
+        self._leave(count)
+
+    def _leave(self, count: int) -> None:
+        run: Run | None = self
+        while run is not None:
+            run.left += count
+            run = run._whole
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool] = lambda event: True) -> None:
         """Return the events that wait in a stage, and for which this is true, to their sources.

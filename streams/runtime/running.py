@@ -314,9 +314,9 @@ class Running:
     def _warn_of_left(self, count: int) -> None:
         events = "1 event" if count == 1 else f"{count:,} events"
         self._run.errors.warn(
-            f"{events} failed after the source had ended, as those do that an operator such as "
-            "chunk or to_list holds until then. The source has taken them back, and this run tries "
-            "them no more: start another one"
+            f"{events} failed after the source had ended, or shortly before, as those do that an "
+            "operator such as chunk or to_list holds until then, and those behind take. The source "
+            "has taken them back, and this run tries them no more: start another one"
         )
 
     def _sink_closed(self, index: int, error: BaseException | None) -> None:

@@ -56,6 +56,8 @@ class Ledger:
         self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
+        # Rows to be tried again, as is not recorded yet.
+        self._failed: set[Row] = set()
         # Whether no row is held.
         self.idle = asyncio.Event()
         self.idle.set()
@@ -161,6 +163,10 @@ class Ledger:
             self._hold_back_later(row)
         return failure.delay is None
 
+    def to_be_tried(self, claimed: float) -> int:
+        """How many rows have failed, and were not due again when a claim began at that time."""
+        return len(self._failed) + sum(due > claimed for due in self.due)
+
     def _hold_back_later(self, row: Row) -> None:
         """Its key is held back with it: the outcomes of its later rows do not count."""
         if row.key is not None:
@@ -192,6 +198,7 @@ class Ledger:
             self.dead += 1
             return Failure(row, _text(error))
         self.reverted += 1
+        self._failed.add(row)
         return Failure(row, _text(error), self._backoff.delay(row.attempts, self._rng))
 
     async def _work(self) -> None:
@@ -267,6 +274,7 @@ class Ledger:
     def _forget(self, row: Row) -> None:
         if row in self.held:
             del self.held[row]
+            self._failed.discard(row)
             if not self.held:
                 self.idle.set()
             if row.key is not None:

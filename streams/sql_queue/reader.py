@@ -16,7 +16,7 @@ from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
@@ -297,7 +297,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         elif ending in (Ending.FORGIVEN, Ending.FAILED):
             final = ending is Ending.FORGIVEN
             for token in tokens:
-                self._count_failure(self.ledger.fail(token, why, final=final))
+                self.count_failures(1, self.ledger.fail(token, why, final=final))
         else:
             super().settle(events, ending, why)
             if ending is Ending.DROPPED:
@@ -306,17 +306,11 @@ class TableReader(SourceStage[dict[str, Any]]):
                 for token in tokens:
                     self.ledger.give_back(token)
 
-    def _count_failure(self, for_good: bool) -> None:
-        self.count_failures(1, for_good)
-        if not for_good and self.state is CLOSED:
-            # An operator has held it until the end of the stream.
-            self.run.too_late(1)
-
     def _marked(self, count: int) -> None:
         self._finished += count
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
-        self._count_failure(for_good)
+        self.count_failures(1, for_good)
         if not notes_of(error):
             add_note(error, f"in {self._info}")
         self.run.errors.count(error)
@@ -324,6 +318,7 @@ class TableReader(SourceStage[dict[str, Any]]):
     # The end.
 
     def release(self) -> None:
+        self.leave_to_others(self.ledger.to_be_tried(self._claims.began))
         self._give_back_ready()
         if self._polling is not None and self._polling is not asyncio.current_task():
             self.run.tasks.cancel(self._polling)

@@ -94,6 +94,8 @@ class Reading(SourceStage[Any]):
         self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
+        # When those that failed are due again, which the server gives to any reader.
+        self._due: deque[float] = deque()
         self._replies: Replies | None = None
         # Messages of the stream that have not been delivered, as of the last one.
         self._pending: int | None = None
@@ -223,10 +225,19 @@ class Reading(SourceStage[Any]):
     def _return(self, events: list[Event[Any]], error: BaseException | None) -> None:
         seconds = 0 if error is None else self._settings.retry_after
         self._settle([event.token for event in events], later(seconds))
+        if error is not None and not self.state:
+            self._forget_due()
+            self._due += [self.run.now() + seconds] * len(events)
+
+    def _forget_due(self) -> None:
+        while self._due and self._due[0] <= self.run.now():
+            self._due.popleft()
 
     # The end.
 
     def release(self) -> None:
+        self._forget_due()
+        self.leave_to_others(len(self._due))
         if self._replies is not None:
             self._settle(self._arrived, later(0))
         self._arrived.clear()

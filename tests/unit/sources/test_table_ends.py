@@ -207,3 +207,36 @@ def test_rows_that_fail_when_the_reader_has_ended_are_left_to_the_next_run_and_t
         await store.close()
 
     run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_row_that_fails_behind_take_is_left_to_the_next_run_and_that_is_said(
+    database: str, by: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def second_fails(event: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if event["n"] == 2:
+            raise ValueError("not yet")
+        return event
+
+    async def work() -> None:
+        store = await queue(database, 3)
+        rows = read_table(database, by=by, follow=False)
+        stages = ops.take(3), adaptive_flat_map(second_fails, Fixed(1), on_error="revert")
+        report = await rows.pipe(*stages).to(collect([])).run()
+        assert (report.outcome, report.exit_status) == ("incomplete", 5)
+        assert any(told.startswith("1 event failed after") for told in caplog.messages)
+        await store.close()
+
+    run(work())
+
+
+def test_rows_that_take_did_not_want_are_not_left_over(database: str) -> None:
+    async def work() -> None:
+        store = await queue(database, 9)
+        stages = adaptive_flat_map(number_of, Fixed(4)), ops.take(3)
+        report = await read_table(database, follow=False).pipe(*stages).to(collect([])).run()
+        assert (report.outcome, report.exit_status) == ("completed", 0)
+        await store.close()
+
+    run(work())

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from confluent_kafka import KafkaError
+from reactivex import operators as ops
 
 from penstock import (
     Fixed,
@@ -19,6 +20,7 @@ from penstock import (
     adaptive_flat_map,
     collect,
     for_each,
+    from_iterable,
     group_by,
     read_kafka,
     route,
@@ -95,6 +97,87 @@ def test_credentials_that_are_refused_later_are_reported_and_tried_again(
         await running.drain(5)
 
     run(story())
+
+
+# Records that failed, and are not tried again in this run.
+
+
+async def three_fails(value: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(1)
+    if value["n"] == 3:
+        raise ValueError("three")
+    return value
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [adaptive_flat_map(three_fails, Fixed(8), on_error="revert")],
+        [adaptive_flat_map(three_fails, Fixed(1), on_error="revert")],
+        [ops.take(4), adaptive_flat_map(three_fails, on_error="revert")],
+    ],
+)
+def test_a_record_that_fails_at_the_end_is_left_to_another_run(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture, stages: list[Any]
+) -> None:
+    broker.write(*numbers(0, 5))
+    report = run(source(follow=False).pipe(*stages).to(collect([])).run())
+    assert (report.outcome, report.exit_status) == ("incomplete", 5)
+    assert "1 event failed after the source had ended, or shortly before" in caplog.text
+    # The next run begins there.
+    assert broker.committed["t", 0][0] == 3
+
+
+def test_a_record_that_comes_again_before_the_end_is_not_left_over(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 5))
+    tried: list[int] = []
+
+    async def fails_once(value: dict[str, Any]) -> None:
+        tried.append(value["n"])
+        await asyncio.sleep(1)
+        if tried == [0]:
+            raise ValueError("zero")
+
+    again = adaptive_flat_map(fails_once, Fixed(1), on_error="revert")
+    report = run(source(follow=False, retry_after=1).pipe(again).to(collect([])).run())
+    assert sorted(tried) == [0, 0, 1, 2, 3, 4]
+    assert (report.outcome, report.exit_status) == ("completed", 0)
+
+
+def test_a_record_that_fails_in_a_drain_is_left_to_another_run(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(3, 4))
+
+    async def story() -> Any:
+        begun = asyncio.Event()
+
+        async def work(value: dict[str, Any]) -> None:
+            begun.set()
+            await three_fails(value)
+
+        stage = adaptive_flat_map(work, Fixed(1), on_error="revert")
+        running = source().pipe(stage).to(collect([])).start()
+        await begun.wait()
+        return await running.drain(20)
+
+    report = run(story())
+    assert (report.outcome, report.exit_status) == ("incomplete", 5)
+
+
+def test_a_record_whose_error_another_stream_follows_is_not_left_over(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 5))
+    held = ops.to_list(), adaptive_flat_map(fails)
+    first = source(follow=False).pipe(*held, ops.catch(from_iterable([7])))
+    report = run(first.to(collect(seen := [])).run())
+    assert seen == [7]
+    assert (report.outcome, report.exit_status) == ("completed", 0)
+
+
+async def fails(value: object) -> None:
+    raise ValueError(value)
 
 
 # Demand.

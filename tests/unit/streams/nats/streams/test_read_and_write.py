@@ -218,6 +218,25 @@ def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_message_that_fails_before_the_reader_has_caught_up_is_left_to_another_run(
+    server: Servers, failing: int
+) -> None:
+    async def story() -> None:
+        async with stream(server, "late") as it:
+            await it.numbers(3)
+
+            def fails(value: Any) -> None:
+                if value["n"] == failing:
+                    raise ValueError("not yet")
+
+            flow = read_jetstream("late", "reader", it.urls, retry_after=60, follow=False)
+            report = await flow.to(for_each(fails, on_error="revert")).run()
+            assert (report.outcome, report.exit_status) == ("incomplete", 5)
+
+    asyncio.run(story())
+
+
 async def _asked(it: Stream, requests: int) -> bool:
     """Whether at least `count` requests for messages wait at the server."""
     try:
