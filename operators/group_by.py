@@ -113,10 +113,13 @@ def group_by(
     key = Key(by)
     # A result of a group's operators may derive from all events that fit.
     gathers = 1 if each is None else buffer
+    most = "" if max_groups is None else f", at most {max_groups:,}"
+    note = "" if each is None else f"keeps empty groups for {idle:g} s{most}"
     info = StageInfo(
         "group_by",
         key_name(by),
         buffer,
+        note,
         by=by,
         gathers=gathers,
         routed=routed_by(on_error),

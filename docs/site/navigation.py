@@ -18,6 +18,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/failures.md",
         "how-to/replay-dead-letters.md",
         "how-to/draining.md",
+        "how-to/memory.md",
         "how-to/testing.md",
         "how-to/own-operator.md",
         "web-service.md",
@@ -44,6 +45,7 @@ SECTIONS: dict[str, list[str]] = {
     "Reference": [
         "operators.md",
         "statistics.md",
+        "reference/delivery.md",
         "reference/reactivex.md",
         "names.md",
         "known-limits.md",

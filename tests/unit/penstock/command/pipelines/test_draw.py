@@ -109,6 +109,26 @@ def test_a_stage_without_a_bound_is_named(penstock: Penstock, write_file: Write)
     assert "stage 2 'adaptive_flat_map' may hold, for which you set no bound" in result.out
 
 
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        ("", "keeps empty groups for 60 s"),
+        (", max_groups=5", "keeps empty groups for 60 s, at most 5"),
+    ],
+)
+def test_how_long_the_state_of_a_group_is_kept_is_shown(
+    penstock: Penstock, write_file: Write, bound: str, expected: str
+) -> None:
+    text = (
+        "from penstock import collect, from_iterable, group_by, ops, spread\n"
+        "count = lambda group: group.pipe(ops.scan(lambda n, _: n + 1, 0))\n"
+        f"groups = group_by('id', each=count, idle=60{bound}), spread()\n"
+        "pipeline = from_iterable([]).pipe(*groups).to(collect([]))\n"
+    )
+    lines = penstock("draw", write_file("grouped.py", text)).out.splitlines()
+    assert lines[2].endswith(f"1,024 events  {expected}")
+
+
 @pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
 def test_what_a_recorder_keeps_is_shown_if_asked_for(
     penstock: Penstock, pipeline_file: Path, form: str
