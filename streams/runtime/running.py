@@ -14,7 +14,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.clock import is_virtual
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 from penstock.streams.errors import (
@@ -29,11 +28,11 @@ from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
+from penstock.streams.runtime.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, numbers_of, snapshot
 from penstock.streams.runtime.tasks import new_task
@@ -75,10 +74,10 @@ class Running:
         self._stages = description(flowable, sinks, limit)
         self._room = Room(self._stages)
         run.late_numbers.begin_after(self._stages[-1].number)
-        self._plan = list(zip(self._stages[-len(sinks) :], sinks, strict=True))
-        self._sinks: list[SinkStage[Any]] = []
-        self._open: set[SinkStage[Any]] = set()
-        self._head: SinkStage[Any] | Broadcast | None = None
+        self._plan: list[tuple[StageInfo, Opening]] = [
+            (info, sink.open) for info, sink in zip(self._stages[-len(sinks) :], sinks, strict=True)
+        ]
+        self._sinks = OpenSinks(run, self._sink_failed, self._close_if_over)
         self._started = run.now()
         self._ended: float | None = None
         self._state: State | Literal["closed"] = "running"
@@ -99,16 +98,10 @@ class Running:
 
     def _begin(self) -> None:
         try:
-            for info, sink in self._plan:
-                stage = sink.open(self._run, partial(self._sink_closed, len(self._sinks)))
-                stage.info = info
-                self._sinks.append(stage)
-                self._open.add(stage)
-            sinks = [guarded(sink, sink.info, self._run) for sink in self._sinks]
-            self._head = self._sinks[0] if len(sinks) == 1 else Broadcast(sinks)
+            head = self._sinks.open(self._plan)
         finally:
             self._beginning = None
-        self._flowable.attach(self._head, self._run)
+        self._flowable.attach(head, self._run)
         for call in self._begun:
             call()
 
@@ -262,10 +255,7 @@ class Running:
         if self._beginning is not None:
             self._beginning.cancel()
             self._beginning = None
-        if self._head is not None and self._open:
-            self._head.upstream.cancel()
-        for sink in list(self._open):
-            sink.cancel()
+        self._sinks.cancel()
         self._run.letters.hurry()
         self._close_if_over()
 
@@ -319,21 +309,16 @@ class Running:
             "has taken them back, and this run tries them no more: start another one"
         )
 
-    def _sink_closed(self, index: int, error: BaseException | None) -> None:
-        self._open.discard(self._sinks[index])
+    def _sink_failed(self, error: BaseException) -> None:
         if isinstance(error, OutputClosed):
             if self._outcome == "completed":
                 self._outcome = "output closed"
             self._run.errors.warn(str(error))
-        elif error is not None:
+        else:
             self._ends_with(error)
-        if error is not None and not (isinstance(self._head, Broadcast) and self._head.has_ended):
-            for sink in list(self._open):
-                sink.on_completed()
-        self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if not self._open and self._beginning is None and self._closing is None:
+        if not self._sinks.are_open and self._beginning is None and self._closing is None:
             self._begin_closing()
 
     def _begin_closing(self) -> None:
@@ -394,7 +379,7 @@ class Running:
         stage; `latency` the percentiles, in seconds, of a `latency_histogram` sink if there is one.
         docs/statistics.md explains them one by one.
         """
-        numbers = self._snapshot(self._sinks)
+        numbers = self._snapshot(self._sinks.stages)
         if self._recorder is not None and numbers["latency"] is None:
             numbers.update(latency=self._recorder.latency())
         return numbers
@@ -406,7 +391,7 @@ class Running:
 
     def _counts(self) -> dict[str, Any]:
         """The statistics without those of sinks that only observe: they may take long."""
-        return self._snapshot(sink for sink in self._sinks if not sink.observes)
+        return self._snapshot(sink for sink in self._sinks.stages if not sink.observes)
 
     def stage_statistics(self, number: int) -> dict[str, Any]:
         """The numbers of one stage, as in `statistics()["stages"]`; the source is stage 1.
@@ -417,7 +402,7 @@ class Running:
         for info, statistics in self._run.stages:
             if info.number == number:
                 return numbers_of(info, statistics)
-        for sink in self._sinks:
+        for sink in self._sinks.stages:
             if sink.info.number == number:
                 return numbers_of(sink.info, sink.statistics)
         raise IndexError(f"no stage {number} is running")

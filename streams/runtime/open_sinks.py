@@ -1,0 +1,70 @@
+"""The sinks of one run, from when they are opened until all have closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from penstock.streams.boundary.user_stage import guarded
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.broadcast import Broadcast
+from penstock.streams.runtime.context import Run
+
+__all__ = ["OpenSinks", "Opening"]
+
+Opening = Callable[[Run, Closed], SinkStage[Any]]
+"""Opens a sink for a run, as `Sink.open` does."""
+
+
+class OpenSinks:
+    """Opens the sinks of a run, closes them together, and reports how.
+
+    `failed` is called with the error of each that has closed with one, and `closed` when none of
+    them is open any more.
+    """
+
+    def __init__(
+        self, run: Run, failed: Callable[[BaseException], None], closed: Callable[[], None]
+    ) -> None:
+        self.stages: list[SinkStage[Any]] = []
+        """Their stages, also when they have closed."""
+        self._run = run
+        self._failed = failed
+        self._closed = closed
+        self._open: set[SinkStage[Any]] = set()
+        self._head: SinkStage[Any] | Broadcast | None = None
+
+    @property
+    def are_open(self) -> bool:
+        """Whether any of them is open."""
+        return bool(self._open)
+
+    def open(self, plan: Iterable[tuple[StageInfo, Opening]]) -> SinkStage[Any] | Broadcast:
+        """Open each of them. Returns the stage that reads the stream."""
+        for info, opening in plan:
+            stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
+            stage.info = info
+            self.stages.append(stage)
+            self._open.add(stage)
+        stages = [guarded(stage, stage.info, self._run) for stage in self.stages]
+        self._head = head = self.stages[0] if len(stages) == 1 else Broadcast(stages)
+        return head
+
+    def cancel(self) -> None:
+        """Cancel the stream and those that are open: they return what they have not accepted."""
+        if self._head is not None and self._open:
+            self._head.upstream.cancel()
+        for stage in list(self._open):
+            stage.cancel()
+
+    def _sink_closed(self, index: int, error: BaseException | None) -> None:
+        self._open.discard(self.stages[index])
+        if error is not None:
+            self._failed(error)
+            if not (isinstance(self._head, Broadcast) and self._head.has_ended):
+                for stage in list(self._open):
+                    stage.on_completed()
+        if not self._open:
+            self._closed()
