@@ -55,23 +55,36 @@ _STRIDE = 256
 
 
 def for_each(
-    function: Callable[[T], Awaitable[object] | object], *, on_error: OnError = "stop"
+    function: Callable[[T], Awaitable[object] | object],
+    *,
+    on_error: OnError = "stop",
+    in_workers: bool = False,
 ) -> Sink[T]:
     """Call `function`, plain or async, with every value.
 
-    For several calls at once use `adaptive_flat_map(function)` before a sink. Raises BuildError
-    if `function` cannot be called, or for a wrong `on_error`.
+    For several calls at once use `adaptive_flat_map(function)` before a sink. With `in_workers`
+    each process of a run with `workers=` calls it with its own results, one after the other (see
+    docs/several-cores.md). Raises BuildError if `function` cannot be called, or for a wrong
+    `on_error`.
     """
     if not callable(function):
         raise BuildError(f"for_each({function!r}): give it a function of one value")
     check_policy(on_error, "for_each")
-    return _ForEach(function, on_error)
+    return _ForEach(function, on_error, in_workers=in_workers)
 
 
 class _ForEach(Sink[T]):
-    def __init__(self, function: Callable[[T], object], on_error: OnError) -> None:
-        bound = 1 if is_async(function) else _STRIDE
-        self.info = StageInfo("for_each", handler_name(function), bound, routed=routed_by(on_error))
+    def __init__(
+        self, function: Callable[[T], object], on_error: OnError, *, in_workers: bool
+    ) -> None:
+        self.info = StageInfo(
+            "for_each",
+            handler_name(function),
+            1 if is_async(function) else _STRIDE,
+            routed=routed_by(on_error),
+            policy=on_error,
+        )
+        self.in_workers = in_workers
         self._function = function
         self._on_error: OnError = on_error
 

@@ -46,13 +46,15 @@ def write_jetstream(
     window: int = 256,
     patience: float = 60.0,
     on_error: OnError = "stop",
+    in_workers: bool = False,
 ) -> Sink[Any]:
     """Publish to `subject`, which may be a function of the value.
 
     `id` is the field or function by which the stream recognises a value that it has already (in its
     deduplication window, by default 2 minutes); without one no value is a duplicate. `window=1`
-    keeps the order whatever fails. Raises BuildError for invalid options, MissingExtra without
-    nats-py.
+    keeps the order whatever fails. With `in_workers` each process of a run with `workers=` has a
+    connection and publishes its own results (see docs/several-cores.md). Raises BuildError for
+    invalid options, MissingExtra without nats-py.
     """
     check_policy(on_error, "write_jetstream")
     if isinstance(subject, str) and (not subject or set(subject) & set(" \t\r\n*>")):
@@ -69,11 +71,12 @@ def write_jetstream(
 
     return _JetStream(
         WritingSettings(subject, addresses_of(servers), id, window, patience, on_error),
+        in_workers=in_workers,
     )
 
 
 class _JetStream(Sink[Any]):
-    def __init__(self, settings: WritingSettings) -> None:
+    def __init__(self, settings: WritingSettings, *, in_workers: bool) -> None:
         detail = settings.subject if isinstance(settings.subject, str) else "by the value"
         if settings.id is not None:
             detail += f", id {key_name(settings.id)}"
@@ -83,7 +86,9 @@ class _JetStream(Sink[Any]):
             settings.window,
             "until it is stored",
             routed=routed_by(settings.on_error),
+            policy=settings.on_error,
         )
+        self.in_workers = in_workers
         self._settings = settings
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:

@@ -72,6 +72,7 @@ def write_kafka(
     patience: float = 60.0,
     on_error: OnError = "stop",
     config: Mapping[str, Any] | None = None,
+    in_workers: bool = False,
 ) -> Sink[Any]:
     """Write to `topic`, which may be a function of the value.
 
@@ -83,6 +84,8 @@ def write_kafka(
     process needs its own, and the same after a restart. Without it, they do so after 10 seconds
     (`transaction.timeout.ms`), for which its partitions wait. `config` has other
     settings of the client by their names in librdkafka, such as `compression.type` or `sasl.*`.
+    With `in_workers` each process of a run with `workers=` has a client and writes its own results
+    (see docs/several-cores.md), without `transactional`, for which the parent's reader is needed.
     Raises BuildError for invalid options and settings, MissingExtra without confluent-kafka.
     """
     check_policy(on_error, "write_kafka")
@@ -96,6 +99,11 @@ def write_kafka(
         raise BuildError(
             f"write_kafka(transactional_id={transactional_id!r}, commit_every={commit_every!r}): "
             "a name that is not empty, and at least 0 seconds"
+        )
+    if transactional and in_workers:
+        raise BuildError(
+            "write_kafka(transactional=True, in_workers=True): the transactions are those of the "
+            "reader, which is in the parent. Leave one of them out"
         )
     needs_client("write_kafka")
     own: dict[str, Any] = {"enable.idempotence": True}
@@ -119,7 +127,11 @@ def write_kafka(
         on_error,
         partial(producer_of, who="write_kafka"),
     )
-    return _Transactional(settings, commit_every) if transactional else _Kafka(settings)
+    if transactional:
+        return _Transactional(settings, commit_every)
+    sink = _Kafka(settings)
+    sink.in_workers = in_workers
+    return sink
 
 
 class _Kafka(Sink[Any]):
@@ -135,6 +147,7 @@ class _Kafka(Sink[Any]):
             settings.window,
             self._until,
             routed=routed_by(settings.on_error),
+            policy=settings.on_error,
         )
         self._settings = settings
 

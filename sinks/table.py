@@ -48,14 +48,17 @@ def write_table(
     beside: bool = False,
     on_error: OnError = "stop",
     patience: float = 60.0,
+    in_workers: bool = False,
 ) -> Sink[Any]:
     """Write into a table of SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://...`).
 
     Without `columns` the table is a queue, and is created if it is missing. `columns` lists the
     columns to fill, from fields of the same names, or maps each to the name of its field; the table
     must exist. So must your own queue table, whose column names `queue` gives, like `columns` of
-    `read_table`, and `beside` as there. Raises BuildError for invalid options, MissingExtra if
-    PostgreSQL's package is not installed.
+    `read_table`, and `beside` as there. With `in_workers` each process of a run with `workers=`
+    writes its own results (see docs/several-cores.md), which cannot be in one transaction with rows
+    of the source. Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is
+    not installed.
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import open_store
@@ -71,7 +74,7 @@ def write_table(
             "write_table(columns=..., beside=True): either columns are filled, or rows are enqueued"
         )
     open_store(url, table, queue, beside=beside)
-    return _Table(url, table, fields, queue, beside, on_error, patience)
+    return _Table(url, table, fields, queue, beside, on_error, patience, in_workers=in_workers)
 
 
 def _fields_of(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -100,6 +103,8 @@ class _Table(Sink[Any]):
         beside: bool,
         on_error: OnError,
         patience: float,
+        *,
+        in_workers: bool,
     ) -> None:
         from penstock.streams.sql_queue import redacted
         from penstock.streams.sql_queue.writer import WINDOW
@@ -110,7 +115,9 @@ class _Table(Sink[Any]):
             WINDOW,
             "one transaction per batch",
             routed=routed_by(on_error),
+            policy=on_error,
         )
+        self.in_workers = in_workers
         self._url = url
         self._table = table
         self._fields = fields
@@ -118,6 +125,18 @@ class _Table(Sink[Any]):
         self._beside = beside
         self._on_error: OnError = on_error
         self._patience = patience
+
+    def check_in_workers(self, run: Run) -> None:
+        from penstock.streams.sql_queue.reader import TableReader
+        from penstock.streams.sql_queue.url import database_of
+
+        database = database_of(self._url)
+        if any(isinstance(one, TableReader) and one.database == database for one in run.sources):
+            raise BuildError(
+                "write_table(in_workers=True) writes into the database that read_table reads, and "
+                "a worker process cannot write a result and mark the row that it was made from in "
+                "one transaction: leave in_workers out"
+            )
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
         from penstock.streams.sql_queue import open_store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from penstock.streams.limits import Limiter
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
     from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.runtime.open_sinks import Opening
 
 __all__ = ["Engine", "Overrides"]
 
@@ -42,6 +43,9 @@ class Overrides:
 
     encoded: tuple[Sink[Any], ...] = ()
     """The sinks to which values come encoded, by `Sink.encode`."""
+
+    openings: Mapping[int, Opening] = {}
+    """What is opened in place of the sinks with these numbers, which worker processes open."""
 
     elsewhere: frozenset[int] = frozenset()
     """The numbers of the stages that run in worker processes."""

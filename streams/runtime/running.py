@@ -75,7 +75,8 @@ class Running:
         self._room = Room(self._stages)
         run.late_numbers.begin_after(self._stages[-1].number)
         self._plan: list[tuple[StageInfo, Opening]] = [
-            (info, sink.open) for info, sink in zip(self._stages[-len(sinks) :], sinks, strict=True)
+            (info, run.overrides.openings.get(info.number, sink.open))
+            for info, sink in zip(self._stages[-len(sinks) :], sinks, strict=True)
         ]
         self._sinks = OpenSinks(run, self._sink_failed, self._close_if_over)
         self._started = run.now()

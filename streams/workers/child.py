@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from penstock.streams.diagnostics.loop_lag import Blocks
-from penstock.streams.errors import NotPicklable, Returned
+from penstock.streams.errors import BuildError, NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of, survives
 from penstock.streams.failures.sent_error import sendable
 from penstock.streams.flowable import Flowable
@@ -18,8 +18,10 @@ from penstock.streams.protocol.event import (
     Ending,
     Event,
 )
-from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.sink_stage import Closed
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.workers import messages
@@ -67,9 +69,14 @@ class _Letters:
 class _Channel:
     def __init__(self, child: Child, sink: Any) -> None:
         self._child = child
-        self._stage = next(
-            info.number for info in child.section.infos if sink_of(info.policy) is sink
-        )
+        infos = child.section.infos_with_sinks
+        stage = next((info.number for info in infos if sink_of(info.policy) is sink), None)
+        if stage is None:
+            raise BuildError(
+                f"a sink that workers open routes events to {sink.info.name}, and does not say so: "
+                "give its `info` its on_error as `policy`"
+            )
+        self._stage = stage
 
     def send(
         self,
@@ -116,9 +123,13 @@ class Child:
         # The numbers of events that have ended well without a result, by ending and cause.
         self._over_events: dict[tuple[int, Any], list[int]] = {}
         self._is_stopped = self._is_closing = False
+        # The error that has stopped it, if that is its own.
+        self._error: BaseException | None = None
         # Whether the parent waits until no more calls than the limit are in flight.
         self._confirms = False
         self._inlet: Inlet | None = None
+        self._outlet: Outlet | None = None
+        self._working: Callable[[], dict[str, Any]] | None = None
         self._run: Run | None = None
         self._traced: messages.Traced | None = None
         self._counts = False
@@ -130,7 +141,6 @@ class Child:
         self._overrides.parallel = self._limit
         self._overrides.lent = self._limiter()
         self._run = run = Run(overrides=self._overrides)
-        self._working: Callable[[], dict[str, Any]] | None = None
         run.letters = _Letters(self)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         run.on_failed = self._failed
         # The parent must learn of it, to stop: that this process ends would not stop it.
@@ -153,15 +163,30 @@ class Child:
                 elsewhere=frozenset((above.number,)),
                 begins=False,
             )
-        self._outlet = Outlet(
-            self._room, run, self.send, self._unsendable, self._closed, section.encode
-        )
-        section.last.attach(self._outlet, run)
+        self._sinks = OpenSinks(run, self._sink_failed, self._close_if_over)
+        run.call(None, self._open, run)
+        self._report_later(run)
+        return run
+
+    def _open(self, run: Run) -> None:
+        section = self.section
+        plan: list[tuple[StageInfo, Opening]] = [(info, sink.open) for info, sink in section.sinks]
+        # What counts in the parent counts the results there.
+        if section.returns or self._counts:
+            # First, so that a result is sent before anything that another sink says of its event.
+            plan.insert(0, (StageInfo("results"), self._open_outlet))
+        section.last.attach(self._sinks.open(plan), run)
         self._working = next(
             numbers for info, numbers in run.stages if info.number == section.working.number
         )
-        self._report_later(run)
-        return run
+
+    def _open_outlet(self, run: Run, closed: Closed) -> Outlet:
+        section = self.section
+        self._outlet = Outlet(
+            *(self._room, run, self.send, self._unsendable, closed, section.encode),
+            beside=bool(section.sinks),
+        )
+        return self._outlet
 
     def _attach_inlet(self, downstream: Subscriber[Any], run: Run) -> None:
         self._inlet = Inlet(downstream, run, self.section.above.info, self._settled)
@@ -202,7 +227,10 @@ class Child:
                 if self._run is None:
                     self._cancel()
                 elif self._inlet is not None:
-                    self._inlet.fail(Returned("the pipeline has stopped"))
+                    if self._inlet.state < CLOSED:
+                        self._inlet.fail(Returned("the pipeline has stopped"))
+                    else:
+                        self._run.withdraw()
             case messages.Complete():
                 if self._run is None:
                     self._cancel()
@@ -215,7 +243,7 @@ class Child:
 
     def _give_room(self, n: int) -> None:
         self._room += n
-        if not self._is_closing:
+        if self._outlet is not None and not self._is_closing:
             self._outlet.upstream.request(n)
 
     def abandon(self) -> None:
@@ -238,7 +266,7 @@ class Child:
 
     def _send_waiting(self) -> None:
         """Send the results, completions and endings that wait to be sent together."""
-        if self._run is not None:
+        if self._outlet is not None:
             self._outlet.flush()
         if self._completions:
             ends, self._completions = self._completions, []
@@ -319,12 +347,18 @@ class Child:
 
     def _stopping(self, error: BaseException) -> None:
         if not self._is_stopped:
-            self._is_stopped = True
+            self._is_stopped, self._error = True, error
             self.send(messages.Stopping.of(error))
             self._send_unfinished()
 
-    def _failed(self, error: BaseException) -> None:
+    def _sink_failed(self, error: BaseException) -> None:
         self._stopping(error)
+        if error is not self._error and not isinstance(error, Returned):
+            # The parent reports it, after the one that has stopped this worker.
+            self.send(messages.Stopping.of(error))
+
+    def _failed(self, error: BaseException) -> None:
+        self._sink_failed(error)
         self._cancel()
 
     def _cancel(self) -> None:
@@ -332,13 +366,11 @@ class Child:
             self.send(messages.Completed())
             self._over()
         elif not self._is_closing:
-            self._outlet.upstream.cancel()
-            self._outlet.close()
+            self._sinks.cancel()
+            self._close_if_over()
 
-    def _closed(self, error: BaseException | None) -> None:
-        if error is not None:
-            self._stopping(error)
-        if not self._is_closing:
+    def _close_if_over(self) -> None:
+        if not (self._is_closing or self._sinks.are_open):
             self._is_closing = True
             assert self._run is not None
             # Kept here, because a loop does not keep its tasks.
@@ -357,9 +389,12 @@ class Child:
     # Numbers.
 
     def _numbers(self) -> dict[int, dict[str, Any]]:
+        if self._run is None:
+            return {}
+        sinks = [(sink.info, sink.statistics) for sink in self._sinks.stages]
         return {
             info.number: numbers()
-            for info, numbers in ([] if self._run is None else self._run.stages)
+            for info, numbers in [*self._run.stages, *sinks]
             if info.number > self.section.above.info.number
         }
 

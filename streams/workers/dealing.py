@@ -9,7 +9,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, cast, runtime_checkable
 
-from penstock.streams.errors import NotPicklable, WorkerLost, WrongType, describe
+from penstock.streams.errors import (
+    BuildError,
+    NotPicklable,
+    WorkerLost,
+    WrongType,
+    describe,
+)
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, sink_of
@@ -29,7 +35,14 @@ from penstock.streams.protocol.event import (
     give_back_all,
 )
 from penstock.streams.protocol.finishing_stage import FinishingStage
-from penstock.streams.protocol.stage import CANCELLED, CLOSED, OPEN, StageInfo, Subscriber
+from penstock.streams.protocol.stage import (
+    CANCELLED,
+    CLOSED,
+    COMPLETING,
+    OPEN,
+    StageInfo,
+    Subscriber,
+)
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
@@ -56,6 +69,12 @@ _TOGETHER = 0.001
 
 # A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
+
+
+_CLOSED_EARLY = (
+    "a sink that a worker process had opened has closed before the end of the stream. A sink that "
+    "ends the pipeline by itself cannot be opened in workers: leave its in_workers out"
+)
 
 
 @runtime_checkable
@@ -101,6 +120,10 @@ def _unfit_key(section: Section, value: Any) -> WrongType | None:
     )
 
 
+def _say_the_same(error: BaseException, other: BaseException) -> bool:
+    return type(error) is type(other) and str(error) == str(other)
+
+
 class Dealing(FinishingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
@@ -135,7 +158,7 @@ class Dealing(FinishingStage):
         }
         self._sinks = {
             stage.number: (stage, sink)
-            for stage in section.infos
+            for stage in section.infos_with_sinks
             if (sink := sink_of(stage.policy)) is not None
         }
         self._peers = [Peer(number) for number in range(crew.workers)]
@@ -245,6 +268,9 @@ class Dealing(FinishingStage):
         self._ships = False
         if self.state < STOPPED:
             self._even_out()
+            for peer in self._peers:
+                if peer.is_completed and peer.link is None and peer.waiting:
+                    self._start_again(peer)
             self._limit.lend()
             for peer in self._peers:
                 if not self._may_wait(peer) and (dealt := self._due(peer)):
@@ -252,6 +278,21 @@ class Dealing(FinishingStage):
         for peer in self._peers:
             if self._gets_room(peer, self._least_room):
                 self._send(peer, messages.Room(self._new_room(peer)))
+        if self.state is COMPLETING and self._section.sinks:
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Let the workers know that no more events come, when they have all: a sink may write the
+        last ones only then.
+
+        If another worker dies, one that has ended may be needed again: it is started anew.
+        """
+        if self._siblings.waiting or any(peer.waiting or peer.is_recalled for peer in self._peers):
+            return
+        for peer in self._peers:
+            if not peer.is_told:
+                peer.is_told = True
+                self._send(peer, messages.Complete())
 
     def _may_wait(self, peer: Peer) -> bool:
         """Whether its events may wait for others to be sent with: it could not begin them now, and
@@ -270,7 +311,7 @@ class Dealing(FinishingStage):
 
     def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
-        is_able = self._limit.slots(peer) and not peer.is_recalled
+        is_able = self._limit.slots(peer) and not (peer.is_recalled or peer.is_told)
         if not (peer.waiting and is_able) or peer.link is None:
             return []
         if not peer.suspects:
@@ -344,9 +385,17 @@ class Dealing(FinishingStage):
         elif isinstance(message, messages.Warn):
             self.run.errors.warn(message.text, **(message.fields or {}))
         elif isinstance(message, messages.Stopping):
-            self._late.append(message.raised())
+            error = message.raised()
+            known = self._late if self.error is None else [self.error, *self._late]
+            if not any(_say_the_same(one, error) for one in known):
+                self._late.append(error)
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
+
+    def _stopping(self, error: BaseException) -> None:
+        # All workers may fail in the same way, as where their sinks cannot connect.
+        if self.error is None or not _say_the_same(self.error, error):
+            self.stop(error)
 
     def _handle(self, peer: Peer, message: Any) -> None:
         match message:
@@ -355,8 +404,8 @@ class Dealing(FinishingStage):
             case messages.Completions():
                 self._limit.completed(peer, message.ends)
                 return
-            case messages.Part():
-                self._part(peer, message)
+            case messages.Parts():
+                self._parts(peer, message)
             case messages.Over():
                 self._over(peer, message)
             case messages.Letter():
@@ -370,7 +419,7 @@ class Dealing(FinishingStage):
             case messages.Confirmed():
                 self._limit.confirmed(peer, message.grant)
             case messages.Stopping():
-                self.stop(message.raised())
+                self._stopping(message.raised())
             case messages.Withdrawn():
                 peer.is_recalled = False
                 self._move(peer)
@@ -378,6 +427,8 @@ class Dealing(FinishingStage):
                 self.run.errors.warn(message.text, **(message.fields or {}))
             case messages.Completed():
                 peer.is_completed = True
+                if not peer.is_told and self.state < STOPPED:
+                    self.stop(BuildError(_CLOSED_EARLY))
             case _:
                 raise TypeError(f"unknown message: {message!r}")
         if peer.waiting and not (peer.is_active or peer.is_recalled):
@@ -396,13 +447,15 @@ class Dealing(FinishingStage):
         dealt = [*peer.out.values(), *peer.waiting]
         peer.suspects = sum(event in self._kills for event, _ in dealt)
 
-    def _pop(self, peer: Peer, number: int) -> Event[Any]:
-        """An event has ended in its worker."""
-        event, owner = peer.out.pop(number)
-        self._owners.end((owner,))
+    def _pop(self, peer: Peer, numbers: list[int]) -> list[Event[Any]]:
+        """Events have ended in their worker."""
+        dealt = list(map(peer.out.pop, numbers))
+        self._owners.end([owner for _, owner in dealt])
+        events = [event for event, _ in dealt]
         if self._kills:
-            self._acquit(peer, event)
-        return event
+            for event in events:
+                self._acquit(peer, event)
+        return events
 
     def _acquit(self, peer: Peer, event: Event[Any]) -> None:
         """A worker has survived an event."""
@@ -414,17 +467,12 @@ class Dealing(FinishingStage):
     def _ended(self, peer: Peer, message: messages.Ended) -> None:
         peer.false_starts = 0
         numbers, results, starts, ends = message
-        dealt = list(map(peer.out.pop, numbers))
-        self._owners.end([owner for _, owner in dealt])
-        events = [event for event, _ in dealt]
+        events = self._pop(peer, numbers)
         for event, result, started, ended in zip(events, results, starts, ends, strict=True):
             event.value = result
             event.started = started
             event.ended = ended
         peer.room += len(events)
-        if self._kills:
-            for event in events:
-                self._acquit(peer, event)
         turns = self._turns_of(events)
         self._results.complete(events)
         self._end_turns(turns)
@@ -454,16 +502,18 @@ class Dealing(FinishingStage):
             family = self._families[event] = Family(event, "empty")
         return family
 
-    def _part(self, peer: Peer, message: messages.Part) -> None:
-        peer.room += 1
-        event, _ = peer.out[message.number]
-        event.started = message.started
-        event.ended = message.ended
-        part = self._family(event).child(message.result)
-        # The event itself keeps its turn until its call has ended.
-        if part.turn is not None:
-            part.end_turn()
-        self._results.put(event, part)
+    def _parts(self, peer: Peer, message: messages.Parts) -> None:
+        peer.room += len(message.numbers)
+        for number, result, started, ended in zip(*message, strict=True):
+            event, _ = peer.out[number]
+            event.started = started
+            event.ended = ended
+            part = self._family(event).child(result)
+            # The event itself keeps its turn until its call has ended.
+            if part.turn is not None:
+                part.end_turn()
+            self._results.add(event, part)
+        self._results.deliver()
 
     def _letter(self, peer: Peer, message: messages.Letter) -> None:
         event, _ = peer.out[message.number]
@@ -479,25 +529,30 @@ class Dealing(FinishingStage):
             self.stop(message.error)
 
     def _over(self, peer: Peer, message: messages.Over) -> None:
+        peer.false_starts = 0
         ending = Ending(message.ending)
         if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
             # In their order, before those that came later.
             again = [peer.out.pop(number) for number in message.numbers]
             peer.waiting.extendleft(reversed(again))
             return
-        if ending is FORGIVEN and message.why is not None:
+        # A stage that stops because of an error has said so before.
+        reverted = ending is FAILED and self.state < STOPPED
+        if message.why is not None and (ending is FORGIVEN or reverted):
             self.run.errors.noted(message.why, len(message.numbers))
-        events = [self._pop(peer, number) for number in message.numbers]
+        events = self._pop(peer, message.numbers)
         turns = self._turns_of(events)
+        alone: list[Event[Any]] = []
         for event in events:
             self._results.end(event)
             family = self._families.pop(event, None)
             if family is None:
-                end_all([event], ending, message.why)
+                alone.append(event)
                 continue
-            if ending in (RETURNED, FAILED):
+            if ending >= FORGIVEN:
                 end_all([family.child(None)], ending, message.why)
             family.close()
+        end_all(alone, ending, message.why)
         self._end_turns(turns)
 
     def _settle_failed(
@@ -540,18 +595,26 @@ class Dealing(FinishingStage):
 
     def lost(self, peer: Peer, how: str) -> None:
         """A worker has ended before it was asked to."""
-        if self.state < CLOSED and not peer.is_completed:
-            self.within(self._replace, peer, how)
-        else:
-            peer.link = None
-
-    def _replace(self, peer: Peer, how: str) -> None:
-        self._limit.lost(peer)
         peer.link = None
+        if self.state >= CLOSED:
+            return
         peer.room = 0
         if peer.numbers:
             peer.before.append(of_ended(peer.numbers))
             peer.numbers = {}
+        if peer.is_completed:
+            # Events may wait for it, since another one has ended.
+            self._ship_soon()
+        else:
+            self.within(self._replace, peer, how)
+
+    def _start_again(self, peer: Peer) -> None:
+        """Start another worker in the place of one that has ended."""
+        self._limit.lost(peer)
+        self._start(peer)
+        self._limit.replaced(peer)
+
+    def _replace(self, peer: Peer, how: str) -> None:
         # A worker answers its first grant, which comes before its first event.
         has_begun = bool(peer.heard and peer.out)
         alone = has_begun and len(peer.out) == 1
@@ -595,11 +658,18 @@ class Dealing(FinishingStage):
             counted = "1 event that it had is" if one else f"{len(again):,} events that it had are"
             follows = f"{counted} worked on again{'' if one else ', one at a time'}"
         self.run.errors.warn(f"a worker process ended by {how}; {follows}")
-        self._start(peer)
-        self._limit.replaced(peer)
+        self._start_again(peer)
+        if not peer.is_active:
+            self._move(peer)
         self._ship_soon()
 
     # The end.
+
+    def end(self) -> None:
+        """No more events come from above."""
+        super().end()
+        if self._section.sinks:
+            self._ship_soon()
 
     def stop(self, error: BaseException) -> None:
         """Begin nothing more; calls in flight may finish before the error passes on."""

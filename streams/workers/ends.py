@@ -5,20 +5,20 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable
-from itertools import count, repeat
+from itertools import count, groupby, repeat
 from typing import Any
 
 from penstock.streams.errors import NotPicklable
 from penstock.streams.io.encoding import Unencoded
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import AckHook, Family
-from penstock.streams.protocol.event import RETURNED, Ending, Event, new_events
+from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all, new_events
 from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
-from penstock.streams.workers.messages import Ended, Events, Part
+from penstock.streams.workers.messages import Ended, Events, Parts
 
 __all__ = ["Inlet", "Outlet", "Sent", "root_of"]
 
@@ -99,6 +99,7 @@ class Outlet(SinkStage[Any]):
 
     Results wait for others until the loop goes on, because a message costs much, but not longer
     than until they take half of the room: the worker goes on while the parent makes room again.
+    `beside`: there are other sinks, so that an event has not ended when its result is sent.
     """
 
     def __init__(
@@ -109,6 +110,8 @@ class Outlet(SinkStage[Any]):
         unsendable: Callable[[Event[Any], NotPicklable], None],
         closed: Callable[[BaseException | None], None],
         encode: Callable[[Any], bytes] | None,
+        *,
+        beside: bool,
     ) -> None:
         super().__init__(closed)
         self.asks_first = room
@@ -117,37 +120,37 @@ class Outlet(SinkStage[Any]):
         self._run = run
         self._send = send
         self._unsendable = unsendable
-        self._unsent: list[Sent] = []
+        self._unsent: list[Event[Any]] = []
+        self._beside = beside
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         unsent = self._unsent
-        whole: list[Any] = events
-        # Faster than to look at each, and there is rarely another kind.
-        if set(map(type, events)) != _ONLY_SENT:
-            whole = [event for event in events if type(event) is Sent]
-        if whole:
-            if not unsent:
-                self._run.call_soon(None, self.flush)
-            unsent += whole
-            if len(unsent) >= self._most:
-                self.flush()
-        if len(whole) < len(events):
-            for event in events:
-                if type(event) is not Sent:
-                    self._send_part(event)
+        if not unsent:
+            self._run.call_soon(None, self.flush)
+        unsent += events
+        if len(unsent) >= self._most:
+            self.flush()
 
     def flush(self) -> None:
         """Send the results that wait."""
         events, self._unsent = self._unsent, []
-        if events:
-            self._send_whole(events)
+        if not events:
+            return
+        # Faster than to look at each, and there is rarely another kind.
+        if self._beside or set(map(type, events)) == _ONLY_SENT:
+            self._send_some(events, ends=not self._beside)
+            return
+        for kind, some in groupby(events, type):
+            self._send_some(list(some), ends=kind is Sent)
 
-    def _send_whole(self, events: list[Sent]) -> None:
-        """Events with one result each, which is their value now."""
+    def _send_some(self, events: list[Event[Any]], *, ends: bool) -> None:
+        """Send the values of events, which have ended with them if they are the parent's own."""
+        kind = Ended if ends else Parts
+        own: list[Any] = events if ends else [root_of(event) for event in events]
         try:
             self._send(
-                Ended(
-                    [event.number for event in events],
+                kind(
+                    [event.number for event in own],
                     self._encoded([event.value for event in events]),
                     array("d", [event.started or event.created for event in events]),
                     array("d", [event.ended for event in events]),
@@ -156,9 +159,12 @@ class Outlet(SinkStage[Any]):
         except NotPicklable as error:
             if len(events) > 1:
                 for event in events:
-                    self._send_whole([event])
+                    self._send_some([event], ends=ends)
             else:
                 self._unsendable(events[0], error)
+        else:
+            if not ends:
+                finish_all(events)
 
     def _encoded(self, values: list[Any]) -> list[Any]:
         """The values as they are sent."""
@@ -172,17 +178,6 @@ class Outlet(SinkStage[Any]):
                 # The sink will find the same error, and do what it does about it.
                 return [Unencoded(values[0])]
             return [self._encoded([value])[0] for value in values]
-
-    def _send_part(self, event: Event[Any]) -> None:
-        self.flush()
-        try:
-            started = event.started or event.created
-            (value,) = self._encoded([event.value])
-            self._send(Part(root_of(event).number, value, started, event.ended))
-        except NotPicklable as error:
-            self._unsendable(event, error)
-        else:
-            event.finish()
 
 
 def root_of(event: Event[Any]) -> Sent:

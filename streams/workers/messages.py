@@ -28,7 +28,7 @@ __all__ = [
     "Link",
     "Numbers",
     "Over",
-    "Part",
+    "Parts",
     "Ready",
     "Room",
     "Stop",
@@ -118,13 +118,14 @@ class Ended(NamedTuple):
     ended: array[float]
 
 
-class Part(NamedTuple):
-    """One of the results of an event that goes on."""
+class Parts(NamedTuple):
+    """Results of events that have not ended: each may have more, or a sink in the worker has not
+    accepted it yet."""
 
-    number: int
-    result: Any
-    started: float
-    ended: float
+    numbers: list[int]
+    results: list[Any]
+    started: array[float]
+    ended: array[float]
 
 
 class Over(NamedTuple):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.workers.dealing import Crew, Dealing
@@ -22,13 +25,53 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
     Raises BuildError if it has nothing that could run in workers.
     """
     section = section_of(chain, sinks)
+    begun: list[Dealing] = []
     info = StageInfo("workers", f"{crew.workers}", section.bound())
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
-        section.above.attach(Dealing(downstream, run, dealing.info, section, crew), run)
+        begun.append(Dealing(downstream, run, dealing.info, section, crew))
+        section.above.attach(begun[0], run)
+
+    def numbers(stage: StageInfo) -> dict[str, Any]:
+        return begun[0].stage_statistics(stage) if begun else {}
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
     overrides = Overrides(section.last, other=dealing)
     overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding
+    overrides.openings = {
+        stage.number: partial(_OpenedThere, sink, numbers) for stage, sink in section.sinks
+    }
     return overrides
+
+
+class _OpenedThere(SinkStage[Any]):
+    """Takes the place of a sink that the workers open: results come here for other sinks."""
+
+    def __init__(
+        self,
+        sink: Sink[Any],
+        numbers: Callable[[StageInfo], dict[str, Any]],
+        run: Run,
+        closed: Closed,
+    ) -> None:
+        super().__init__(closed)
+        self._sink = sink
+        self._numbers = numbers
+        self._run = run
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        try:
+            self._sink.check_in_workers(self._run)
+        except BuildError as error:
+            self.upstream = subscription
+            self.break_off(error)
+        else:
+            super().on_subscribe(subscription)
+
+    def accept(self, event: Event[Any]) -> None:
+        """The workers' sink accepts it."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Those of the sink in all workers together."""
+        return self._numbers(self.info)

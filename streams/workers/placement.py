@@ -4,7 +4,7 @@ The workers run the stage that calls the handler, and the stages around it that 
 one event to the next: a part of the events may pass through one worker, the rest through another. A
 plain `group_by` and its `spread` directly above are among them, because all events of a key are in
 one worker at a time. Whatever else keeps, counts or combines events sees all of them, in the
-parent.
+parent. Behind the last stage the workers open the sinks that say so.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo, Work
+from penstock.streams.runtime.description import description
 
 __all__ = ["Section", "section_of"]
 
@@ -28,7 +29,8 @@ class Section:
     `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
     handler. `by` is the key of which all events go to one worker at a time; None: any event may go
     to any worker. `encode`, if any, makes what goes on from the section of its results: the bytes
-    that the `encoding` sinks write.
+    that the `encoding` sinks write. `sinks` are those that each worker opens, with what describes
+    them in the pipeline; `returns`: the results go on from the section, to other sinks.
     """
 
     above: Flowable[Any]
@@ -37,6 +39,8 @@ class Section:
     by: Any
     encode: Callable[[Any], bytes] | None = None
     encoding: tuple[Sink[Any], ...] = ()
+    sinks: tuple[tuple[StageInfo, Sink[Any]], ...] = ()
+    returns: bool = True
 
     @property
     def last(self) -> Flowable[Any]:
@@ -45,8 +49,13 @@ class Section:
 
     @property
     def infos(self) -> list[StageInfo]:
-        """Its stages."""
+        """Its stages, without the sinks."""
         return [stream.info for stream in self.streams]
+
+    @property
+    def infos_with_sinks(self) -> list[StageInfo]:
+        """All that runs in the workers."""
+        return [*self.infos, *(info for info, _ in self.sinks)]
 
     @property
     def work(self) -> Work:
@@ -59,7 +68,7 @@ class Section:
 
         It is that of the same stages in one process.
         """
-        holds = [info.limited(limit).holds for info in self.infos]
+        holds = [info.limited(limit).holds for info in self.infos_with_sinks]
         known = [bound for bound in holds if bound is not None]
         return sum(known) if len(known) == len(holds) else None
 
@@ -67,7 +76,8 @@ class Section:
 def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) -> Section:
     """The section of a pipeline, whose streams are given source first.
 
-    Raises BuildError if no stage calls a handler, or its limit is shared.
+    Raises BuildError if no stage calls a handler, or its limit is shared, and for a sink that is to
+    be opened in the workers and cannot.
     """
     at = next((at for at, stream in enumerate(chain) if stream.info.works), None)
     if at is None:
@@ -97,13 +107,42 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
         # What makes streams of the results is where these are read: they cannot be sent.
         last = at
     section = Section(chain[first - 1], tuple(chain[first : last + 1]), working, by)
+    ends = zip(description(chain[-1], sinks)[len(chain) :], sinks, strict=True)
+    inside = tuple((info, sink) for info, sink in ends if sink.in_workers)
     if last + 1 < len(chain):
+        if inside:
+            above = chain[last + 1].info
+            raise _cannot_be_opened(inside[0][0], f"{above} above it runs in the parent")
         return section
-    reading = tuple(sink for sink in sinks if sink.reads_values)
+    if inside and working.work.ordered:
+        raise _cannot_be_opened(
+            inside[0][0], f"{working} has ordered=True, and only the parent puts results in order"
+        )
+    others = [sink for sink in sinks if not sink.in_workers]
+    reading = tuple(sink for sink in others if sink.reads_values)
     encoders = {sink.encode for sink in reading}
-    if len(encoders) == 1 and (encode := encoders.pop()) is not None:
-        return replace(section, encode=encode, encoding=reading)
-    return section
+    encode = encoders.pop() if len(encoders) == 1 else None
+    if inside and not reading:
+        encode = _nothing
+    return replace(
+        section,
+        encode=encode,
+        encoding=() if encode is None else reading,
+        sinks=inside,
+        returns=bool(others),
+    )
+
+
+def _cannot_be_opened(sink: StageInfo, why: str) -> BuildError:
+    return BuildError(
+        f"{sink} cannot be opened in the workers, because {why}. Leave in_workers=True out, so "
+        "that the parent opens it, or leave workers= out"
+    )
+
+
+def _nothing(value: Any) -> bytes:
+    """What is sent of a result if nothing reads its value."""
+    return b""
 
 
 def _passes(stream: Flowable[Any]) -> bool:

@@ -42,6 +42,12 @@ class _Way:
 
     def close(self) -> None: ...
 
+    def end(self, ended: Callable[[], object]) -> None:
+        """Call `ended` when all that was sent has arrived."""
+        if not self.is_cut:
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(self._free, loop.time()) + 1e-6, ended)
+
 
 class _Worker:
     """One worker, from its start to its end."""
@@ -51,12 +57,18 @@ class _Worker:
         section: Section,
         window: int,
         received: Callable[[Any], None],
+        lost: Callable[[str], None],
         delay: Callable[[], float],
     ) -> None:
+        self._lost = lost
         self.down = _Way(lambda message: self.child.received(message), delay)
         self.up = _Way(received, delay)
         self.over = asyncio.Event()
-        self.child = Child(section, self.up, window, self.over.set)
+        self.child = Child(section, self.up, window, self._end)
+
+    def _end(self) -> None:
+        self.over.set()
+        self.up.end(lambda: self._lost("exit status 0"))
 
 
 class LocalCrew:
@@ -76,7 +88,7 @@ class LocalCrew:
         received: Callable[[Any], None],
         lost: Callable[[str], None],
     ) -> _Way:
-        one = _Worker(section, window, received, self._delay)
+        one = _Worker(section, window, received, lost, self._delay)
         self._all.append(one)
         self._now[worker] = one, lost
         return one.down

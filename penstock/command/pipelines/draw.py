@@ -63,7 +63,7 @@ def draw(
 
     `limit` and `workers` are those of the running that it is about, and `recorded` whether it has a
     live page or a report page. Raises CannotOpen where the picture cannot be written, and
-    BuildError where workers would have nothing to do.
+    BuildError where workers would have nothing to do, or cannot open a sink that is to be theirs.
     """
     stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
     if workers is not None:
@@ -93,7 +93,8 @@ def check_limit(pipeline: Pipeline) -> None:
 
 def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[StageInfo]:
     """The stages, with a note on each that runs in the workers; the others run in the parent."""
-    inside = {info.number for info in section_of(pipeline.flowable.chain()).infos}
+    section = section_of(pipeline.flowable.chain(), pipeline.sinks)
+    inside = {info.number for info in section.infos_with_sinks}
     where = "in 1 worker" if workers == 1 else f"in {workers} workers"
     return [
         replace(stage, note="; ".join(filter(None, (where, stage.note))))

@@ -542,6 +542,51 @@ def test_a_result_that_cannot_be_sent_is_a_failure_of_its_stage(policy: str) -> 
         assert (letter.value, letter.attempts) == (4, 1)
 
 
+@pytest.mark.parametrize("policy", ["skip", "revert"])
+@pytest.mark.parametrize("results", [1, 2])
+def test_an_event_whose_handler_fails_is_counted_as_in_one_process(
+    policy: Any, results: int
+) -> None:
+    async def handler(value: int) -> AsyncIterator[int]:
+        if results == 2:
+            yield value
+        if value == 4:
+            raise ValueError(value)
+        yield value
+
+    def outcome(crew: LocalCrew | None) -> Any:
+        async def main() -> Report:
+            stream = from_iterable(range(9)).pipe(adaptive_flat_map(handler, on_error=policy))
+            async with stream.to(collect([])).start(workers=crew) as running:
+                return await running.wait()
+
+        numbers = run_virtual(main()).statistics
+        return numbers["finished"], numbers["failed"], numbers["returned"], numbers["errors"]
+
+    assert outcome(LocalCrew(2)) == outcome(None) == (8, 1, 0, {"ValueError": 1})
+
+
+def test_events_of_a_killed_worker_that_the_limit_excludes_go_to_the_others() -> None:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(10)
+        return value
+
+    async def main() -> list[int]:
+        results: list[int] = []
+        crew = LocalCrew(2)
+        stream = from_iterable(range(4)).pipe(adaptive_flat_map(handler, limit=Fixed(2)))
+        async with stream.to(collect(results)).start(workers=crew) as running:
+            await asyncio.sleep(1)
+            running.retune(Fixed(1))
+            await asyncio.sleep(1)
+            crew.kill(1)
+            await asyncio.sleep(200)
+            assert running.statistics()["unfinished"] == 0
+        return results
+
+    assert sorted(run_virtual(main())) == [0, 1, 2, 3]
+
+
 def test_one_of_several_results_that_cannot_be_sent_fails_its_event() -> None:
     async def handler(value: int) -> AsyncIterator[Any]:
         yield value
