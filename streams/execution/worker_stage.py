@@ -93,6 +93,7 @@ class WorkerStage(CallingStage):
         "_learns",
         "_levels",
         "_limit",
+        "_refills",
         "_settings",
         "_shared",
         "_slice",
@@ -133,6 +134,8 @@ class WorkerStage(CallingStage):
         self._completions: list[Completion] = []
         self._families: dict[Event[Any], Family] = {}
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
+        # Whether events have begun at once in place of those that were flushed last.
+        self._refills = True
         # For a limiter that learns: how many calls were in flight when each of those that are due
         # began, itself included, and how many a flush has just ended.
         self._levels: deque[int] = deque()
@@ -253,7 +256,8 @@ class WorkerStage(CallingStage):
         return False
 
     def _proceed(self) -> None:
-        if self._ended:
+        has_flushed = bool(self._ended)
+        if has_flushed:
             self._flush()
         self._noted = False
         if not self.state:
@@ -266,6 +270,8 @@ class WorkerStage(CallingStage):
             else:
                 self._call_plain()
         self._flushed = 0
+        if has_flushed:
+            self._refills = bool(self._due)
         if len(self._due) > self._looking:
             self._wake_slots()
 
@@ -509,9 +515,8 @@ class WorkerStage(CallingStage):
                     self.flush_soon()
             if self.state and self.state >= CLOSED:
                 return
-            if unflushed and self._admitted <= self.in_flight + len(self._inbox):
-                # The flush that is due may give this slot its next event. Where events are
-                # requested that have not come, one more that it requests will hardly come sooner.
+            if unflushed and self._refills:
+                # The flush that is due will give this slot its next event, as the last one did.
                 self._looking += 1
                 try:
                     await PAUSE

@@ -1,4 +1,4 @@
-"""An event that comes alone waits only for its handler."""
+"""An event that comes alone waits only for its handler, and a slot for no event that is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, for_each, group_by, retry, spread
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    for_each,
+    from_iterable,
+    group_by,
+    retry,
+    spread,
+)
 from penstock.streams.testing import ManualPublisher
 from penstock.streams.testing.plugin import Run
 
@@ -130,3 +138,26 @@ def test_an_event_that_passes_an_idle_pipeline_needs_no_iteration_but_its_handle
 
     needed, enough = run(story())
     assert needed == enough
+
+
+@pytest.mark.parametrize("limit", [Fixed(4), Fixed(64), None], ids=["4", "64", "default"])
+def test_a_slot_does_not_sleep_while_each_call_that_ends_lets_the_next_one_of_its_key_begin(
+    run: Run, limit: Any
+) -> None:
+    async def futures() -> int:
+        """How many the pipeline makes for 1,000 events of 4 keys."""
+        loop, count = asyncio.get_running_loop(), 0
+        create_future = loop.create_future
+
+        def counted() -> asyncio.Future[Any]:
+            nonlocal count
+            count += 1
+            return create_future()
+
+        loop.create_future = counted  # type: ignore[method-assign]
+        calls = adaptive_flat_map(one_turn, limit)
+        flow = from_iterable(range(1_000)).pipe(group_by(lambda n: n % 4), spread(), calls)
+        await flow.to(for_each(lambda _: None)).run()
+        return count
+
+    assert run(futures()) < 30
