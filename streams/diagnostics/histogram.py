@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from itertools import accumulate
-from math import floor, inf, sqrt
-from struct import pack
+from itertools import accumulate, repeat
+from math import floor, sqrt
+from operator import mul
+from struct import pack, unpack
 from typing import Any, TextIO
 
 from penstock.streams.extras import missing_extra
@@ -42,12 +43,29 @@ _LAST_CELL = _HIGHEST >> 21 << 21
 
 # If there are more counts than this, they are merged by cell.
 _MOST_COUNTS = 16_384
-_BELOW, _BEYOND = -1.0, inf
+_BELOW = -1.0
 
 # A float32 has 23 bits after its first one. Clearing the last 13, one whole byte and 5 bits of the
 # next, counted from the least significant, leaves the 11 binary digits that identify an HDR cell.
+_CLEARED = 13
 _CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
 _LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
+
+
+def _key(value: float) -> int:
+    """What is counted of a float32: its sign, its power of two, and ten digits after the first."""
+    bits: int = unpack("I", pack("f", value))[0]
+    return bits >> _CLEARED
+
+
+_KEY_BITS = 10
+_FIRST_KEY, _LAST_KEY = _key(_EXACT), _key(_LAST_CELL)
+_FIRST_POWER = _FIRST_KEY >> _KEY_BITS
+
+
+# A number, a sum and a sum of squares, as ints, hence exact: no difference between them can lose
+# what matters.
+_Sums = tuple[int, int, int]
 
 
 # Any: the package has no types. Imported only when it is needed, because that is slow.
@@ -97,16 +115,13 @@ class LatencyHistogram:
     is not empty, and for fractions of the microseconds below 1,024.
     """
 
-    __slots__ = ("_beyond", "_blocks", "_fresh", "_negative", "_recent", "_squares", "_sum")
+    __slots__ = ("_beyond", "_blocks", "_fresh", "_negative", "_recent")
 
     def __init__(self) -> None:
         self._recent = array("f")
-        # Counts by value, not yet merged by cell; then by cell, in blocks of about a thousand.
-        self._fresh: Counter[float] = Counter()
+        # Counts by key, not yet merged by cell; then by cell, in blocks of about a thousand.
+        self._fresh: Counter[int] = Counter()
         self._blocks: dict[int, _Block] = {}
-        # Of the values and of their squares, each as the middle of its cell. Sums of ints, hence
-        # exact: no difference between them can lose what matters.
-        self._sum = self._squares = 0
         self._beyond = self._negative = 0
 
     def record(self, *seconds: float) -> None:
@@ -123,18 +138,11 @@ class LatencyHistogram:
     def add(self, other: LatencyHistogram, times: int = 1) -> None:
         """Add everything that `other` has recorded, so many times; `other` keeps it."""
         other._put_together()
-        for number, block in other._blocks.items():
-            mine = self._blocks.get(number)
-            if mine is None:
-                mine = self._blocks[number] = _Block()
-                mine.cells = {value: n * times for value, n in block.cells.items()}
-            else:
-                cells = mine.cells
-                for value, n in block.cells.items():
-                    cells[value] = cells.get(value, 0) + n * times
-            mine.count += block.count * times
-        self._sum += other._sum * times
-        self._squares += other._squares * times
+        for block in other._blocks.values():
+            counts = map(mul, block.cells.values(), repeat(times))
+            n, total, squares = block.sums()
+            sums = n * times, total * times, squares * times
+            self._block(next(iter(block.cells))).add(block.cells, counts, sums)
         self._beyond += other._beyond * times
         self._negative += other._negative * times
 
@@ -143,7 +151,7 @@ class LatencyHistogram:
         del self._recent[:]
         self._fresh.clear()
         self._blocks.clear()
-        self._sum = self._squares = self._beyond = self._negative = 0
+        self._beyond = self._negative = 0
 
     def cells(self) -> list[tuple[int, int]]:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
@@ -154,9 +162,16 @@ class LatencyHistogram:
         """Summarise what was recorded since the last reset."""
         self._put_together()
         blocks = [block for _, block in sorted(self._blocks.items())]
-        count = sum(block.count for block in blocks)
-        total, squares, of = self._sum, self._squares, max(count, 1)
-        median, p75, p95, p98, p99, p999 = _percentiles(blocks, count)
+        counts: list[int] = []
+        total = squares = 0
+        for block in blocks:
+            n, of_block, squares_of_block = block.sums()
+            counts.append(n)
+            total += of_block
+            squares += squares_of_block
+        count = sum(counts)
+        of = max(count, 1)
+        median, p75, p95, p98, p99, p999 = _percentiles(blocks, counts)
         return Summary(
             count=count,
             min=min(blocks[0].cells) / 1e6 if blocks else 0.0,
@@ -178,13 +193,16 @@ class LatencyHistogram:
 
         A float32 is exact for whole microseconds up to 16 seconds, and beyond them moves a value by
         less than a 16-millionth. Fractions that have cells of their own cost no more to count.
+
+        Floats with few digits have hashes that end alike, so a table of them is several times as
+        slow as one of the ints that are left when the cleared bits are shifted out, all at once.
         """
         octets = bytearray(self._recent)
         octets[_LAST::4] = bytes(len(self._recent))
         octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
-        self._recent = array("f", bytes(octets))
-        self._fresh.update(self._recent)
         del self._recent[:]
+        shifted = int.from_bytes(octets, sys.byteorder) >> _CLEARED
+        self._fresh.update(array("I", shifted.to_bytes(len(octets), sys.byteorder)))
         if len(self._fresh) > _MOST_COUNTS:
             self._merge()
 
@@ -197,42 +215,83 @@ class LatencyHistogram:
 
     def _merge(self) -> None:
         """Add the counts by value to those of the cells."""
-        blocks, exact = self._blocks, _EXACT // 2
-        for value, n in self._fresh.items():
-            # From there on the rest of a value is a cell already.
-            if exact <= value <= _LAST_CELL:
-                cell = int(value)
-            elif value < exact:
+        fresh = self._fresh
+        keys = sorted(fresh)
+        start, end = bisect_left(keys, _FIRST_KEY), bisect_right(keys, _LAST_KEY)
+        others = keys[:start] + keys[end:]
+        while start < end:
+            # From there on a key is that of one cell, whose first digit it does not have.
+            power = keys[start] >> _KEY_BITS
+            until = bisect_left(keys, power + 1 << _KEY_BITS, start, end)
+            part = keys[start:until]
+            less, shift = power - 1 << _KEY_BITS, power - _FIRST_POWER + 1
+            cells = [key - less << shift for key in part]
+            self._block(cells[0]).add(cells, map(fresh.__getitem__, part))
+            start = until
+        small: dict[int, int] = {}
+        beyond = 0
+        values = array("f", array("I", [key << _CLEARED for key in others]).tobytes())
+        for value, n in zip(values, map(fresh.__getitem__, others), strict=True):
+            if value < _EXACT:
                 cell = floor(max(value, _BELOW) + 0.5)
                 if cell < 0:
                     self._negative += n
                     cell = 0
+                small[cell] = small.get(cell, 0) + n
             else:
                 # NaN, too, counts as beyond all cells.
-                self._beyond += n
-                cell = _LAST_CELL
-            number = cell.bit_length()
-            # The middle of a cell is half its width above its lowest value.
-            middle = cell if cell < _EXACT else cell + (1 << number - _CELL_BITS - 1)
-            self._sum += middle * n
-            self._squares += middle * middle * n
-            block = blocks.get(number)
-            if block is None:
-                block = blocks[number] = _Block()
-            block.count += n
-            block.cells[cell] = block.cells.get(cell, 0) + n
-        self._fresh.clear()
+                beyond += n
+        if small:
+            self._block(0).add(small, small.values())
+        if beyond:
+            self._beyond += beyond
+            self._block(_LAST_CELL).add([_LAST_CELL], [beyond])
+        fresh.clear()
+
+    def _block(self, cell: int) -> _Block:
+        """The block of a cell."""
+        number = max(_CELL_BITS, cell.bit_length())
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = _Block()
+        return block
 
 
 class _Block:
-    """The cells of the values with as many binary digits; at most 1,024 from the eleventh on."""
+    """The cells of one microsecond, which are 2,048, or the 1,024 cells of the values with as many
+    binary digits."""
 
-    __slots__ = ("cells", "count")
+    __slots__ = ("_sums", "cells")
 
     def __init__(self) -> None:
         self.cells: dict[int, int] = {}
         """The count of each cell by its lowest value."""
-        self.count = 0
+        # None if counts have changed since.
+        self._sums: _Sums | None = 0, 0, 0
+
+    def add(self, cells: Iterable[int], counts: Iterable[int], sums: _Sums | None = None) -> None:
+        """Add the counts of different cells; `sums` are those of what is added, if known."""
+        if sums is not None:
+            n, total, squares = self.sums()
+            sums = n + sums[0], total + sums[1], squares + sums[2]
+        self._sums = sums
+        mine = self.cells
+        if mine:
+            for cell, n in zip(cells, counts, strict=True):
+                mine[cell] = mine.get(cell, 0) + n
+        else:
+            mine.update(zip(cells, counts, strict=True))
+
+    def sums(self) -> _Sums:
+        """The number of values, their sum and that of their squares, each value as the middle of
+        its cell."""
+        if self._sums is None:
+            # The middle of a cell is half its width above its lowest value.
+            half = _width(min(self.cells)) // 2
+            middles, counts = [cell + half for cell in self.cells], self.cells.values()
+            by_count = list(map(mul, middles, counts))
+            self._sums = sum(counts), sum(by_count), sum(map(mul, by_count, middles))
+        return self._sums
 
     def ascending(self) -> list[tuple[int, int]]:
         """The cells in ascending order."""
@@ -286,11 +345,12 @@ def render(summary: Summary, name: str) -> str:
     return "\n".join(lines)
 
 
-def _percentiles(blocks: list[_Block], count: int) -> list[int]:
+def _percentiles(blocks: list[_Block], counts: list[int]) -> list[int]:
     """The upper ends of the cells at the ranks of the percentiles; 0 if there are none."""
     if not blocks:
         return [0] * len(_PERCENTILES)
-    ends = list(accumulate(block.count for block in blocks))
+    ends = list(accumulate(counts))
+    count = ends[-1]
     found: list[int] = []
     cells: list[tuple[int, int]] = []
     reached: list[int] = []
@@ -300,12 +360,16 @@ def _percentiles(blocks: list[_Block], count: int) -> list[int]:
         number = min(bisect_left(ends, rank), len(blocks) - 1)
         if number != current:
             current, cells = number, blocks[number].ascending()
-            before = ends[number] - blocks[number].count
+            before = ends[number] - counts[number]
             reached = list(accumulate((n for _, n in cells), initial=before))[1:]
         found.append(_upper(cells[min(bisect_left(reached, rank), len(cells) - 1)][0]))
     return found
 
 
 def _upper(lowest: int) -> int:
-    width = 1 if lowest < _EXACT else 1 << (lowest.bit_length() - _CELL_BITS)
-    return lowest + width - 1
+    return lowest + _width(lowest) - 1
+
+
+def _width(lowest: int) -> int:
+    """The width of a cell, alike for all those of a block."""
+    return 1 if lowest < _EXACT else 1 << (lowest.bit_length() - _CELL_BITS)

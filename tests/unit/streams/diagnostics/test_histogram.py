@@ -34,6 +34,14 @@ def test_values_under_two_milliseconds_are_kept_to_the_microsecond() -> None:
     assert summary.mean == pytest.approx(2005e-6 / 3)
 
 
+def test_a_value_that_is_rounded_up_to_a_power_of_two_is_in_the_cell_of_those_that_are_not() -> (
+    None
+):
+    fractions = [2.0**n * (1 + part) for n in range(13) for part in (-(2.0**-11), 0.0)]
+    cells = recorded(*[value / 1e6 for value in fractions]).cells()
+    assert cells == sorted(dict(cells).items())
+
+
 def test_a_small_spread_on_a_long_latency_is_not_lost_to_rounding() -> None:
     # 1,000,000 and 1,000,512 microseconds are neighbouring cells of 512.
     summary = recorded(*[1.0, 1.000_512] * 500).snapshot()
