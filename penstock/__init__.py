@@ -4,9 +4,9 @@
 
 Everything public of the operators, sources, sinks and streams is here by its name, and is imported
 on first use. `penstock.ops` has our operators and those of reactivex. The packages
-`penstock.streams.limits`, `penstock.streams.temporal` and `penstock.streams.testing` have their own
-public names; everything else is private, except what docs/how-to/own-operator.md uses to
-write operators, sources and sinks of your own.
+`penstock.streams.errors`, `penstock.streams.limits`, `penstock.streams.temporal` and
+`penstock.streams.testing` have their own public names; everything else is private, except what
+docs/how-to/own-operator.md uses to write operators, sources and sinks of your own.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ SECTIONS: dict[str, list[str]] = {
         "reference/delivery.md",
         "reference/reactivex.md",
         "names.md",
+        "reference/errors.md",
         "known-limits.md",
     ],
     "Explanation": [
