@@ -104,6 +104,7 @@ def distinct_within(
         seconds=seconds,
         routed=routed,
         calls=calls,
+        untouched=not (callable(by) or callable(time)),
     )
 
     @on_stream

@@ -127,6 +127,7 @@ def group_by(
         policy=on_error,
         inside=None if each is None else partial(_inside, each),
         calls=called_name(by),
+        untouched=each is None and not callable(by),
     )
 
     @on_stream

@@ -200,7 +200,10 @@ def rate_limit(
     if cost is not None:
         detail += f", cost {key_name(cost)}"
     calls = called_name(cost)
-    info = StageInfo("rate_limit", detail, 1, routed=routed_by(on_error), calls=calls)
+    untouched = not callable(cost)
+    info = StageInfo(
+        "rate_limit", detail, 1, routed=routed_by(on_error), calls=calls, untouched=untouched
+    )
     return on_stream(lambda source: source.then(make, info, mappings=source.mappings))
 
 

@@ -102,7 +102,8 @@ class _Spread:
 
         bound = 0 if groups is not None else feeders or _MOST_OPEN
         keeps = groups is None or feeders is not None
-        info = StageInfo("spread", detail, bound, feeders=feeders, keeps=keeps)
+        untouched = groups is not None
+        info = StageInfo("spread", detail, bound, feeders=feeders, keeps=keeps, untouched=untouched)
         turns = groups is not None or source.turns
         flowable = _Spreading(attach, info, groups or source, turns=turns, spreads=True)
         return flowable

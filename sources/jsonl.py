@@ -104,7 +104,7 @@ def read_jsonl(
     `zstd`.
     """
     line_format = (
-        Format(_object, _objects, skips_blank=True, mappings=True)
+        Format(_object, _objects, skips_blank=True, mappings=True, repeatable=True)
         if decode is None
         else decoding("read_jsonl", decode, skips_blank=True)
     )

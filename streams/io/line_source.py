@@ -25,7 +25,7 @@ from penstock.streams.io.position import Position
 from penstock.streams.io.reader import CHUNK, Following, open_input
 from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
-from penstock.streams.protocol.event import Ending, Event, new_events
+from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -45,12 +45,14 @@ class Format(Generic[T]):
 
     `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
     `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
+    `repeatable`: no function is the user's, so that another process may decode lines again.
     """
 
     decode: Callable[[bytes], T]
     decode_all: Callable[[list[Line]], list[T] | None]
     skips_blank: bool
     mappings: bool = False
+    repeatable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         routed=routed_by(options.on_bad_line),
         continues=options.position is not None,
         once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
+        decode=line_format.decode_all
+        if line_format.repeatable and not callable(options.created)
+        else None,
     )
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
@@ -206,6 +211,8 @@ class _Reading(SourceStage[T]):
         self._splitter = LineSplitter(options.max_line)
         self._max_line = options.max_line
         self._number = self._blank = self._bad = 0
+        self._keeps_lines = run.overrides.decoded_again == self.info.number
+        self._kind: type[Event[Any]] = Decoded if self._keeps_lines else Event
         self._position: Position | None = None
         if options.position is not None:
             self._position = Position(os.fspath(options.position), run, self.wake_soon)
@@ -287,8 +294,13 @@ class _Reading(SourceStage[T]):
         if values is None:
             events = self._good_ones(lines)
         else:
-            events = new_events(values, self._read_at, self, count(self._number + 1))
+            numbers = count(self._number + 1)
+            events = new_events(values, self._read_at, self, numbers, self._kind)
             self._number += len(lines)
+            if self._keeps_lines:
+                decoded: Any = zip(events, lines, strict=True)
+                for event, line in decoded:
+                    event.data = line
         if self._created is not None:
             for event in events:
                 event.created = self._created(event.value, self._read_at)
@@ -314,7 +326,10 @@ class _Reading(SourceStage[T]):
                 except NotAValue as bad:
                     self._bad_line(line, number, str(bad))
                 else:
-                    events.append(Event(value, self._read_at, self, number))
+                    event: Any = self._kind(value, self._read_at, self, number)
+                    if self._keeps_lines:
+                        event.data = line
+                    events.append(event)
             if self._failure is not None:
                 break
         return events

@@ -22,6 +22,7 @@ __all__ = [
     "FINISHED",
     "FORGIVEN",
     "RETURNED",
+    "Decoded",
     "Ending",
     "Event",
     "Origin",
@@ -166,6 +167,14 @@ class Event(Generic[T]):
     def place(self) -> Turn | None:
         """A share of this event's places in buffers, for the dead letter about it."""
         return None if self.turn is None else self.turn.place()
+
+
+class Decoded(Event[T]):
+    """An event with the bytes of which its source has made the value."""
+
+    __slots__ = ("data",)
+
+    data: bytes | bytearray
 
 
 def new_events(

@@ -185,8 +185,11 @@ class StageInfo:
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `opens`, whether it reads the streams that are its values;
-    `policy`, what it does with an event that fails; `work`,
-    how it calls its handler. For `penstock check`: `inside()`, the stages inside each group.
+    `policy`, what it does with an event that fails; `work`, how it calls its handler; `decode`, the
+    function with which a source makes values of lines, if it is not the user's and nothing else
+    has a part in them; `untouched`, whether the stage sends events on with the values that came,
+    which no function of the user's has had. For `penstock check`: `inside()`, the stages inside
+    each group.
     """
 
     name: str
@@ -224,6 +227,10 @@ class StageInfo:
     calls: str = field(default="", compare=False, repr=False)
     on_end: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)
     makes: bool = field(default=False, compare=False, repr=False)
+    decode: Callable[[list[Any]], list[Any] | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+    untouched: bool = field(default=False, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

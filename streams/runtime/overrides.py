@@ -50,6 +50,9 @@ class Overrides:
     elsewhere: frozenset[int] = frozenset()
     """The numbers of the stages that run in worker processes."""
 
+    decoded_again: int | None = None
+    """The number of the source whose lines workers decode again, if there is one."""
+
     parallel: int = 0
     """How many calls a batch stage may have at once, where that is lent; 0: its own number."""
 

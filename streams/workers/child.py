@@ -189,7 +189,8 @@ class Child:
         return self._outlet
 
     def _attach_inlet(self, downstream: Subscriber[Any], run: Run) -> None:
-        self._inlet = Inlet(downstream, run, self.section.above.info, self._settled)
+        section = self.section
+        self._inlet = Inlet(downstream, run, section.above.info, self._settled, section.decode)
         self._inlet.start()
 
     # Messages.

@@ -151,6 +151,7 @@ class Dealing(FinishingStage):
         self._least_asked = max(1, self._bound // 4)
         # Whether events hold turns, which end with their calls.
         self._has_turns = section.above.turns
+        self._sent_of = _value if section.decode is None else _data
         self._policies = {
             stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
             for stage in section.infos
@@ -345,7 +346,7 @@ class Dealing(FinishingStage):
         room, tracing = self._new_room(peer), self.run.tracing
         message = messages.Events(
             first,
-            [event.value for event in events],
+            list(map(self._sent_of, events)),
             array("d", [event.created for event in events]),
             None if tokens.count(None) == len(tokens) else tokens,
             room,
@@ -759,3 +760,7 @@ class Dealing(FinishingStage):
                 found[name] = found.get(name, 0) + count
         found["by_worker"] = [numbers for workers in by_place for numbers in workers]
         return found
+
+
+_value: Callable[[Event[Any]], Any] = attrgetter("value")
+_data: Callable[[Event[Any]], Any] = attrgetter("data")

@@ -43,16 +43,21 @@ class Inlet(SourceStage[Any]):
         run: Run,
         info: StageInfo,
         settled: Callable[[list[Event[Any]], Ending, Any], None],
+        decode: Callable[[list[Any]], list[Any] | None] | None,
     ) -> None:
         super().__init__(downstream, run, info)
         self._settled = settled
+        self._decode = decode
         self._inbox: deque[Event[Any]] = deque()
         self._is_last = False
 
     def came(self, message: Events) -> None:
         """Events have come."""
+        values = message.values if self._decode is None else self._decode(message.values)
+        # The source has decoded them by the same function.
+        assert values is not None
         tokens = repeat(None) if message.tokens is None else message.tokens
-        events: list[Any] = new_events(message.values, 0.0, self, tokens, Sent)
+        events: list[Any] = new_events(values, 0.0, self, tokens, Sent)
         for event, created, number in zip(
             events, message.created, count(message.first), strict=False
         ):

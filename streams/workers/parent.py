@@ -39,6 +39,8 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
     overrides = Overrides(section.last, other=dealing)
     overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding
+    if section.decode is not None:
+        overrides.decoded_again = chain[0].info.number
     overrides.openings = {
         stage.number: partial(_OpenedThere, sink, numbers) for stage, sink in section.sinks
     }

@@ -94,12 +94,12 @@ def check_limit(pipeline: Pipeline) -> None:
 def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[StageInfo]:
     """The stages, with a note on each that runs in the workers; the others run in the parent."""
     section = section_of(pipeline.flowable.chain(), pipeline.sinks)
-    inside = {info.number for info in section.infos_with_sinks}
     where = "in 1 worker" if workers == 1 else f"in {workers} workers"
+    notes = {info.number: where for info in section.infos_with_sinks}
+    if section.decode is not None:
+        notes[section.above.chain()[0].info.number] = "lines are decoded in the workers, too"
     return [
-        replace(stage, note="; ".join(filter(None, (where, stage.note))))
-        if stage.number in inside
-        else stage
+        replace(stage, note="; ".join(filter(None, (notes.get(stage.number), stage.note))))
         for stage in stages
     ]
 

@@ -75,6 +75,7 @@ def test_with_workers_it_shows_which_stages_run_in_them(
     result = penstock("draw", pipeline_file, "--workers", "2", "--format", form)
     assert result.status == 0
     assert result.out.count("in 2 workers") == 3
+    assert result.out.count("lines are decoded in the workers, too") == 1
     alone = penstock("draw", pipeline_file, "--format", form)
     assert "worker" not in alone.out
     # What may be held is the same.
