@@ -1,7 +1,7 @@
 """One run: ``python -m benchmarks.workers.case HOW N MICROSECONDS EVENTS [FILE]``.
 
-HOW is ``one`` (process), ``workers``, ``pool`` (`in_processes`), or ``hand``, which is written by
-hand without penstock.
+HOW is ``one`` (process), ``workers``, ``sinks`` (workers that open the sink too, for events from
+memory), ``pool`` (`in_processes`), or ``hand``, which is written by hand without penstock.
 
 Prints, as JSON, the seconds that it took and the processor seconds of the parent and of all other
 processes, from before the first process is started. With a file of JSON lines it runs the job of
@@ -61,7 +61,8 @@ def pipeline(how: str, processes: int, events: int, path: str | None, output: st
     if path is not None:
         stream = read_jsonl(path).pipe(distinct_within(WINDOW, by="uuid"), *keyed)
         return stream.to(write_jsonl(output), latency_histogram(every=1, report=None))
-    return from_iterable(values(events)).pipe(*keyed).to(for_each(bool))
+    sink = for_each(bool, in_workers=how == "sinks")
+    return from_iterable(values(events)).pipe(*keyed).to(sink)
 
 
 def by_penstock(
@@ -71,7 +72,7 @@ def by_penstock(
     job = pipeline(how, processes, events, path, output)
 
     def run_it() -> int:
-        report = run(job, workers=processes if how == "workers" else None)
+        report = run(job, workers=processes if how in ("workers", "sinks") else None)
         assert report.statistics["unfinished"] == report.statistics["failed"] == 0
         return int(report.statistics["in"])
 

@@ -44,9 +44,8 @@ class _Way:
 
     def end(self, ended: Callable[[], object]) -> None:
         """Call `ended` when all that was sent has arrived."""
-        if not self.is_cut:
-            loop = asyncio.get_running_loop()
-            loop.call_at(max(self._free, loop.time()) + 1e-6, ended)
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(self._free, loop.time()) + 1e-6, lambda: self.is_cut or ended())
 
 
 class _Worker:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from penstock import (
     Fixed,
+    Sink,
     adaptive_flat_map,
     distinct_within,
     from_iterable,
@@ -54,6 +56,7 @@ class Walk:
         self.end = "completed"
         self.crew = LocalCrew(draw.choice([2, 3]), random_delay(seed, draw.choice([0, 1e-3, 0.02])))
         self.sink = MemorySink(seconds=draw.choice([0, 0, 0.002]))
+        self.sinks: list[Sink[Any]] = [self.sink]
 
     async def handler(self, event: Event) -> Event:
         key, number = event
@@ -122,7 +125,7 @@ class Walk:
             ),
             ops.map(lambda event: event),
         )
-        async with stream.to(self.sink).start(workers=self.crew) as running:
+        async with stream.to(*self.sinks).start(workers=self.crew) as running:
             await self.disturb(running)
             return await running.wait()
 
@@ -152,3 +155,33 @@ def test_every_event_ends_once_in_its_order_and_within_the_limit(seed: int) -> N
         assert numbers["returned"] == 0
     if not walk.killed:
         assert max(walk.began.values(), default=0) <= 1
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_every_event_that_is_acknowledged_is_in_the_sinks_of_the_workers(seed: int) -> None:
+    walk = Walk(seed)
+    walk.ordered = False
+    walk.sink.in_workers = True
+    here = MemorySink()
+    if seed % 2:
+        walk.sinks.append(here)
+    report = run_virtual(walk.run())
+    numbers, results = report.statistics, walk.sink.values
+    assert walk.faults == []
+    for sink in walk.sinks:
+        assert isinstance(sink, MemorySink)
+        for key in range(walk.keys):
+            # Those that a killed worker has written may come again.
+            of_key = list(dict.fromkeys(event for event in sink.values if event[0] == key))
+            assert of_key == sorted(of_key)
+    ended = numbers["finished"] + numbers["failed"] + numbers["returned"]
+    assert numbers["in"] == ended + sum(numbers["dropped"].values())
+    assert numbers["unfinished"] == 0
+    # What was written when the pipeline was cancelled may not be known to the parent.
+    assert numbers["finished"] <= len(set(results))
+    if walk.end != "cancelled":
+        assert numbers["returned"] == 0
+        assert numbers["failed"] or numbers["finished"] == len(set(results))
+    if not walk.killed:
+        assert len(set(results)) == len(results)
+        assert walk.sink.closed <= walk.crew.started
