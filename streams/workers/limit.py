@@ -121,7 +121,8 @@ class CommonLimit:
             return
         told = lending.balance([self._owners.need(peer) for peer in self._peers], most)
         for number in range(most) if changed else told:
-            if number < most:
+            # One whose slots others still have in use gets them when these are free.
+            if number < most and self.slots(self._peers[number]):
                 self._grant(self._peers[number])
 
     def _activate(self, most: int) -> None:

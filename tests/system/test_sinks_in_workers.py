@@ -1,7 +1,8 @@
-"""Tables that worker processes write: each opens its own connection."""
+"""Sinks that worker processes open: each has its own connection."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock import collect, read_table, run
+from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.server import Servers
+from tests.helpers.kafka.mock import Cluster
 from tests.helpers.system.children import children_of
 
 EVENTS, CLIENTS = 3_000, 10
@@ -137,3 +142,75 @@ def test_a_column_that_is_missing_ends_the_run_by_one_error(how: str, tmp_path: 
     assert status == 1
     assert "ColumnMissing: Table 'results' in out.db lacks 'colour'" in said
     assert "after the first error" not in said
+
+
+QUEUE = """
+import os, sys, time
+from penstock import *
+
+def work(number):
+    time.sleep(0.0002)
+    return {"client": number % 10, "number": number // 10, "worker": os.getpid()}
+
+pipeline = (
+    from_iterable(range(1_000))
+    .pipe(group_by(lambda number: number % 10), spread(), adaptive_flat_map(work))
+    .to(SINK)
+)
+
+if __name__ == "__main__":
+    report = run(pipeline, workers=2)
+    print(report.statistics["finished"])
+"""
+
+
+def write_from_workers(folder: Path, sink: str) -> None:
+    (folder / "main.py").write_text(QUEUE.replace("SINK", sink))
+    done = subprocess.run(
+        [sys.executable, "main.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
+
+
+def check(results: list[dict[str, int]]) -> None:
+    rows = [(one["client"], one["number"], one["worker"]) for one in results]
+    assert len(rows) == 1_000
+    assert first_of_each(rows) == {client: list(range(100)) for client in range(CLIENTS)}
+    assert len({worker for _, _, worker in rows}) == 2
+
+
+def test_each_worker_writes_its_results_to_kafka(kafka: Cluster, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    sink = f"write_kafka({topic!r}, {kafka.servers!r}, 'client', in_workers=True)"
+    write_from_workers(tmp_path, sink)
+    check([json.loads(record.value()) for record in kafka.read(topic)])
+
+
+def test_each_worker_publishes_its_results_to_jetstream(server: Servers, tmp_path: Path) -> None:
+    async def make() -> None:
+        client = await connect(server.urls)
+        await jetstream(client).add_stream(name="of-workers", subjects=["of-workers"])
+        await client.close()
+
+    async def read() -> list[dict[str, int]]:
+        client = await connect(server.urls)
+        messages = await jetstream(client).subscribe("of-workers", ordered_consumer=True)
+        found = [json.loads((await messages.next_msg(10)).data) for _ in range(1_000)]
+        await client.close()
+        return found
+
+    asyncio.run(make())
+    write_from_workers(tmp_path, f"write_jetstream('of-workers', {server.urls!r}, in_workers=True)")
+    check(asyncio.run(read()))
+
+
+def test_each_worker_enqueues_its_results_in_a_table(database: str, tmp_path: Path) -> None:
+    write_from_workers(tmp_path, f"write_table({database!r}, 'of_workers', in_workers=True)")
+    results: list[dict[str, int]] = []
+    run(read_table(database, "of_workers", follow=False).to(collect(results)))
+    check(results)

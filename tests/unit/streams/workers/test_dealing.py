@@ -587,6 +587,28 @@ def test_events_of_a_killed_worker_that_the_limit_excludes_go_to_the_others() ->
     assert sorted(run_virtual(main())) == [0, 1, 2, 3]
 
 
+def test_a_limit_that_falls_and_rises_while_no_call_ends_leaves_no_worker_without_slots() -> None:
+    began: list[float] = []
+
+    async def handler(value: int) -> int:
+        began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(10)
+        return value
+
+    async def main() -> list[int]:
+        results: list[int] = []
+        stream = from_iterable(range(30)).pipe(adaptive_flat_map(handler, limit=Fixed(9)))
+        async with stream.to(collect(results)).start(workers=LocalCrew(2)) as running:
+            for limit in (1, 4):
+                await asyncio.sleep(1)
+                running.retune(Fixed(limit))
+            await running.wait()
+        return results
+
+    assert sorted(run_virtual(main())) == list(range(30))
+    assert [began.count(at) for at in (0, 10, 20)] == [9, 4, 4]
+
+
 def test_one_of_several_results_that_cannot_be_sent_fails_its_event() -> None:
     async def handler(value: int) -> AsyncIterator[Any]:
         yield value

@@ -171,9 +171,9 @@ def test_every_event_that_is_acknowledged_is_in_the_sinks_of_the_workers(seed: i
     for sink in walk.sinks:
         assert isinstance(sink, MemorySink)
         for key in range(walk.keys):
-            # Those that a killed worker has written may come again.
+            # Those that a killed worker has written may come again, and what had failed may not.
             of_key = list(dict.fromkeys(event for event in sink.values if event[0] == key))
-            assert of_key == sorted(of_key)
+            assert of_key == sorted(of_key) or (walk.killed and walk.failing)
     ended = numbers["finished"] + numbers["failed"] + numbers["returned"]
     assert numbers["in"] == ended + sum(numbers["dropped"].values())
     assert numbers["unfinished"] == 0
