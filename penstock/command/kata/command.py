@@ -246,8 +246,9 @@ def _verdict(name: str, broken: list[str]) -> str:
 
 
 def _threads_left() -> bool:
-    here = threading.current_thread()
-    return any(one is not here and not one.daemon for one in threading.enumerate())
+    # Those of a pool that the consumer has made are daemons, as its own thread is, and yet Python
+    # waits for them at the end.
+    return threading.active_count() > 1
 
 
 def _heading(load: Load, work: Work, cpu_ms: float | None) -> str:

@@ -129,10 +129,12 @@ class Trial:
         """
         thread = threading.Thread(target=self._in_thread, name="kata", daemon=True)
         # Taken before the thread starts, because the time until the deadline includes its start.
-        patience = self._left() + _PATIENCE
+        ends = self._observer.now() + self._left() + _PATIENCE
         with self._errors_of_threads():
             thread.start()
-            thread.join(patience)
+            while thread.is_alive() and (left := ends - self._observer.now()) > 0:
+                # A signal that another thread of the process gets does not end the wait for a lock.
+                thread.join(min(left, 0.5))
             if thread.is_alive():
                 frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
                 frame = frames.get(thread.ident or 0)

@@ -3,6 +3,9 @@
 A hangup (SIGHUP) says that the terminal has gone. It drains too. The kernel and the shell may each
 send one, so a further one does nothing. It has no effect where it is ignored, as by `nohup`.
 
+A function that blocks the loop keeps it from draining and from cancelling. The process then ends by
+the third signal, or when the time for what the last one began has passed.
+
 While the process is stopped, as by Ctrl-Z, nothing runs; SIGCONT, with which it goes on, tells that
 from a function that blocks the loop.
 """
@@ -10,13 +13,18 @@ from a function that blocks the loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from math import inf
 from types import FrameType
 from typing import Any, Protocol
 
+from penstock.streams.clock import clock_of
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 
 __all__ = ["DRAINING", "FROM_TERMINAL", "Drains", "drain_on_signals", "left_to_parent", "nothing"]
@@ -30,6 +38,14 @@ FROM_TERMINAL = (signal.SIGINT, *_HANGUP)
 
 DRAINING = (*FROM_TERMINAL, signal.SIGTERM)
 """The signals that drain a pipeline."""
+
+_COUNTED = (signal.SIGINT, signal.SIGTERM)
+
+# Seconds after which a loop that has not answered a signal is reported as blocked, and those that
+# it has, beyond a drain's deadline, before the process ends. Worker processes get as many.
+_BLOCKED, _GRACE = 1.0, 5.0
+# The exit status of a process that ends with events unfinished.
+_UNFINISHED = 5
 
 
 class Drains(Protocol):
@@ -47,9 +63,11 @@ def drain_on_signals(
     """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
     A third one ends the process at once, by the default handler. SIGHUP, unless it is ignored,
-    counts only as a first one. `report`, if given, is called with a message at the first and at the
-    second. On exit the previous handlers are restored. Outside the main thread, which is the only
-    one that receives signals, the context does nothing.
+    counts only as a first one. If the loop is blocked, the process ends with status 5 when it has
+    not answered five seconds after the deadline, or after the second signal. `report`, if given, is
+    called with a message at the first and at the second, and, in another thread, about a blocked
+    loop. On exit the previous handlers are restored. Outside the main thread, which is the only one
+    that receives signals, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -58,7 +76,6 @@ def drain_on_signals(
     # the loop for ever must not protect the process from signals.
     loop = asyncio.get_running_loop()
     received = 0
-    counted = (signal.SIGINT, signal.SIGTERM)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal received
@@ -68,7 +85,7 @@ def drain_on_signals(
         if received == 1:
             loop.call_soon_threadsafe(drain)
         elif received == 2:
-            handle_by(signal.SIG_DFL, counted)
+            handle_by(signal.SIG_DFL, _COUNTED)
             loop.call_soon_threadsafe(cancel)
 
     def drain() -> None:
@@ -89,10 +106,98 @@ def drain_on_signals(
                 # None is a handler that was not set by Python, which cannot restore it.
                 previous.callback(signal.signal, number, before or signal.SIG_DFL)
 
-        handle_by(on_signal, counted)
+        handle_by(on_signal, _COUNTED)
         handle_by(on_signal, _unignored(_HANGUP))
         handle_by(_on_continued, _unignored(_CONTINUED))
+        # Event loops there need their own notes of signals.
+        if sys.platform != "win32":
+            previous.enter_context(_Unanswered(loop, deadline, report))
         yield
+
+
+class _Unanswered:
+    """Inside the block, in the main thread, signals that the loop does not answer end the process.
+
+    A handler runs between two instructions of the main thread, and so not while that waits in a
+    function of another language, such as a query of SQLite. The number of a signal is noted at once
+    in a socket, which one thread reads. Code that holds the interpreter's lock stops that too.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadline: float,
+        report: Callable[[str], None] | None,
+    ) -> None:
+        self._loop = loop
+        self._now = clock_of(loop)
+        self._patience = deadline + _GRACE
+        self._report = report
+        # The signals since the loop has answered, and when something is done about that.
+        self._count = 0
+        self._until = inf
+        self._is_reported = False
+
+    def __enter__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._read, name="penstock signals", daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
+        self._writer.close()
+        self._thread.join()
+        self._reader.close()
+
+    def _read(self) -> None:
+        while True:
+            left = self._until - self._now()
+            self._reader.settimeout(None if left == inf else max(left, 0.001))
+            try:
+                numbers = self._reader.recv(64)
+            except TimeoutError:
+                self._time_has_passed()
+                continue
+            if not numbers:
+                return
+            if self._before >= 0:
+                # The loop's own, which may be full: uvloop notices no signal otherwise.
+                with suppress(OSError):
+                    os.write(self._before, numbers)
+            if not set(DRAINING).isdisjoint(numbers):
+                self._received(numbers)
+
+    def _received(self, numbers: bytes) -> None:
+        before = self._count
+        self._count = max(1, before + sum(number in _COUNTED for number in numbers))
+        if self._count > 2:
+            os._exit(128 + numbers[-1])
+        if self._count > before:
+            self._until, self._is_reported = self._now() + _BLOCKED, False
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._count = 0
+
+    def _time_has_passed(self) -> None:
+        if not self._count:
+            self._until = inf
+            return
+        patience = self._patience if self._count == 1 else _GRACE
+        is_over, self._is_reported = self._is_reported, True
+        self._until += patience
+        if self._report is not None:
+            self._report(
+                f"the event loop was blocked for {patience:g} s: the process ends, and its "
+                "unfinished events are left to their sources"
+                if is_over
+                else "a function blocks the event loop, which can do nothing before it returns. "
+                f"The process ends in {patience:g} s, or at the third signal"
+            )
+        if is_over:
+            os._exit(_UNFINISHED)
 
 
 def left_to_parent(numbers: Iterable[int]) -> None:
