@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from penstock.streams.errors import BuildError, WrongType, describe
 from penstock.streams.execution.handler import (
     Openable,
+    check_wrapped,
     handler_name,
     is_coroutine_function,
 )
@@ -67,6 +68,7 @@ class _Using(Openable[T, R], Generic[S, T, R]):
         make: Callable[[], AbstractAsyncContextManager[S]],
         handler: Callable[[S, T], Awaitable[R]],
     ) -> None:
+        check_wrapped(handler, "using")
         if not is_coroutine_function(handler):
             raise BuildError(
                 f"using(...) takes an `async def` handler, and '{handler_name(handler)}' is not one"

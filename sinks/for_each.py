@@ -31,7 +31,12 @@ from penstock.streams.errors import (
     cancelled_outside,
     not_awaited,
 )
-from penstock.streams.execution.handler import check_result, handler_name, is_async
+from penstock.streams.execution.handler import (
+    check_handler,
+    check_result,
+    handler_name,
+    is_async,
+)
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.keyed.taken import taken
@@ -69,6 +74,7 @@ def for_each(
     """
     if not callable(function):
         raise BuildError(f"for_each({function!r}): give it a function of one value")
+    check_handler(function, "for_each")
     check_policy(on_error, "for_each")
     return _ForEach(function, on_error, in_workers=in_workers)
 

@@ -7,6 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from reactivex import Observable
@@ -34,6 +35,7 @@ __all__ = [
     "check_handler",
     "check_result",
     "check_timeout",
+    "check_wrapped",
     "handler_name",
     "is_async",
     "is_coroutine_function",
@@ -63,8 +65,25 @@ def check_handler(handler: object, stage: str) -> None:
         )
     if not callable(handler):
         raise BuildError(f"{stage}({handler!r}): the handler must be callable")
+    if isinstance(handler, FunctionType) and (handler.__module__ or "").startswith(
+        "penstock.operators."
+    ):
+        made = f"{handler.__qualname__.split('.')[0]}(...)"
+        raise BuildError(
+            f"{stage}({made}): {made} is not a handler. If it wraps one, give it yours: "
+            f"{stage}({made}(handler)). An operator goes into pipe()"
+        )
     if isinstance(handler, Openable):
         handler.check(stage)
+
+
+def check_wrapped(handler: object, kind: str) -> None:
+    """BuildError for what cannot be called and so not be wrapped, such as the stream of a pipe."""
+    if not callable(handler):
+        raise BuildError(
+            f"{kind}(...) wraps a function, and {describe(handler)} is none: write "
+            f"adaptive_flat_map({kind}(...)(handler))"
+        )
 
 
 def check_timeout(stage: str, handler: Callable[..., Any], timeout: float | None) -> None:
@@ -232,6 +251,7 @@ class Pooled(Openable[T, R]):
     def __init__(
         self, handler: Callable[[T], R], make_pool: Callable[[], Executor], kind: str
     ) -> None:
+        check_wrapped(handler, kind)
         if is_async(handler):
             raise BuildError(
                 f"{kind} takes plain handlers; '{handler_name(handler)}' is asynchronous and runs "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from math import inf
@@ -16,6 +17,7 @@ from penstock import (
     count_over_time,
     distinct_within,
     drop_oldest,
+    for_each,
     from_iterable,
     group_by,
     in_processes,
@@ -26,6 +28,7 @@ from penstock import (
     rate_limit,
     retry,
     spread,
+    using,
     violations,
 )
 from penstock.streams.errors import BuildError
@@ -63,6 +66,33 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(
     with pytest.raises(BuildError) as refused:
         build(wrong)
     assert told in str(refused.value)
+
+
+WRAPPERS = {"in_threads": in_threads(2), "in_processes": in_processes(2), "using": using(open)}
+
+
+@pytest.mark.parametrize(
+    "stage", [adaptive_flat_map, batch, for_each], ids=lambda stage: stage.__name__
+)
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_without_a_handler_is_refused_with_where_the_handler_belongs(
+    stage: Any, name: str
+) -> None:
+    told = re.escape(f"give it yours: {stage.__name__}({name}(...)(handler))")
+    with pytest.raises(BuildError, match=told):
+        stage(WRAPPERS[name])
+
+
+def test_an_operator_as_a_handler_is_refused() -> None:
+    with pytest.raises(BuildError, match=r"chunk\(...\) is not a handler.*into pipe\(\)"):
+        adaptive_flat_map(chunk(2))
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_in_a_pipe_is_refused_with_the_stage_that_takes_it(name: str) -> None:
+    told = re.escape(f"adaptive_flat_map({name}(...)(handler))")
+    with pytest.raises(BuildError, match=told):
+        from_iterable([1]).pipe(WRAPPERS[name])
 
 
 @pytest.mark.parametrize("pool", [in_threads, in_processes])
