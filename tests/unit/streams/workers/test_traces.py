@@ -12,8 +12,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from penstock import (
     Fixed,
     Flowable,
+    Sink,
     adaptive_flat_map,
     collect,
+    for_each,
     from_iterable,
     group_by,
     ops,
@@ -63,10 +65,10 @@ def stream_of(count: int) -> Flowable[Any]:
     )
 
 
-def traced(stream: Flowable[Any], into: Any, **options: Any) -> None:
+def traced(stream: Flowable[Any], *into: Sink[Any], **options: Any) -> None:
     async def main() -> None:
         crew = LocalCrew(2, random_delay(1, 0.02))
-        running = stream.to(into).start(workers=crew)
+        running = stream.to(*into).start(workers=crew)
         running.trace(**options)
         async with running:
             pass
@@ -118,6 +120,21 @@ def test_lines_that_are_encoded_in_workers_carry_the_context(spans: Spans, tmp_p
     lines = target.read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
     assert all('"traceparent"' in line for line in lines)
+
+
+@pytest.mark.parametrize("with_parent", [True, False])
+def test_calls_of_sinks_in_workers_are_below_the_spans_of_their_events(
+    spans: Spans, with_parent: bool
+) -> None:
+    there: list[Any] = []
+    others = [collect([])] if with_parent else []
+    traced(stream_of(6), for_each(there.append, in_workers=True), *others)
+    events = {identity(span) for span in spans.named("event of")}
+    calls = spans.named("for_each")
+    assert len(events) == 6
+    assert len(calls) == len({parent(span) for span in calls}) == 5
+    assert {parent(span) for span in calls} < events
+    assert {value["traceparent"].split("-")[2] for value in there} < events
 
 
 def test_a_provider_of_this_process_cannot_trace_workers() -> None:
