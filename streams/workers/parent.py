@@ -29,11 +29,12 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
     info = StageInfo("workers", f"{crew.workers}", section.bound())
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
-        begun.append(Dealing(downstream, run, dealing.info, section, crew))
-        section.above.attach(begun[0], run)
+        stage = Dealing(downstream, run, dealing.info, section, crew)
+        begun.append(stage)
+        section.above.attach(stage, run)
 
     def numbers(stage: StageInfo) -> dict[str, Any]:
-        return begun[0].stage_statistics(stage) if begun else {}
+        return begun[-1].stage_statistics(stage) if begun else {}
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
     overrides = Overrides(section.last, other=dealing)
