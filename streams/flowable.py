@@ -13,7 +13,7 @@ demand) and `async for` (values, one at a time, as fast as the loop's body).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
     from penstock.streams.boundary.from_observable import Overflow
     from penstock.streams.pipeline import Pipeline
-    from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Flowable"]
+__all__ = ["Flowable", "Whole"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
+
+Whole = Literal["number", "values"]
 
 
 class Flowable(Fluent[T_co]):
@@ -55,8 +56,8 @@ class Flowable(Fluent[T_co]):
     unread = ""
     """Why no stage and no sink can read its values, if that is so: the text of the BuildError."""
 
-    whole: Callable[[list[Event[Any]]], Any] | None = None
-    """The function that makes its only value, at the end, from all events of the stream above."""
+    whole: Whole | None = None
+    """If its only value is the number of the events above, or the list of their values."""
 
     mappings = False
     """Whether its values are known to be mappings: one event each, though they can be iterated."""

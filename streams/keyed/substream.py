@@ -74,9 +74,6 @@ class Substream:
         self._demand = 0
         self._feeding = False
 
-    def __len__(self) -> int:
-        return self.held
-
     @property
     def is_at_rest(self) -> bool:
         """Whether it is open, has had an event, and none waits."""

@@ -10,12 +10,12 @@ from itertools import chain
 from typing import Any
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
-from penstock.streams.flowable import Flowable
+from penstock.streams.flowable import Flowable, Whole
 from penstock.streams.keyed.expiry import Idle
+from penstock.streams.keyed.gathered import Gathered
 from penstock.streams.keyed.grouped import Group
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.place import Place, new_place
-from penstock.streams.keyed.queues import joined
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Substream
 from penstock.streams.keyed.taken import taken
@@ -35,12 +35,10 @@ _ADVICE = {
     "max_groups": "Raise max_groups=, or give a shorter idle=.",
 }
 
-# The substream of a group whose operators only make a value of all its events: the list of these.
-# Where groups are many, most time goes into making them, and into the garbage collector, which
-# traverses each; so it is not an object with a list, and it does not know its key.
-_Gathered = list[Event[Any]]
-_OpenGroup = Substream | _Gathered
-_Whole = Callable[[list[Event[Any]]], Any]
+# A group whose operators only make a value of all its events has none: it is its only event, or
+# what was gathered of several. Where groups are many, most time goes into making them, and into the
+# garbage collector, which traverses each.
+_Group = Substream | Gathered | Event[Any]
 
 
 class Substreams(KeyedStage):
@@ -82,14 +80,14 @@ class Substreams(KeyedStage):
         self._each = each
         self._seconds = idle
         self._max_groups = sys.maxsize if max_groups is None else max_groups
-        self._groups: dict[Any, _OpenGroup] = {}
+        self._groups: dict[Any, _Group] = {}
         # What holds the places of the events that outputs in queues were made of.
         self._leaving: dict[Any, Substream | Place] = {}
         # What every group's operators make of all its events, once that is known; what the
         # operators of the last group make of them; and those of the groups before it was known.
-        self._whole: _Whole | None = None
-        self._last_whole: _Whole | None = None
-        self._wholes: dict[Any, _Whole] = {}
+        self._whole: Whole | None = None
+        self._last_whole: Whole | None = None
+        self._wholes: dict[Any, Whole] = {}
         # Those in `_groups` that are closed.
         self._closing = 0
         # The keys of groups in the order of their use. Of those that rest, `_holding` are those
@@ -115,7 +113,6 @@ class Substreams(KeyedStage):
         self._idle.end_expired()
         self._held += len(events)
         find, key_of, use = self._groups.get, self._key.get, self._used.append
-        most = HOLD
         refused: tuple[int, Exception] | None = None
         for event in events:
             if self.state and self.state >= CLOSED:
@@ -132,16 +129,12 @@ class Substreams(KeyedStage):
             except BaseException:
                 self._held -= len(events) - events.index(event)
                 raise
-            if self.state and self.state >= CLOSED:
-                # The function of the key has cancelled the pipeline.
-                self._return(events[events.index(event) :])
-                break
             if group is None:
                 self._begin(key, [event])
+            elif isinstance(group, Event):
+                self._gather(key, [group, event])
             else:
                 group.append(event)
-                if len(group) > most and isinstance(group, list):
-                    self._broke_by_holding(len(group))
             use(key)
         self._rest_used()
         self._most_held = max(self._most_held, self._held)
@@ -150,12 +143,19 @@ class Substreams(KeyedStage):
 
     def _begin(self, key: Any, events: list[Event[Any]]) -> None:
         """Make a group for its first events. They have ended if that has failed."""
+        if self.state and self.state >= CLOSED:
+            # The function of the key has cancelled the pipeline: there are no groups any more.
+            self._return(events)
+            return
         substream: Substream | None = None
         if self._whole is None:
             substream = self._made(key, events)
             if self.state >= CLOSED:
                 return
-        self._groups[key] = events if substream is None else substream
+        if substream is None:
+            self._groups[key] = events[0]
+            if len(events) > 1:
+                self._gather(key, events)
         if self._leaving:
             self._leaving.pop(key, None)
         if len(self._groups) - self._closing > self._max_groups:
@@ -169,7 +169,7 @@ class Substreams(KeyedStage):
             substream.extend(events)
 
     def _made(self, key: Any, events: list[Event[Any]]) -> Substream | None:
-        """The operators of a group; None if its events are their own substream, or on an error."""
+        """The operators of a group; None if it has none, or on an error."""
         try:
             substream = self._call_each(key)
         except CALL_ERRORS as raised:
@@ -182,6 +182,18 @@ class Substreams(KeyedStage):
                 substream.give_back()
             self._return(events)
         return substream
+
+    def _gather(self, key: Any, events: list[Event[Any]]) -> None:
+        """Gather the first events of a group that has no operators, at least two."""
+        whole = self._wholes.get(key, self._whole)
+        gathered = Gathered(events[0], events[1], self._broke_by_holding, values=whole == "values")
+        self._groups[key] = gathered
+        for place in range(2, len(events)):
+            if self.state >= CLOSED:
+                # There were more than a group may hold.
+                self._return(events[place:])
+                break
+            gathered.append(events[place])
 
     def _return(self, events: list[Event[Any]]) -> None:
         """Return events that are in no group."""
@@ -303,8 +315,8 @@ class Substreams(KeyedStage):
             self._holding = OrderedDict.fromkeys(filter(self._is_holding, self._idle))
         while self._holding and self._making_room is None:
             key, _ = self._holding.popitem(last=False)
-            group = self._groups.get(key, ())
-            if len(group):
+            group = self._groups.get(key)
+            if group is not None and _size(group):
                 if isinstance(group, Substream):
                     self._making_room = group
                 self._idle.remove(key)
@@ -364,10 +376,10 @@ class Substreams(KeyedStage):
         group = self._groups.get(key)
         if group is None or key in self.queues.keys:
             return False
-        return isinstance(group, list) or group.is_at_rest
+        return not isinstance(group, Substream) or group.is_at_rest
 
     def _is_holding(self, key: Any) -> bool:
-        return self._is_at_rest(key) and len(self._groups[key]) > 0
+        return self._is_at_rest(key) and _size(self._groups[key]) > 0
 
     def _close_if_at_rest(self, key: Any) -> None:
         if self._is_at_rest(key):
@@ -378,26 +390,26 @@ class Substreams(KeyedStage):
     def _close_groups(self, keys: Iterable[Any]) -> None:
         """Complete the operators of these groups, which emit what they hold."""
         groups, leaving = self._groups, self._leaving
-        wholes, common = self._wholes, self._whole
         outputs: list[tuple[Any, Event[Any]]] = []
         substreams: list[Substream] = []
+        wholes, common = self._wholes, self._whole
         for key in keys:
             group = groups.get(key)
-            if isinstance(group, list):
-                del groups[key]
-                held = len(group)
-                # Of a group that is not in `wholes`, it is the same as in every other.
-                whole: Any = wholes.pop(key, common)
-                value = whole(group)
-                if held == 1:
-                    output = group[0]
-                    output.value = value
-                else:
-                    output = joined(value, group)
-                output.turn = leaving[key] = new_place(self, output.turn, held)
-                outputs.append((key, output))
-            elif group is not None:
+            if group is None:
+                continue
+            if isinstance(group, Substream):
                 substreams.append(group)
+                continue
+            del groups[key]
+            # Of a group that is not in `wholes`, it is the same as in every other.
+            whole = wholes.pop(key, common)
+            if isinstance(group, Gathered):
+                held, output = group.held, group.join()
+            else:
+                held, output = 1, group
+                output.value = 1 if whole == "number" else [output.value]
+            output.turn = leaving[key] = new_place(self, output.turn, held)
+            outputs.append((key, output))
         # Before operators are called, which may cancel the pipeline.
         self._freed -= len(outputs)
         self.queues.put_by_key(outputs)
@@ -430,15 +442,15 @@ class Substreams(KeyedStage):
     def _close(self, state: State) -> None:
         self._idle.clear()
         self._left.clear()
-        groups, self._groups = self._groups, {}
+        groups = list(self._groups.values())
+        # Not another dict: events may be on their way into this one.
+        self._groups.clear()
         self._leaving.clear()
         super()._close(state)
-        for group in groups.values():
-            if isinstance(group, list):
-                give_back_all(group)
-                self.freed(len(group))
-            else:
-                group.give_back()
+        for group in groups:
+            group.give_back()
+            if not isinstance(group, Substream):
+                self.freed(_size(group))
 
     # Numbers.
 
@@ -449,21 +461,24 @@ class Substreams(KeyedStage):
             {
                 "key": key,
                 "waiting": size,
-                "age": None if event is None else now - event.created,
+                "age": None if since is None else now - since,
             }
             for key, group in nlargest(HOTTEST, groups, lambda item: _size(item[1]))
-            for size, event in ((_size(group), self._oldest(key, group)),)
+            for size, since in ((_size(group), self._since(key, group)),)
             if size
         ]
 
-    def _oldest(self, key: Any, group: _OpenGroup | Place) -> Event[Any] | None:
-        """The first event of a group, if it can be known: what is in operators cannot."""
+    def _since(self, key: Any, group: _Group | Place) -> float | None:
+        """When the first event of a group was created, if it can be known: of those in operators it
+        cannot."""
         output = self.queues.first(key)
-        if output is not None or isinstance(group, Place):
-            return output
-        if isinstance(group, list):
-            return group[0]
-        return group.waiting[0] if group.waiting and not group.held else None
+        if output is not None:
+            return output.created
+        if isinstance(group, Place):
+            return None
+        if not isinstance(group, Substream):
+            return group.created
+        return group.waiting[0].created if group.waiting and not group.held else None
 
     def group_statistics(self) -> dict[str, Any]:
         groups = len(self._groups) + len(self._leaving)
@@ -476,10 +491,12 @@ class Substreams(KeyedStage):
         }
 
 
-def _size(group: _OpenGroup | Place) -> int:
+def _size(group: _Group | Place) -> int:
     """The events of a group: in its operators, before them, and those of its outputs."""
-    if isinstance(group, list):
-        return len(group)
+    if isinstance(group, Event):
+        return 1
+    if isinstance(group, Gathered):
+        return group.held
     if isinstance(group, Place):
         return group.held if group.holders else 0
     return group.held + len(group.waiting)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
-from penstock.streams.protocol.acknowledgement import NOBODY, roots
+from penstock.streams.protocol.acknowledgement import NOBODY, Counting, roots
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
@@ -17,6 +17,7 @@ from penstock.streams.protocol.event import (
     RETURNED,
     Ending,
     Event,
+    Origin,
     give_back_all,
     new_events,
 )
@@ -30,7 +31,7 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
-__all__ = ["SourceStage", "needs_end", "source"]
+__all__ = ["SourceStage", "counting", "needs_end", "source"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,6 +84,12 @@ class SourceStage(DemandStage, Generic[T]):
     def needs_ends(self) -> bool:
         """Whether it does something when an event has ended, as forgetting it."""
         return self.ack is not None or self.gives_again
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether nothing but numbers changes when its events end: see `Counting`."""
+        settle: Any = SourceStage.settle  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return type(self).settle is settle and not self.needs_ends
 
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
         # The stage that is being attached, in whose place an engine may put another source.
@@ -251,24 +258,31 @@ class SourceStage(DemandStage, Generic[T]):
         self.complete()
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-        count = len(events)
-        if ending is FINISHED:
-            self._finished += count
-        elif ending is DROPPED:
-            self.drops[why] = self.drops.get(why, 0) + count
-        elif ending is RETURNED:
-            self.counts["returned"] += count
-            self.run.returned(count)
-            # Nobody need give those again that come again, and they may do so any number of times.
-            if not self.gives_again:
-                self._returned_tokens += [one.token for one in events if one.token is not None]
-        else:
-            self.count_failures(count, ending is FORGIVEN)
+        tokens: list[Any] = []
+        if ending is RETURNED:
+            tokens = [event.token for event in events if event.token is not None]
+        self.count_ends(len(events), tokens, ending, why)
         if ending < RETURNED:
             if self.ack is not None:
                 self.ack(events)
         elif self.nack is not None:
             self.nack(events, why)
+
+    def count_ends(self, n: int, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
+        """Count `n` events that have ended like this. If they are returned, `tokens` are those of
+        them that had one."""
+        if ending is FINISHED:
+            self._finished += n
+        elif ending is DROPPED:
+            self.drops[why] = self.drops.get(why, 0) + n
+        elif ending is RETURNED:
+            self.counts["returned"] += n
+            self.run.returned(n)
+            # Nobody need give those again that come again, and they may do so any number of times.
+            if not self.gives_again:
+                self._returned_tokens += tokens
+        else:
+            self.count_failures(n, ending is FORGIVEN)
 
     def count_failures(self, count: int, for_good: bool) -> None:
         """Count events that failed, as returned if they will come again."""
@@ -300,6 +314,12 @@ class SourceStage(DemandStage, Generic[T]):
             "dropped": dict(self.drops),
             "returned_tokens": list(self._returned_tokens),
         }
+
+
+def counting(origin: Origin) -> Counting | None:
+    """`origin`, if it only counts its events as they end."""
+    # Its element type is unknown here.
+    return origin if isinstance(origin, SourceStage) and origin.only_counts else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def needs_end(event: Event[Any]) -> bool:

@@ -17,8 +17,7 @@ from reactivex import operators as ops
 
 from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.event import Event
+from penstock.streams.flowable import Flowable, Whole
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Read
@@ -45,10 +44,7 @@ __all__ = ["apply_all", "lift_one"]
 _MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
 
 # Operators that combine all values at the end, without any function of the user's.
-_WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
-    "count": len,
-    "to_iterable": lambda events: [event.value for event in events],
-}
+_WHOLE: dict[str, Whole] = {"count": "number", "to_iterable": "values"}
 
 # Operators that subscribe to each window as it begins.
 _READS_WINDOWS = (
