@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from penstock.command.output import is_json, mention
 
 __all__ = [
     "AddParser",
     "Formatter",
+    "Options",
     "Parser",
     "add_drain_deadline",
     "add_input",
@@ -125,6 +126,12 @@ class Parser(argparse.ArgumentParser):
 AddParser = Callable[..., Parser]
 
 
+class Options(Protocol):
+    """A parser, or a group of its options."""
+
+    def add_argument(self, *names: str, **about: Any) -> argparse.Action: ...
+
+
 def with_file(add_parser: AddParser, name: str, what: str) -> Parser:
     parser = add_parser(
         name,
@@ -176,12 +183,11 @@ def add_limit(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_report(parser: argparse.ArgumentParser, default: str = "text") -> None:
-    shown = "" if default == "text" else f" (default: {default})"
     parser.add_argument(
         "--report",
         choices=("text", "json", "none"),
         default=default,
-        help=f"the form of the report on standard error{shown}",
+        help=f"the form of the report on standard error (default: {default})",
     )
 
 

@@ -6,6 +6,7 @@ import argparse
 
 from penstock.command.arguments.parsers import (
     AddParser,
+    Options,
     add_drain_deadline,
     add_input,
     add_limit,
@@ -48,36 +49,42 @@ def add_run(add_parser: AddParser) -> None:
     add_limit(run, "work on N events at once, or on the best number between two bounds")
     add_drain_deadline(run, "how long work in flight may take after a signal or an error")
     add_report(run)
-    _add_servers(run, required=False)
-    run.add_argument(
-        "--lease",
-        type=seconds,
-        metavar="SECONDS",
-        help="with --on: how long a worker may be silent before others take over; the same for all "
-        "workers (default: that of the other workers, or 10; on Kafka 45)",
-    )
-    run.add_argument(
-        "--attempts",
-        type=int,
-        metavar="N",
-        help="with --on or --data: attempts before an event becomes a dead letter, if its "
-        "stage has no on_error or if it ends its workers (default: 3)",
-    )
-    run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
+    watching = run.add_argument_group("logs and live page")
+    _add_logs(watching)
+    _add_page(watching)
+    processes = run.add_argument_group("processes of this machine")
     _add_workers(
-        run, "run the handler in N processes of this machine; auto: as many as there are cores"
+        processes,
+        "run the handler in N processes of this machine; auto: as many as there are cores",
     )
-    run.add_argument(
+    processes.add_argument(
         "--data",
         metavar="FOLDER",
         help="with --workers: keep unfinished events in this folder, with a NATS server that is "
         "started for it, so that they survive a crash",
     )
-    _add_logs(run)
-    _add_page(run)
+    servers = run.add_argument_group(
+        "servers, with --on", "--name, --partitions and --attempts go with --data too."
+    )
+    _add_servers(servers, required=False)
+    servers.add_argument(
+        "--lease",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a worker may be silent before others take over; the same for all "
+        "workers (default: that of the other workers, or 10; on Kafka 45)",
+    )
+    servers.add_argument(
+        "--attempts",
+        type=int,
+        metavar="N",
+        help="attempts before an event becomes a dead letter, if its stage has no on_error or if "
+        "it ends its workers (default: 3)",
+    )
+    servers.add_argument("--worker", metavar="NAME", help="this worker's name")
 
 
-def _add_logs(run: argparse.ArgumentParser) -> None:
+def _add_logs(run: Options) -> None:
     run.add_argument(
         "--log-format",
         choices=("json", "text"),
@@ -99,7 +106,7 @@ def _add_logs(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_page(run: argparse.ArgumentParser) -> None:
+def _add_page(run: Options) -> None:
     run.add_argument(
         "--report-page",
         metavar="PATH",
@@ -133,13 +140,18 @@ def _add_page(run: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_workers(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_workers(parser: Options, what: str) -> None:
     parser.add_argument("--workers", type=workers, metavar="N|auto", help=what)
 
 
 def add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
-    draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    draw.add_argument(
+        "--format",
+        choices=("text", "mermaid", "svg"),
+        default="text",
+        help="the form of the output (default: text)",
+    )
     add_limit(draw, "show the bounds of `penstock run` with this --limit")
     _add_workers(draw, "show what the workers of `penstock run` with these --workers run")
     draw.add_argument(
@@ -240,7 +252,7 @@ def add_dead_letters(add_parser: AddParser) -> None:
     _add_pool(letters)
 
 
-def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def _add_servers(parser: Options, *, required: bool) -> None:
     _add_place(parser, required=required, default=" (default: the file's name)")
     parser.add_argument(
         "--partitions",
@@ -278,9 +290,7 @@ def _add_pool(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_place(
-    parser: argparse.ArgumentParser, *, required: bool = True, default: str = ""
-) -> None:
+def _add_place(parser: Options, *, required: bool = True, default: str = "") -> None:
     parser.add_argument(
         "--on",
         required=required,

@@ -16,7 +16,7 @@ import reactivex.operators
 import penstock
 import penstock.operators.rx
 from penstock import operators, ops, sinks, sources
-from penstock.streams import errors
+from penstock.streams import errors, temporal
 
 HOME = Path(__file__).parents[3]
 STREAMS = [
@@ -42,9 +42,14 @@ def test_what_is_public_is_what_the_page_of_public_names_lists() -> None:
 def test_every_error_of_penstock_is_on_the_page_of_errors() -> None:
     page = (HOME / "docs/reference/errors.md").read_text(encoding="utf-8")
     firsts = re.findall(r"^\| (`[A-Z]\w+`(?:, `\w+`)*) \|", page, re.MULTILINE)
-    raised = {name for name, it in vars(errors).items() if isinstance(it, type)} - {"PenstockError"}
     listed = [name.strip("`") for names in firsts for name in names.split(", ")]
-    assert sorted(listed) == sorted(name for name in raised if name in errors.__all__)
+    public = [(module, name) for module in (errors, temporal) for name in module.__all__]
+    raised = [
+        name
+        for module, name in public
+        if isinstance(it := getattr(module, name), type) and issubclass(it, Exception)
+    ]
+    assert sorted([*listed, "PenstockError"]) == sorted(raised)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)

@@ -34,6 +34,31 @@ def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
     assert result.out.startswith(f"usage: penstock {command}")
 
 
+def test_the_help_of_run_groups_options_by_where_they_apply(penstock: Penstock) -> None:
+    titles = "\nlogs and live page:\n", "\nprocesses of this machine:\n", "\nservers, with --on:\n"
+    groups, rest = [], penstock("run", "--help").out
+    for title in titles:
+        group, found, rest = rest.partition(title)
+        assert found
+        groups.append(group)
+    for text, options in zip(
+        [*groups, rest],
+        [
+            ["--input", "--limit", "--drain-deadline", "--report"],
+            ["--log-format", "--trace", "--serve", "--report-page", "--host"],
+            ["--workers", "--data"],
+            ["--on", "--name", "--partitions", "--lease", "--attempts"],
+        ],
+        strict=True,
+    ):
+        assert [option for option in options if f"\n  {option} " not in f"\n{text}"] == []
+
+
+@pytest.mark.parametrize("command", ["run", "publish", "draw"])
+def test_the_help_names_the_form_that_is_the_default(penstock: Penstock, command: str) -> None:
+    assert "(default: text)" in penstock(command, "--help").out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
