@@ -23,7 +23,7 @@ __all__ = ["UserStage", "guarded"]
 
 S = TypeVar("S", bound=Subscriber[Any])
 
-_SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed"})
+_SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed", "is_idle", "close"})
 
 
 def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:

@@ -151,7 +151,7 @@ class DemandStage:
     def complete(self) -> None:
         """End the stream, with `error` if there is one: the stage sends nothing more."""
         self.state = CLOSED
-        self.release()
+        self._release()
         if self.error is None:
             self.downstream.on_completed()
         else:
@@ -175,9 +175,15 @@ class DemandStage:
 
     def _close(self, state: State) -> None:
         before, self.state = self.state, state
-        if before is OPEN:
-            self.upstream.cancel()
-        self.release()
+        try:
+            if before is OPEN:
+                self.upstream.cancel()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Release, and go on with the end: an error of the user's own source ends the run."""
+        self.run.call(self.info, self.release)
 
     # Signals.
 

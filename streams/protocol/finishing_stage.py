@@ -29,9 +29,10 @@ class FinishingStage(DemandStage):
             return
         self.error = error
         before, self.state = self.state, FAILED
+        # Before the cancel, in which a stage of the user's own may raise a second error.
+        self.run.stopping(error)
         if before is OPEN:
             self.upstream.cancel()
-        self.run.stopping(error)
         self.give_back_unstarted()
 
     def on_error(self, error: BaseException, /) -> None:

@@ -139,6 +139,9 @@ class SinkStage(Generic[T_contra]):
             self.state = COMPLETING
             self.error = error
             self.end_if_idle()
+        elif error is not None and self.state is COMPLETING:
+            # It was raised by the sink itself, when it was told that the stream has ended.
+            self.break_off(error)
 
     @property
     def is_idle(self) -> bool:

@@ -121,7 +121,7 @@ class SourceStage(DemandStage, Generic[T]):
             try:
                 self.produce()
             except CALL_ERRORS as raised:
-                self.fail(own_error(raised))
+                self.fail_as_users(own_error(raised))
 
     def request(self, n: int, /) -> None:
         if self.state:
@@ -262,11 +262,12 @@ class SourceStage(DemandStage, Generic[T]):
         if ending is RETURNED:
             tokens = [event.token for event in events if event.token is not None]
         self.count_ends(len(events), tokens, ending, why)
+        # Whatever they raise ends the run, and not the loop of the stage that ends its events.
         if ending < RETURNED:
             if self.ack is not None:
-                self.ack(events)
+                self.run.call(self.info, self.ack, events)
         elif self.nack is not None:
-            self.nack(events, why)
+            self.run.call(self.info, self.nack, events, why)
 
     def count_ends(self, n: int, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
         """Count `n` events that have ended like this. If they are returned, `tokens` are those of

@@ -443,7 +443,7 @@ class Run:
         """Stop all sources: the first step of a drain."""
         self._drains = True
         for source in list(self.sources):
-            source.stop()
+            self.call(source.info, source.stop)
         self.stop_pushed()
 
     def stop_pushed(self) -> None:

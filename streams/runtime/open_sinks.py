@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.user_stage import guarded
+from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.protocol.blame import error_in, note_stage
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
@@ -44,7 +46,11 @@ class OpenSinks:
     def open(self, plan: Iterable[tuple[StageInfo, Opening]]) -> SinkStage[Any] | Broadcast:
         """Open each of them. Returns the stage that reads the stream."""
         for info, opening in plan:
-            stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
+            try:
+                stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
+            except BaseException as error:
+                note_stage(error, info)
+                raise
             stage.info = info
             self.stages.append(stage)
             self._open.add(stage)
@@ -55,9 +61,15 @@ class OpenSinks:
     def cancel(self) -> None:
         """Cancel the stream and those that are open: they return what they have not accepted."""
         if self._head is not None and self._open:
-            self._head.upstream.cancel()
+            try:
+                self._head.upstream.cancel()
+            except CALL_ERRORS as raised:
+                self._failed(own_error(raised))
         for stage in list(self._open):
-            stage.cancel()
+            try:
+                stage.cancel()
+            except CALL_ERRORS as raised:
+                self._sink_closed(self.stages.index(stage), error_in(stage.info, raised))
 
     def _sink_closed(self, index: int, error: BaseException | None) -> None:
         self._open.discard(self.stages[index])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from penstock.streams.protocol.stage import StageInfo
+
 __all__ = ["TOTALS", "Counts", "Pauses", "Source"]
 
 TOTALS = ("in", "finished", "failed", "returned")
@@ -15,6 +17,9 @@ class Source(Protocol):
     """A running source, as seen by its run."""
 
     is_pushed: bool
+
+    @property
+    def info(self) -> StageInfo: ...
 
     @property
     def is_connected(self) -> bool: ...
