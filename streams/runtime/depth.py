@@ -20,7 +20,8 @@ _CALLS = 25
 _EACH, _FEW = 5, 20
 
 _lock = Lock()
-_rooms: set[Room] = set()
+# The calls of each room that is open.
+_open: list[int] = []
 # The limit without rooms, and the one that was set for them.
 _own = _set = 0
 
@@ -29,8 +30,12 @@ class Room:
     """Lets signals pass through these stages, until `close`: raises Python's recursion limit, if
     there are many in a row. What the user's functions may call stays as deep as before.
 
+    The end of the object closes it too, as when the loop of an unfinished pipeline is closed.
+
     Raises TooManyStages.
     """
+
+    _is_open = False
 
     def __init__(self, pipeline: Sequence[StageInfo]) -> None:
         global _own
@@ -43,19 +48,32 @@ class Room:
                 raise _too_many(stages, own)
             if self.calls:
                 _own = own
-                _rooms.add(self)
+                _open.append(self.calls)
+                self._is_open = True
                 _adjust()
 
     def close(self) -> None:
         """No more signals will pass."""
         with _lock:
-            if self in _rooms:
-                _rooms.remove(self)
-                # Otherwise somebody else has set it since. Inside deeper calls it stays as it is
-                # until the next room is closed.
-                if sys.getrecursionlimit() == _set:
-                    with suppress(RecursionError):
-                        _adjust()
+            self._close()
+
+    def __del__(self) -> None:
+        # Not waiting: this may happen in any call, also while the same thread has the lock.
+        if self._is_open and _lock.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                _lock.release()
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            _open.remove(self.calls)
+            # Otherwise somebody else has set it since. Inside deeper calls it stays as it is until
+            # the next room is closed.
+            if sys.getrecursionlimit() == _set:
+                with suppress(RecursionError):
+                    _adjust()
 
 
 def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
@@ -78,7 +96,7 @@ def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
 
 def _adjust() -> None:
     global _set
-    limit = _own + max((room.calls for room in _rooms), default=0)
+    limit = _own + max(_open, default=0)
     sys.setrecursionlimit(limit)
     _set = limit
 

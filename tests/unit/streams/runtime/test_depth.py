@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +10,16 @@ import pytest
 
 from penstock import (
     Flowable,
+    Inbox,
     adaptive_flat_map,
     collect,
     distinct_within,
     from_iterable,
+    inbox,
     ops,
 )
 from penstock.streams.errors import TooManyStages
+from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 
 OPERATORS: dict[str, Callable[[], Any]] = {
@@ -141,3 +145,23 @@ def test_the_stages_of_two_streams_that_one_stage_reads_count_together(run: Run)
         await asyncio.sleep(0)
 
     run(story())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_before_the_end_leaves_the_limit_as_it_was() -> None:
+    async def begun() -> None:
+        entry: Inbox[int] = inbox(1)
+        stream: Flowable[int] = entry
+        for _ in range(150):
+            stream = stream.pipe(ops.map(lambda value: value))
+        stream.to(collect([])).start()
+        await asyncio.sleep(0)
+        assert sys.getrecursionlimit() > before
+
+    before = sys.getrecursionlimit()
+    loop = VirtualTimeLoop()
+    loop.run_until_complete(begun())
+    loop.close()
+    del loop
+    gc.collect()
+    assert sys.getrecursionlimit() == before
