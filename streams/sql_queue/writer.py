@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Mapping
 from functools import partial
@@ -29,6 +30,9 @@ from penstock.streams.sql_queue.url import database_of
 __all__ = ["WINDOW", "TableWriter"]
 
 WINDOW = 1024
+
+# The character 0 in JSON, where the backslash in front is not itself an escaped one.
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 class TableWriter(SinkStage[Any]):
@@ -98,8 +102,8 @@ class TableWriter(SinkStage[Any]):
             if self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
-            given, is_letter = event.value, type(event.value) is DeadLetter
-            if is_letter:
+            given = event.value
+            if type(given) is DeadLetter:
                 given = loads(self._letter_line(given))
             try:
                 value = self._store.encoded(self._fields, given)
@@ -108,8 +112,7 @@ class TableWriter(SinkStage[Any]):
                 continue
             if self._fields_seen.absent:
                 self._fields_seen.look(given)
-            # The transaction that settles a row which has failed has none of its results.
-            rows = None if is_letter else self._rows_of(event)
+            rows = self._rows_of(event)
             if rows is None:
                 self._waiting.append((event, value))
             else:
@@ -195,7 +198,12 @@ class TableWriter(SinkStage[Any]):
     async def _refused(self, batch: list[tuple[Event[Any], Any]], error: Exception) -> None:
         """Find out which value the database refuses, and write the others."""
         if len(batch) == 1:
-            self._ask(self._survives(batch[0][0], error))
+            ((event, value),) = batch
+            plain = _without_nul(value) if type(event.value) is DeadLetter else value
+            if plain == value:
+                self._ask(self._survives(event, error))
+            else:
+                await self._write([(event, plain)])
             return
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
@@ -231,3 +239,10 @@ class TableWriter(SinkStage[Any]):
             **self._faults.statistics(),
             "reconnects": self._insist.lost,
         }
+
+
+def _without_nul(value: Any) -> Any:
+    """JSON in which the character 0, which PostgreSQL cannot hold, is `\\0`; all else unchanged."""
+    if isinstance(value, bytes):
+        return _without_nul(value.decode()).encode()
+    return _NUL.sub(r"\1\\\\0", value) if isinstance(value, str) else value

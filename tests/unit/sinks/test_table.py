@@ -11,6 +11,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import (
+    Fixed,
     Pipeline,
     adaptive_flat_map,
     collect,
@@ -416,5 +417,27 @@ def test_letters_fill_columns_by_the_names_of_their_fields(database: str) -> Non
             stream = from_iterable([7]).pipe(adaptive_flat_map(fail, on_error=refused))
             await stream.to(collect([])).run()
             assert await store.query("SELECT * FROM refused") == [("ValueError", "no 7", 1)]
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", ["text", "jsonb"])
+def test_letters_with_characters_that_a_column_cannot_hold_are_written(
+    database: str, kind: str
+) -> None:
+    def fail(value: str) -> int:
+        raise ValueError(f"no {value}")
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query(f"CREATE TABLE refused (message text, value {kind})")
+            refused = route(write_table(database, "refused", columns=["message", "value"]))
+            handler = adaptive_flat_map(fail, Fixed(1), on_error=refused)
+            stream = from_iterable(["a", "b\0\0c", "d\\u0000"]).pipe(handler)
+            report = await stream.to(collect([])).run()
+            assert report.statistics["failed"] == 3
+            rows = await store.query("SELECT message FROM refused")
+            nul = "\0" if database.startswith("sqlite") else "\\0"
+            assert rows == [("no a",), (f"no b{nul}{nul}c",), ("no d\\u0000",)]
 
     run(work())
