@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from penstock.streams.errors import JobFailed, RaisedInWorker, describe, message_of, notes_of
 
@@ -37,7 +37,8 @@ class SentError(NamedTuple):
 def sendable(error: BaseException) -> BaseException:
     """What becomes the error in a process that reads it; where none can, one that says the same."""
     copy = _copy(error)
-    if type(copy) is type(error) and message_of(copy) == message_of(error):
+    is_same = type(copy) is type(error) and message_of(copy) == message_of(error)
+    if is_same and (not _slots(error) or _pickles_itself(error)):
         return error
     rebuilt = _Rebuilt(error)
     if type(_copy(rebuilt)) is type(error):
@@ -60,22 +61,42 @@ class _Rebuilt(Exception):
         self.error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kind = type(self.error)
-        built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+        kind, built_in = type(self.error), _built_in(self.error)
         # With what it keeps elsewhere than in the arguments, such as the name of a file.
         _, args, *state = built_in.__reduce__(self.error)
-        return _rebuild, (kind, built_in, args, *state)
+        return _rebuild, (kind, built_in, args, _slots(self.error), *state)
 
 
 def _rebuild(
-    kind: type[BaseException], built_in: Any, args: tuple[Any, ...], state: Any = None
+    kind: type[BaseException],
+    built_in: Any,
+    args: tuple[Any, ...],
+    slots: dict[str, Any],
+    state: Any = None,
 ) -> BaseException:
     error: BaseException = built_in.__new__(kind, *args)
     # Sets what a built-in class keeps outside the attributes, such as the code of a SystemExit.
     built_in.__init__(error, *args)
     if state is not None:
         built_in.__setstate__(error, state)
+    for name, value in slots.items():
+        object.__setattr__(error, name, value)
     return error
+
+
+def _built_in(error: BaseException) -> Any:
+    """The class of Python that the class of the error derives from."""
+    return next(base for base in type(error).__mro__ if base.__module__ == "builtins")
+
+
+def _slots(error: BaseException) -> dict[str, Any]:
+    """What it keeps in `__slots__`, which the pickle of an error leaves out."""
+    state: Any = object.__getstate__(error)
+    return cast(dict[str, Any], state[1]) if type(state) is tuple else {}
+
+
+def _pickles_itself(error: BaseException) -> bool:
+    return type(error).__reduce__ is not _built_in(error).__reduce__
 
 
 def _copy(error: BaseException) -> Any:

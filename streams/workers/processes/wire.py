@@ -13,7 +13,8 @@ from penstock.streams.workers.messages import packed
 
 __all__ = ["Wire", "framed"]
 
-_LENGTH = struct.Struct("<I")
+# 8 bytes: an event may have more than 4 GiB.
+_LENGTH = struct.Struct("<Q")
 
 
 class Wire(asyncio.Protocol):

@@ -51,6 +51,38 @@ class Ends(SystemExit):
         self.why = why
 
 
+class Slotted(Exception):
+    __slots__ = ("__at", "code")
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = 0
+        self.__at = text[0]
+
+    @property
+    def at(self) -> str:
+        return self.__at
+
+
+class SlottedByCode(Slotted):
+    __slots__ = ("more", "never")
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.more = [code]
+
+
+class PicklesItself(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        super().__init__("code")
+        self.code = code
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.code + 1,)
+
+
 class Locked(Exception):
     def __init__(self) -> None:
         super().__init__("locked")
@@ -89,6 +121,21 @@ def test_an_error_arrives_with_its_type_text_arguments_and_notes(error: BaseExce
 def test_what_built_in_classes_keep_of_an_error_arrives_too() -> None:
     assert (arrived(Ends(3, "done")).code, arrived(Unavailable("here")).errno) == (3, 111)
     assert (arrived(NoFile("a.txt")).filename, arrived(NoPlugin("b")).name) == ("a.txt", "b")
+
+
+def test_what_an_error_keeps_in_slots_arrives_too() -> None:
+    plain, by_code = Slotted("text"), SlottedByCode(3)
+    plain.code = by_code.code = 7
+    plain.add_note("on the event 3")
+    found = arrived(plain)
+    assert (str(found), found.code, found.at, notes_of(found)) == ("text", 7, "t", notes_of(plain))
+    found = arrived(by_code)
+    assert (str(found), found.code, found.at, found.more) == ("code 3", 7, "c", [3])
+    assert not hasattr(found, "never")
+
+
+def test_an_error_that_says_how_it_is_pickled_arrives_so() -> None:
+    assert arrived(PicklesItself(1)).code == 2
 
 
 def test_an_error_that_cannot_be_pickled_arrives_in_words() -> None:

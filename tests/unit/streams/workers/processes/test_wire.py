@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.streams.pipeline import new_event_loop
-from penstock.streams.workers.processes.wire import Wire
+from penstock.streams.workers.processes import wire
+from penstock.streams.workers.processes.wire import Wire, framed
 
 
 def ignore(message: Any) -> None:
@@ -71,3 +72,15 @@ def test_nothing_is_sent_after_the_end(new_loop: Callable[[], asyncio.AbstractEv
 
 def ignore_end() -> None:
     """For an end that is waited for at the other side."""
+
+
+class FiveGiB(bytes):
+    def __len__(self) -> int:
+        return 5 << 30
+
+
+def test_a_message_may_be_longer_than_four_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "packed", FiveGiB)
+    whole = framed(b"the beginning")
+    assert whole.endswith(b"the beginning")
+    assert int.from_bytes(whole[:8], "little") == 5 << 30
