@@ -139,9 +139,10 @@ class Dealing(FinishingStage):
         work = section.work
         self._section = section
         self._crew = crew
-        self._window = work.window
-        # Room for fewer results waits for events to come with.
-        self._least_room = max(1, work.window // 2)
+        # For how many results a worker has room: it fills one window while another is on its way.
+        self._room = 2 * work.window
+        # Room for fewer waits for events to come with.
+        self._least_room = work.window
         self._results = (InOrder if work.ordered else Results)(downstream, work.window)
         self._siblings = Siblings()
         self._families: dict[Event[Any], Family] = {}
@@ -202,7 +203,7 @@ class Dealing(FinishingStage):
         call = partial(self.run.call, self.info)
         received, lost = partial(call, self.received, peer), partial(call, self.lost, peer)
         try:
-            peer.link = self._crew.open(peer.number, self._section, self._window, received, lost)
+            peer.link = self._crew.open(peer.number, self._section, self._room, received, lost)
         except OSError as error:
             self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
         else:
@@ -331,7 +332,7 @@ class Dealing(FinishingStage):
             return False
         results = self._results
         head = results.head
-        return results.waiting <= self._window // 2 or (
+        return results.waiting <= results.window // 2 or (
             # None of them can be sent on before the head has come.
             not results.ready and any(event is head for event, _ in peer.out.values())
         )

@@ -34,9 +34,11 @@ from penstock import (
 )
 from penstock.streams.errors import JobFailed, NotPicklable, RaisedInWorker, WorkerLost, WrongType
 from penstock.streams.limits import Outcome
+from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.loop import VirtualTimeLoop, run_virtual
+from penstock.streams.workers.messages import Ended
 from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew, random_delay
 
@@ -127,6 +129,19 @@ def test_a_limit_is_that_of_all_workers_together(limit: int) -> None:
     results, _ = run_with(crew, stream)
     assert len(results) == 200
     assert handler.most == limit
+
+
+def test_results_of_many_keys_go_to_the_parent_in_messages_of_as_many_as_lists_have() -> None:
+    crew = LocalCrew(2, lambda: 0.0005)
+    stream = from_iterable(events(100, 100)).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(client_of)
+    )
+    run_with(crew, stream)
+    for worker in range(2):
+        _, answers = crew.messages(worker)
+        sizes = [len(answer.numbers) for answer in answers if isinstance(answer, Ended)]
+        assert sizes[2:-3] == [LARGEST] * (len(sizes) - 5)
+        assert len(sizes) > 10
 
 
 def test_a_slot_that_one_worker_cannot_use_is_lent_to_the_other() -> None:
