@@ -58,11 +58,11 @@ class Sink(ABC, Generic[T_contra]):
     """Whether each worker process opens it for itself, in a run with `workers`.
 
     It then gets the results of that process, in the order of each key; an event is finished when
-    it has accepted them, and only this is sent to the parent. It may not wait for more events
-    before it writes those that it has, unless it does so at the end of the stream: after the death
-    of a worker, events come one at a time. Events that a worker has written when it dies, and whose
-    end its parent does not know yet, are written again. A sink that routes events to dead letters
-    has its `on_error` as the `policy` of its `info`.
+    it has accepted them, and only this is sent to the parent. If it collects events, it must write
+    them after some time, and at the end of the stream, even if no others come: each process gets a
+    part of them, and after the death of a worker they come one at a time. Events that a worker has
+    written when it dies, and whose end its parent does not know yet, are written again. A sink that
+    routes events to dead letters has its `on_error` as the `policy` of its `info`.
     """
 
     def check_in_workers(self, run: Run) -> None:
