@@ -23,6 +23,7 @@ DEADLY = (
     "    os.kill(os.getpid(), signal.SIGKILL)\n"
     "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n"
 )
+EXITS = DEADLY.replace("os.kill(os.getpid(), signal.SIGKILL)", "os._exit(9)")
 LONG = ("long.py", "--workers", "2", "--data", "kept")
 
 
@@ -160,32 +161,73 @@ def test_workers_of_one_machine_have_a_page_each_and_one_for_the_whole(
     assert finished == 200
 
 
-def test_a_worker_that_is_killed_has_no_page_and_the_whole_says_so(
+def test_a_worker_that_ends_by_itself_has_no_page_and_the_whole_says_so(
     penstock: Penstock, tmp_path: Path
 ) -> None:
-    (tmp_path / "deadly.py").write_text(DEADLY, encoding="utf-8")
+    (tmp_path / "deadly.py").write_text(EXITS, encoding="utf-8")
     ran = penstock(
         *("run", "deadly.py", "--workers", "1", "--data", "kept", "--report-page", "run.html"),
         given=lines(event(1, "a", 1)),
     )
-    assert ran.returncode == 1
+    assert ran.returncode == 9
     whole = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert "none: it ended by SIGKILL" in whole
-    assert "exit status 1" in whole
+    assert "none: it ended by exit status 9" in whole
+    assert "exit status 9" in whole
     assert not (tmp_path / "run-worker-1.html").exists()
 
 
-def test_a_worker_of_this_machine_that_ends_badly_is_named(
+def test_a_worker_of_this_machine_that_is_killed_is_replaced(
     penstock: Penstock, tmp_path: Path
 ) -> None:
-    (tmp_path / "deadly.py").write_text(
-        DEADLY,
-        encoding="utf-8",
+    # One of its results was not written to its end.
+    once = (
+        "    if event['n'] == 70 and not os.path.exists('killed'):\n"
+        "        open('killed', 'w').close()\n"
+        "        os.write(1, b'[1, ')\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return event\n"
     )
+    text = DEADLY.replace("    os.kill(os.getpid(), signal.SIGKILL)\n", once)
+    text = text.replace("pipe(", "pipe(group_by('key'), spread(), ")
+    text = text.replace("import adaptive_flat_map", "import adaptive_flat_map, group_by, spread")
+    (tmp_path / "deadly.py").write_text(text, encoding="utf-8")
+    ran = penstock(
+        *("run", "deadly.py", "--workers", "2", "--data", "kept"),
+        given=lines(*(event(n, f"k{n % 7}", n) for n in range(200))),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("ended by SIGKILL") == 1
+    assert "another one is started, which works on its events again" in ran.stderr
+    assert "200 stored, 0 dropped (duplicate), 0 dead letters, 0 unfinished" in ran.stderr
+    results = [json.loads(line) for line in ran.stdout.splitlines()]
+    for key in range(7):
+        numbers = dict.fromkeys(one["n"] for one in results if one["key"] == f"k{key}")
+        assert list(numbers) == list(range(key, 200, 7))
+
+
+def test_an_event_that_kills_its_workers_of_this_machine_is_a_dead_letter(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "deadly.py").write_text(DEADLY, encoding="utf-8")
+    words = ("run", "deadly.py", "--workers", "1", "--data", "kept", "--attempts", "2")
+    ran = penstock(*words, given=lines(event(1, "a", 1)))
+    assert ran.returncode == 3, ran.stderr
+    assert ran.stderr.count("worker-1 ended by SIGKILL") == 2
+    assert "1 stored, 0 dropped (duplicate), 1 dead letter, 0 unfinished" in ran.stderr
+
+
+def test_a_worker_of_this_machine_that_is_killed_before_it_has_joined_three_times_ends_the_run(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    # The command that starts the workers loads the file too, and leads no session.
+    dies = "import os\nif os.getsid(0) == os.getpid():\n    os.kill(os.getpid(), 9)\n"
+    (tmp_path / "deadly.py").write_text(dies + PIPELINE, encoding="utf-8")
     words = ("run", "deadly.py", "--workers", "1", "--data", "kept")
     ran = penstock(*words, given=lines(event(1, "a", 1)))
-    assert ran.returncode == 1
-    assert "worker-1 ended by SIGKILL" in ran.stderr
+    assert ran.returncode == 1, ran.stderr
+    assert ran.stderr.count("another one is started") == 2
+    assert ran.stderr.count("worker-1 ended by SIGKILL") == 3
+    assert "1 unfinished" in ran.stderr
 
 
 @pytest.mark.parametrize("many", [1, 3000])
@@ -249,8 +291,7 @@ def test_a_worker_of_this_machine_that_skips_an_event_has_not_ended_badly(
 def test_a_worker_of_this_machine_that_ends_by_itself_is_named_whatever_its_status(
     penstock: Penstock, tmp_path: Path
 ) -> None:
-    dies = DEADLY.replace("os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)")
-    (tmp_path / "deadly.py").write_text(dies, encoding="utf-8")
+    (tmp_path / "deadly.py").write_text(EXITS.replace("9", "3"), encoding="utf-8")
     words = ("run", "deadly.py", "--workers", "1", "--data", "kept")
     ran = penstock(*words, given=lines(event(1, "a", 1)))
     assert ran.returncode == 3
@@ -260,12 +301,12 @@ def test_a_worker_of_this_machine_that_ends_by_itself_is_named_whatever_its_stat
 def test_the_page_of_a_run_counts_what_an_earlier_one_has_left_and_not_its_dead_letters(
     penstock: Penstock, tmp_path: Path
 ) -> None:
-    kill = "async def double(event):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    kills = "import os, signal\n" + PIPELINE.replace("async def double(event):\n", kill)
-    (tmp_path / "deadly.py").write_text(kills, encoding="utf-8")
+    end = "async def double(event):\n    os._exit(1)\n"
+    ends = "import os\n" + PIPELINE.replace("async def double(event):\n", end)
+    (tmp_path / "deadly.py").write_text(ends, encoding="utf-8")
     data = ("--workers", "1", "--data", "kept", "--name", "jobs")
-    killed = penstock("run", "deadly.py", *data, given=lines(event(1, "a", 1)))
-    assert killed.returncode == 1
+    ended = penstock("run", "deadly.py", *data, given=lines(event(1, "a", 1)))
+    assert ended.returncode == 1
     page = ("--report-page", "run.html")
     given = lines(event(2, "a", 2), event(3, "a", -1))
     refused = penstock("run", "pipe.py", *data, *page, "--attempts", "1", given=given)

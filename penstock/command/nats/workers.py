@@ -7,10 +7,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from penstock.command.explain import explain
 from penstock.command.nats.publish import publishing
@@ -45,6 +46,8 @@ _LEASE = 3.0
 _LOOK = 0.1
 # Partitions for each worker: enough for an even share.
 _SHARE = 8
+# A worker that is killed so often in succession before it has joined will not get better.
+_FALSE_STARTS = 3
 
 _SKIPPED, _DRAINED, _UNFINISHED = 3, 4, 5
 # The exit statuses of a worker that was asked to end, perhaps before it had begun.
@@ -102,8 +105,12 @@ async def _run(
         old_pages = _pages(said.report_page, options.workers)
         began = clock.monotonic()
         output = _Output()
+
+        async def members() -> dict[str, dict[str, Any]]:
+            return (await look(client, layout)).workers
+
         async with (
-            _workers(options, said, cluster, lifeline, output) as workers,
+            _workers(options, said, cluster, lifeline, output, members) as workers,
             Publisher(client, layout) as publisher,
         ):
             source = pipeline.flowable.chain()[0]
@@ -176,7 +183,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return there.st_ino, there.st_mtime_ns
 
 
-def _how_it_ended(worker: asyncio.subprocess.Process, *, has_page: bool) -> str:
+def _how_it_ended(worker: _Worker, *, has_page: bool) -> str:
     """How a worker ended, if it has written no page; else an empty text."""
     if has_page:
         return ""
@@ -197,13 +204,13 @@ class _Ending:
     """Manages the shutdown: a signal drains, and the stored events are finished until the deadline;
     a second signal ends the workers at once."""
 
-    def __init__(self, feeding: Running, workers: Sequence[asyncio.subprocess.Process]) -> None:
+    def __init__(self, feeding: Running, workers: Sequence[_Worker]) -> None:
         self._feeding = feeding
         self._workers = workers
         self._until = inf
         self._signalled = self._cancelled = False
         # Workers that have ended before they were asked to.
-        self._early: list[asyncio.subprocess.Process] = []
+        self._early: list[_Worker] = []
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
         self._signalled = True
@@ -228,7 +235,7 @@ class _Ending:
         self._early = [worker for worker in self._workers if worker.returncode is not None]
         await _end(self._workers)
 
-    def _has_skipped(self, worker: asyncio.subprocess.Process) -> bool:
+    def _has_skipped(self, worker: _Worker) -> bool:
         """Whether a worker drained, and reports bad or skipped events by its exit status."""
         return worker.returncode == _SKIPPED and worker not in self._early
 
@@ -259,10 +266,17 @@ class _Output:
     def __init__(self) -> None:
         self._error: OSError | None = None
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether results could not be written."""
+        return self._error is not None
+
     async def forward(self, worker: asyncio.subprocess.Process) -> None:
         """Pass a worker's results on, in whole lines, as fast as our own reader takes them.
 
         If they cannot be written the worker is killed: what it does not finish stays in the folder.
+        Returns when the worker has ended. A line that a killed one has not finished is left out:
+        its event is worked on again.
         """
         assert worker.stdout is not None
         loop = asyncio.get_running_loop()
@@ -273,12 +287,13 @@ class _Output:
                 if newline:
                     # One after the other, in a separate thread: a full pipe blocks nothing else.
                     await loop.run_in_executor(None, _write, lines + newline)
-            if rest:
+            if rest and await worker.wait() >= 0:
                 await loop.run_in_executor(None, _write, rest)
         except OSError as error:
             self._error = self._error or error
             if worker.returncode is None:
                 worker.kill()
+        await worker.wait()
 
     def status(self) -> int | None:
         """Report why results could not be written, and return the exit status; else None."""
@@ -292,9 +307,94 @@ class _Output:
         return 1
 
 
-async def _unless_a_worker_ends(
-    running: Running, workers: Sequence[asyncio.subprocess.Process]
-) -> Report:
+class _Worker:
+    """A worker: a process, and when that is killed another one in its place.
+
+    Not if it was asked to end, or if one after the other is killed before it has joined.
+    `members` gives the workers that the servers know.
+    """
+
+    returncode: int | None = None
+    """How its last process has ended."""
+
+    def __init__(
+        self,
+        name: str,
+        words: Sequence[str],
+        lifeline: Lifeline,
+        output: _Output,
+        members: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
+    ) -> None:
+        self._name = name
+        self._words = words
+        self._lifeline = lifeline
+        self._output = output
+        self._members = members
+        self._is_asked = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeping = asyncio.create_task(self._keep())
+        self._keeping.add_done_callback(self._ended)
+
+    async def wait(self) -> None:
+        """Wait for its end."""
+        await asyncio.shield(self._keeping)
+
+    def drain(self) -> None:
+        """Let it finish what it has."""
+        self._is_asked = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._is_asked = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _ended(self, keeping: asyncio.Task[int]) -> None:
+        failed = keeping.cancelled() or keeping.exception() is not None
+        self.returncode = 1 if failed else keeping.result()
+
+    async def _keep(self) -> int:
+        """Returns the exit status of the last process."""
+        known: set[str] = set()
+        false_starts, status = 0, 0
+        while not self._is_asked:
+            status = await self._run()
+            was_killed = status < 0 and status != -signal.SIGTERM
+            if self._is_asked or self._output.is_broken or not was_killed:
+                break
+            members = await self._members()
+            joined = {id for id, one in members.items() if one["name"] == self._name} - known
+            known |= joined
+            false_starts = 0 if joined else false_starts + 1
+            if false_starts >= _FALSE_STARTS:
+                break
+            mention(
+                f"{self._name} ended by {ending_of(status)}; another one is started, which works "
+                "on its events again",
+                "warning",
+            )
+        return status
+
+    async def _run(self) -> int:
+        """One process, until it has ended; returns its exit status."""
+        self._process = process = await asyncio.create_subprocess_exec(
+            *bound(self._words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            # A signal from the terminal is for this process, which notifies the workers.
+            start_new_session=True,
+        )
+        self._lifeline.tie(process.pid)
+        if self._is_asked:
+            process.send_signal(signal.SIGTERM)
+        await self._output.forward(process)
+        self._lifeline.untie(process.pid)
+        return await process.wait()
+
+
+async def _unless_a_worker_ends(running: Running, workers: Sequence[_Worker]) -> Report:
     """Feed to the end of the input; a worker that ends by itself ends the feeding too."""
     ending = [asyncio.ensure_future(worker.wait()) for worker in workers]
     feeding = asyncio.ensure_future(end_of(running))
@@ -316,7 +416,8 @@ async def _workers(
     cluster: Cluster,
     lifeline: Lifeline,
     output: _Output,
-) -> AsyncGenerator[list[asyncio.subprocess.Process]]:
+    members: Callable[[], Awaitable[dict[str, dict[str, Any]]]],
+) -> AsyncGenerator[list[_Worker]]:
     """Worker processes; at the end each gets a signal to drain, and is waited for."""
     words = [sys.executable, "-m", "penstock", "run", options.file]
     words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
@@ -332,8 +433,7 @@ async def _workers(
         words.append("--traceback")
     if said.output is not None:
         words += ["--output", said.output]
-    workers: list[asyncio.subprocess.Process] = []
-    forwarding: list[asyncio.Task[None]] = []
+    workers: list[_Worker] = []
     try:
         for number in range(1, options.workers + 1):
             # The live page of one shows them all.
@@ -342,22 +442,12 @@ async def _workers(
                 more += ["--report-page", path_of(said.report_page.path, number)]
             if said.show_values and (more or said.trace is not None):
                 more.append("--show-values")
-            worker = await asyncio.create_subprocess_exec(
-                *bound([*words, *more, "--worker", f"worker-{number}", "--", *said.arguments]),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                # A signal from the terminal is for this process, which notifies the workers.
-                start_new_session=True,
-            )
-            workers.append(worker)
-            lifeline.tie(worker.pid)
-            forwarding.append(asyncio.create_task(output.forward(worker)))
+            name = f"worker-{number}"
+            more += ["--worker", name, "--", *said.arguments]
+            workers.append(_Worker(name, [*words, *more], lifeline, output, members))
         yield workers
     finally:
         await _end(workers)
-        for worker, forward in zip(workers, forwarding, strict=True):
-            lifeline.untie(worker.pid)
-            await forward
 
 
 def _about_the_log(said: Options) -> list[str]:
@@ -367,11 +457,11 @@ def _about_the_log(said: Options) -> list[str]:
     return words + ([] if said.trace is None else ["--trace", f"{said.trace:g}"])
 
 
-async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:
+async def _end(workers: Sequence[_Worker]) -> None:
     """Drain each worker, and wait for it."""
     for worker in workers:
         if worker.returncode is None:
-            worker.send_signal(signal.SIGTERM)
+            worker.drain()
     for worker in workers:
         await worker.wait()
 
