@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -61,7 +62,8 @@ _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class _InThread:
-    """Calls that are cancelled go on in the thread, and those that follow wait for them.
+    """Calls that are cancelled go on in the thread, and those that follow wait for them. None waits
+    for one that was given up.
 
     The process does not wait for the thread at its end, since a call may never return.
     """
@@ -69,6 +71,7 @@ class _InThread:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._is_stuck = False
         Thread(None, self._work, "penstock write_kafka", daemon=True).start()
 
     def _work(self) -> None:
@@ -84,14 +87,24 @@ class _InThread:
         self._producer.produce(topic, value, key, **rest)
 
     async def _call(self, method: Callable[..., Any], *args: Any) -> Any:
+        if self._is_stuck:
+            raise NoAnswer
         answer: Future[Any] = Future()
         self._calls.put((answer, partial(method, *args)))
         try:
             async with asyncio.timeout(_LONGEST):
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
-            self._calls.put(None)
+            self._give_up()
             raise NoAnswer from None
+
+    def _give_up(self) -> None:
+        self._is_stuck = True
+        with suppress(Empty):
+            while (call := self._calls.get_nowait()) is not None:
+                if call[0].set_running_or_notify_cancel():
+                    call[0].set_exception(NoAnswer())
+        self._calls.put(None)
 
     async def topic_error(self, topic: str, /) -> Any:
         ask = partial(self._producer.list_topics, timeout=_ANSWER)

@@ -334,6 +334,24 @@ async def test_a_call_in_a_thread_that_does_not_return_is_given_up(
     going_on.set()
 
 
+async def test_no_call_waits_for_one_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = "penstock.streams.kafka.producer._LONGEST"
+    client, going_on = Mock(), Event()
+    client.list_topics.side_effect = lambda *_, **__: going_on.wait()
+    producer = in_thread(client)
+    async with asyncio.timeout(30):
+        monkeypatch.setattr(longest, 0.05)
+        looking = asyncio.create_task(producer.topic_error("t"))
+        await asyncio.sleep(0)
+        monkeypatch.setattr(longest, 3600)
+        beginning = asyncio.create_task(producer.begin_transaction())
+        for call in (looking, beginning, producer.close()):
+            with pytest.raises(NoAnswer):
+                await call
+    going_on.set()
+    assert client.begin_transaction.call_count == client.purge.call_count == 0
+
+
 def test_brokers_that_do_not_answer_for_long_are_named(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 100))
     broker.refuse_producer = lambda method: (
