@@ -44,7 +44,7 @@ class Backoff:
     """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
 
     A random share of up to `jitter`, drawn from `seed`, is subtracted, so that events that failed
-    together are not retried together. Raises ValueError for values out of range. Source:
+    together are not retried together. Raises BadArgument for values out of range. Source:
     "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     """
 
@@ -54,10 +54,12 @@ class Backoff:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.first < 0 or self.cap < self.first or not 0 <= self.jitter <= 1:
-            raise ValueError(
-                f"{self} is invalid: 0 <= first <= cap and 0 <= jitter <= 1 are needed"
-            )
+        if not (is_at_least(self.first, 0) and is_at_least(self.cap, 0)):
+            raise BadArgument(f"{self}: seconds of at least 0 are needed as first and cap")
+        if self.first > self.cap:
+            raise BadArgument(f"{self}: a cap of at least first is needed")
+        if not (is_at_least(self.jitter, 0) and self.jitter <= 1):
+            raise BadArgument(f"{self}: a jitter from 0 to 1 is needed")
 
     def delay(self, attempts: int, rng: random.Random) -> float:
         """Seconds to wait after `attempts` failed attempts (1 or more)."""

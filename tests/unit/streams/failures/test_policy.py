@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import adaptive_flat_map, route
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BadArgument, BuildError
 from penstock.streams.failures.policy import Backoff, check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.blame import blame
@@ -102,6 +103,25 @@ def test_a_run_keeps_its_warnings_where_its_owner_wants_them(run: Run) -> None:
 
     run(story())
     assert told == ["after the first error: ValueError: late"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"first": 60}, r"Backoff\(first=60, cap=30\.0.*a cap of at least first is needed"),
+        ({"first": -1}, "seconds of at least 0 are needed as first and cap"),
+        ({"first": "1"}, "seconds of at least 0 are needed as first and cap"),
+        ({"first": math.nan}, "seconds of at least 0 are needed as first and cap"),
+        ({"cap": None}, "seconds of at least 0 are needed as first and cap"),
+        ({"jitter": 2}, "a jitter from 0 to 1 is needed"),
+        ({"jitter": "much"}, "a jitter from 0 to 1 is needed"),
+    ],
+)
+def test_a_backoff_out_of_range_is_refused_as_a_pipeline_that_cannot_be_built(
+    options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(BadArgument, match=told):
+        Backoff(**options)
 
 
 def test_a_backoff_is_a_value() -> None:
