@@ -53,10 +53,16 @@ async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
     reader = _Iterating()
     subscription = connect(source, reader, run)
     try:
-        while (event := await reader.next_event()) is not None:
-            yield event.value
-            event.finish()
-            reader.event = None
+        while reader.ending is None:
+            subscription.request(1)
+            if reader.event is None and reader.ending is None:
+                await reader.signal()
+            if reader.event is not None:
+                yield reader.event.value
+                reader.event.finish()
+                reader.event = None
+        if reader.ending[0] is not None:
+            raise as_raised(reader.ending[0])
     finally:
         if reader.event is not None:
             reader.event.give_back()
@@ -65,35 +71,30 @@ async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
 
 
 class _Iterating:
-    """Converts signals to one awaited event at a time; `event` is the one that is not finished."""
+    """Keeps the event that is not finished, and the end of the stream."""
 
     event: Event[Any] | None = None
+    ending: tuple[BaseException | None] | None = None
     _signalled: asyncio.Future[None] | None = None
-    _subscription: Subscription
-    _ending: tuple[BaseException | None] | None = None
 
-    async def next_event(self) -> Event[Any] | None:
-        if self._ending is None:
-            self._signalled = asyncio.get_running_loop().create_future()
-            self._subscription.request(1)
-            await self._signalled
-        if self.event is None and self._ending is not None and self._ending[0] is not None:
-            raise as_raised(self._ending[0])
-        return self.event
+    async def signal(self) -> None:
+        """Wait for the requested event, or the end."""
+        self._signalled = asyncio.get_running_loop().create_future()
+        await self._signalled
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._subscription = subscription
+        pass
 
     def on_next(self, event: Event[Any], /) -> None:
         self.event = event
         self._wake()
 
     def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
+        self.ending = (error,)
         self._wake()
 
     def on_completed(self) -> None:
-        self._ending = (None,)
+        self.ending = (None,)
         self._wake()
 
     def _wake(self) -> None:

@@ -8,8 +8,8 @@ twice, or raise; `StrictSubscriber` handles that, so that no stage has to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import CALL_ERRORS, own_error
@@ -38,12 +38,7 @@ def connect(
         raise TypeError("connect() needs a subscriber, not None")
     strict = StrictSubscriber(subscriber, run)
     strict.run.on_failed = strict.failed
-    with strict.called():
-        try:
-            strict.room = Room([stream.info for stream in source.chain()])
-            source.attach(strict, strict.run)
-        except Exception as error:
-            strict.not_attached(error)
+    strict.call(partial(strict.attach, source))
     return strict
 
 
@@ -71,19 +66,18 @@ class StrictSubscriber:
         self._waiting: deque[Event[Any]] = deque()
         self._ending: tuple[BaseException | None] | None = None
 
-    @contextmanager
-    def called(self) -> Generator[None, None, None]:
-        """Surrounds a call from the subscriber's side, and raises what was reported during it.
+    def call(self, call: Callable[[], object]) -> None:
+        """Make a call from the subscriber's side, and raise what was reported during it.
 
         Without a loop that could report an error the caller must get it, and no stage in between
         may treat an exception of the subscriber as its own.
         """
         if self._called:
-            yield
+            call()
             return
         self._called = True
         try:
-            yield
+            call()
         finally:
             self._called = False
             if self._subscriber is None and self.room is not None:
@@ -92,11 +86,15 @@ class StrictSubscriber:
         if raised is not None:
             raise raised
 
-    def not_attached(self, error: BaseException) -> None:
-        """The stream could not be attached: call `on_subscribe`, then fail (rule 1.9)."""
-        if not self._subscribed:
-            self._send_subscription()
-        self.on_error(error)
+    def attach(self, source: Flowable[Any]) -> None:
+        """Attach the stream. If that fails, call `on_subscribe`, then fail (rule 1.9)."""
+        try:
+            self.room = Room([stream.info for stream in source.chain()])
+            source.attach(self, self.run)
+        except Exception as error:
+            if not self._subscribed:
+                self._send_subscription()
+            self.on_error(error)
 
     def failed(self, error: BaseException) -> None:
         """A part of the run other than the stream failed: a task, or a source's clean-up."""
@@ -202,7 +200,7 @@ class StrictSubscriber:
     def request(self, n: int, /) -> None:
         if self._subscriber is None:
             return
-        given = cast(Any, n)
+        given: Any = n
         if not isinstance(given, int) or isinstance(given, bool):
             self._refuse(TypeError(f"request({n!r}): a whole number is needed (rule 3.9)"))
             return
@@ -213,8 +211,7 @@ class StrictSubscriber:
             return
         # A request from inside a signal only adds to the sum; the running loop sends it (rule 3.3).
         self._wanted = min(self._wanted + n, UNBOUNDED)
-        with self.called():
-            self._drain()
+        self.call(self._drain)
 
     def cancel(self) -> None:
         self._subscriber = self._ending = None
