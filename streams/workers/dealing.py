@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -21,7 +20,6 @@ from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, sink_of
 from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
-from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import (
@@ -44,15 +42,14 @@ from penstock.streams.protocol.stage import (
     Subscriber,
 )
 from penstock.streams.protocol.stage import FAILED as STOPPED
-from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import of_ended, successive, together
-from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
+from penstock.streams.workers.owners import Owner, Owners, Peer
 from penstock.streams.workers.placement import Section
+from penstock.streams.workers.sending import Sending
 from penstock.streams.workers.silence import SilenceWatch
 
 __all__ = ["Crew", "Dealing"]
@@ -63,9 +60,6 @@ _KILLS = 3
 # Events that a worker must have, unless it lacks slots for fewer, before a part of them goes to
 # another one, and the seconds between two such moves.
 _MUCH, _EVEN = 8, 0.01
-
-# Seconds for which events for a busy worker wait to be sent together, if they are few.
-_TOGETHER = 0.001
 
 # A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
@@ -135,14 +129,9 @@ class Dealing(FinishingStage):
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, section: Section, crew: Crew
     ) -> None:
         super().__init__(downstream, run, info)
-        self._ships = False
         work = section.work
         self._section = section
         self._crew = crew
-        # For how many results a worker has room: it fills one window while another is on its way.
-        self._room = 2 * work.window
-        # Room for fewer waits for events to come with.
-        self._least_room = work.window
         self._results = (InOrder if work.ordered else Results)(downstream, work.window)
         self._siblings = Siblings()
         self._families: dict[Event[Any], Family] = {}
@@ -152,7 +141,6 @@ class Dealing(FinishingStage):
         self._least_asked = max(1, self._bound // 4)
         # Whether events hold turns, which end with their calls.
         self._has_turns = section.above.turns
-        self._sent_of = _value if section.decode is None else _data
         self._policies = {
             stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
             for stage in section.infos
@@ -166,12 +154,14 @@ class Dealing(FinishingStage):
         self._peers = [Peer(number) for number in range(crew.workers)]
         self._owners = Owners(None if section.by is None else Key(section.by), self._peers)
         self._limit = CommonLimit(
-            *(section, run, self._peers, self._owners, self._send, self._withdraw, self.stop)
+            *(section, run, self._peers, self._owners, self._withdraw, self.stop)
+        )
+        ship = partial(self.within, self._ship)
+        self._sending = Sending(
+            *(run, info, section, self._results, self._limit, ship, self._cannot_be_sent)
         )
         self._has_looked_at_key = section.by is None
         self._evened = 0.0
-        # The timer for events that wait for others to be sent with.
-        self._shipping = Timer(run, info, partial(self.within, self._ship))
         self._silence = SilenceWatch(run, info, self._peers)
         self._is_open = False
         # Errors of workers that have closed what their handler used.
@@ -185,7 +175,7 @@ class Dealing(FinishingStage):
     def retune(self, limiter: Limiter) -> None:
         """Follow another limiter from the next event on; nothing is cancelled."""
         self._limit.retune(limiter)
-        self._ship_soon()
+        self._sending.soon()
 
     # Demand.
 
@@ -203,14 +193,16 @@ class Dealing(FinishingStage):
         call = partial(self.run.call, self.info)
         received, lost = partial(call, self.received, peer), partial(call, self.lost, peer)
         try:
-            peer.link = self._crew.open(peer.number, self._section, self._room, received, lost)
+            peer.link = self._crew.open(
+                peer.number, self._section, self._sending.room, received, lost
+            )
         except OSError as error:
             self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
         else:
             if any(observer.counts for observer in self.run.observers):
-                self._send(peer, messages.Counted())
+                peer.send(messages.Counted())
             if self.run.tracing is not None:
-                self._send(peer, messages.Traced(*self.run.tracing.options))
+                peer.send(messages.Traced(*self.run.tracing.options))
 
     def request(self, n: int, /) -> None:
         if self.state >= CLOSED:
@@ -221,8 +213,8 @@ class Dealing(FinishingStage):
         self._drain()
 
     def _proceed(self) -> None:
-        if any(self._gets_room(peer, self._least_room) for peer in self._peers):
-            self._ship_soon()
+        if any(self._sending.makes_room(peer) for peer in self._peers):
+            self._sending.soon()
         if self.state is not OPEN or not self._is_open:
             return
         room = self._bound - self._owners.load - self.asked - self._results.waiting
@@ -242,7 +234,7 @@ class Dealing(FinishingStage):
             events = [event for event in events if self._may_begin(event)]
         self._results.begin(events)
         self._owners.deal(events)
-        self._ship_soon()
+        self._sending.soon()
 
     def keys_of(self, events: list[Event[Any]], /) -> list[Any]:
         """The keys by which the events are dealt."""
@@ -259,15 +251,8 @@ class Dealing(FinishingStage):
         else:
             super().on_events(events)
 
-    def _ship_soon(self) -> None:
-        """Ship once for all that comes in a loop iteration, because a message costs much."""
-        if not self._ships:
-            self._ships = True
-            self.run.call_soon(self.info, self.within, self._ship)
-
     def _ship(self) -> None:
         """Send to each worker the events that wait for it, and room for more results."""
-        self._ships = False
         if self.state < STOPPED:
             self._even_out()
             for peer in self._peers:
@@ -275,11 +260,9 @@ class Dealing(FinishingStage):
                     self._start_again(peer)
             self._limit.lend()
             for peer in self._peers:
-                if not self._may_wait(peer) and (dealt := self._due(peer)):
-                    self._send_events(peer, dealt)
+                self._sending.send_events(peer)
         for peer in self._peers:
-            if self._gets_room(peer, self._least_room):
-                self._send(peer, messages.Room(self._new_room(peer)))
+            self._sending.send_room(peer)
         if self.state is COMPLETING and self._section.sinks:
             self._end_workers()
 
@@ -294,85 +277,12 @@ class Dealing(FinishingStage):
         for peer in self._peers:
             if not peer.is_told:
                 peer.is_told = True
-                self._send(peer, messages.Complete())
-
-    def _may_wait(self, peer: Peer) -> bool:
-        """Whether its events may wait for others to be sent with: it could not begin them now, and
-        has not answered what it was sent a moment ago.
-        """
-        slots = 1 if self._section.work.is_plain else self._limit.slots(peer)
-        is_busy = len(peer.out) >= slots
-        if not is_busy or peer.is_heard or len(peer.waiting) >= LARGEST:
-            return False
-        left = peer.sent_at + _TOGETHER - self.run.now()
-        if left <= 0:
-            return False
-        if peer.waiting and not self._shipping.is_set:
-            self._shipping.set(left)
-        return True
-
-    def _due(self, peer: Peer) -> list[Dealt]:
-        """Take the events that are to be sent to a worker now."""
-        is_able = self._limit.slots(peer) and not (peer.is_recalled or peer.is_told)
-        if not (peer.waiting and is_able) or peer.link is None:
-            return []
-        if not peer.suspects:
-            return taken(peer.waiting, len(peer.waiting))
-        return [] if peer.out else [peer.waiting.popleft()]
-
-    def _new_room(self, peer: Peer) -> int:
-        """The room for more results that a worker is sent now; it may be 0."""
-        if not self._gets_room(peer, 1):
-            return 0
-        room, peer.room = peer.room, 0
-        return room
-
-    def _gets_room(self, peer: Peer, least: int) -> bool:
-        if peer.room < least:
-            return False
-        results = self._results
-        head = results.head
-        return results.waiting <= results.window // 2 or (
-            # None of them can be sent on before the head has come.
-            not results.ready and any(event is head for event, _ in peer.out.values())
-        )
-
-    def _send_events(self, peer: Peer, dealt: list[Dealt]) -> None:
-        peer.sent_at, peer.is_heard = self.run.now(), False
-        first = peer.count
-        peer.count += len(dealt)
-        peer.out.update(zip(range(first, peer.count), dealt, strict=True))
-        events = [event for event, _ in dealt]
-        tokens = [event.token for event in events]
-        room, tracing = self._new_room(peer), self.run.tracing
-        message = messages.Events(
-            first,
-            list(map(self._sent_of, events)),
-            array("d", [event.created for event in events]),
-            None if tokens.count(None) == len(tokens) else tokens,
-            room,
-            None if tracing is None else list(map(tracing.headers_of, events)),
-        )
-        try:
-            self._send(peer, message)
-        except NotPicklable as error:
-            peer.room += room
-            for number in range(first, peer.count):
-                del peer.out[number]
-            if len(dealt) > 1:
-                for one in dealt:
-                    self._send_events(peer, [one])
-            else:
-                self._cannot_be_sent(*dealt[0], error)
+                peer.send(messages.Complete())
 
     def _cannot_be_sent(self, event: Event[Any], owner: Owner, error: NotPicklable) -> None:
         self._owners.end((owner,))
         failure = NotPicklable(f"an event {error}")
         self._settle_failed(event, failure, self._section.working.number, 1)
-
-    def _send(self, peer: Peer, message: Any) -> None:
-        if peer.link is not None:
-            peer.link.send(message)
 
     # Outcomes.
 
@@ -435,7 +345,7 @@ class Dealing(FinishingStage):
                 raise TypeError(f"unknown message: {message!r}")
         if peer.waiting and not (peer.is_active or peer.is_recalled):
             self._move(peer)
-        self._ship_soon()
+        self._sending.soon()
 
     def _move(self, peer: Peer) -> None:
         """Deal anew what waits for a worker."""
@@ -579,7 +489,7 @@ class Dealing(FinishingStage):
         """Take back what a worker has not begun, so that others may begin it."""
         if not (peer.is_recalled or peer.is_told) and peer.link is not None:
             peer.is_recalled = True
-            self._send(peer, messages.Withdraw())
+            peer.send(messages.Withdraw())
 
     def _even_out(self) -> None:
         """Where a worker has nothing to do, and another much, divide that anew."""
@@ -606,7 +516,7 @@ class Dealing(FinishingStage):
             peer.numbers = {}
         if peer.is_completed:
             # Events may wait for it, since another one has ended.
-            self._ship_soon()
+            self._sending.soon()
         else:
             self.within(self._replace, peer, how)
 
@@ -663,7 +573,7 @@ class Dealing(FinishingStage):
         self._start_again(peer)
         if not peer.is_active:
             self._move(peer)
-        self._ship_soon()
+        self._sending.soon()
 
     # The end.
 
@@ -671,7 +581,7 @@ class Dealing(FinishingStage):
         """No more events come from above."""
         super().end()
         if self._section.sinks:
-            self._ship_soon()
+            self._sending.soon()
 
     def stop(self, error: BaseException) -> None:
         """Begin nothing more; calls in flight may finish before the error passes on."""
@@ -688,7 +598,7 @@ class Dealing(FinishingStage):
                 self._results.end(event)
                 event.give_back()
             peer.is_recalled = peer.is_told = True
-            self._send(peer, messages.Stop())
+            peer.send(messages.Stop())
 
     def is_busy(self) -> bool:
         results = self._results
@@ -701,7 +611,7 @@ class Dealing(FinishingStage):
         for peer in self._peers:
             if is_cancelled or not peer.is_told:
                 peer.is_told = True
-                self._send(peer, messages.Cancel() if is_cancelled else messages.Complete())
+                peer.send(messages.Cancel() if is_cancelled else messages.Complete())
         left: list[Event[Any]] = []
         for peer in self._peers:
             left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
@@ -718,7 +628,7 @@ class Dealing(FinishingStage):
                 family.close()
 
     async def _close_crew(self) -> None:
-        self._shipping.cancel()
+        self._sending.close()
         if self._is_open:
             self._silence.end()
             await self._crew.close()
@@ -761,7 +671,3 @@ class Dealing(FinishingStage):
                 found[name] = found.get(name, 0) + count
         found["by_worker"] = [numbers for workers in by_place for numbers in workers]
         return found
-
-
-_value: Callable[[Event[Any]], Any] = attrgetter("value")
-_data: Callable[[Event[Any]], Any] = attrgetter("data")

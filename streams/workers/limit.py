@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from penstock.streams.errors import add_note
 from penstock.streams.execution.limit_control import LimitControl
@@ -20,8 +19,8 @@ __all__ = ["CommonLimit"]
 class CommonLimit:
     """One limit for the calls of all workers together, divided among them by need.
 
-    `send` sends a worker its grant. A limit below the number of workers leaves some of them without
-    slots: `withdraw` is called with each that had some. `failed` is called if the limiter raises.
+    A limit below the number of workers leaves some of them without slots: `withdraw` is called with
+    each that had some. `failed` is called if the limiter raises.
     """
 
     def __init__(
@@ -30,7 +29,6 @@ class CommonLimit:
         run: Run,
         peers: Sequence[Peer],
         owners: Owners,
-        send: Callable[[Peer, Any], None],
         withdraw: Callable[[Peer], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -38,7 +36,6 @@ class CommonLimit:
         self._run = run
         self._peers = peers
         self._owners = owners
-        self._send = send
         self._withdraw = withdraw
         self._failed = failed
         work = section.work
@@ -157,4 +154,4 @@ class CommonLimit:
 
     def _grant(self, peer: Peer) -> None:
         peer.grants += 1
-        self._send(peer, Grant(peer.grants, self.slots(peer), self._learns))
+        peer.send(Grant(peer.grants, self.slots(peer), self._learns))

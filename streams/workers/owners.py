@@ -89,6 +89,11 @@ class Peer:
         """The events that it has, or will have."""
         return len(self.out) + len(self.waiting)
 
+    def send(self, message: Any) -> None:
+        """Send it a message, if it has not ended. Raises NotPicklable."""
+        if self.link is not None:
+            self.link.send(message)
+
 
 class Owners:
     """The owners of keys; with `key` None all events are without.
