@@ -83,6 +83,8 @@ class Substreams(KeyedStage):
         self._groups: dict[Any, _Group] = {}
         # What holds the places of the events that outputs in queues were made of.
         self._leaving: dict[Any, Substream | Place] = {}
+        # The same of groups whose keys have begun new ones meanwhile.
+        self._earlier: dict[Any, list[Substream | Place]] = {}
         # What every group's operators make of all its events, once that is known; what the
         # operators of the last group make of them; and those of the groups before it was known.
         self._whole: Whole | None = None
@@ -156,8 +158,8 @@ class Substreams(KeyedStage):
             self._groups[key] = events[0]
             if len(events) > 1:
                 self._gather(key, events)
-        if self._leaving:
-            self._leaving.pop(key, None)
+        if self._leaving and (before := self._leaving.pop(key, None)) is not None:
+            self._earlier[key] = [*filter(_size, self._earlier.get(key, ())), before]
         if len(self._groups) - self._closing > self._max_groups:
             self._rest_used()
         if substream is None:
@@ -279,7 +281,11 @@ class Substreams(KeyedStage):
         queues, groups, leaving = self.queues, self._groups, self._leaving
         ended, queues.ended = queues.ended, []
         for key in ended:
-            if key not in queues.keys and leaving.pop(key, None) is None and key in groups:
+            if key in queues.keys:
+                continue
+            if self._earlier:
+                self._earlier.pop(key, None)
+            if leaving.pop(key, None) is None and key in groups:
                 self._used.append(key)
         if self._used:
             self._rest_used()
@@ -446,6 +452,7 @@ class Substreams(KeyedStage):
         # Not another dict: events may be on their way into this one.
         self._groups.clear()
         self._leaving.clear()
+        self._earlier.clear()
         super()._close(state)
         for group in groups:
             group.give_back()
@@ -457,14 +464,19 @@ class Substreams(KeyedStage):
     def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()
         groups = chain(self._groups.items(), self._leaving.items())
+
+        def size_of(item: tuple[Any, _Group | Place]) -> int:
+            key, group = item
+            return _size(group) + sum(map(_size, self._earlier.get(key, ())))
+
         return [
             {
                 "key": key,
                 "waiting": size,
                 "age": None if since is None else now - since,
             }
-            for key, group in nlargest(HOTTEST, groups, lambda item: _size(item[1]))
-            for size, since in ((_size(group), self._since(key, group)),)
+            for key, group in nlargest(HOTTEST, groups, size_of)
+            for size, since in ((size_of((key, group)), self._since(key, group)),)
             if size
         ]
 

@@ -95,10 +95,19 @@ def test_the_events_of_a_count_that_waits_are_those_of_its_group(
             before: dict[str, Any] = running.statistics()["stages"][1]
             await asyncio.sleep(2)
             after: dict[str, Any] = running.statistics()["stages"][1]
+            await asyncio.sleep(7)
+            last: dict[str, Any] = running.statistics()["stages"][1]
             stopped.set()
             running.cancel()
-        hottest = [(key["key"], key["waiting"]) for key in before["hottest_keys"]]
-        assert hottest == [("b", 3), ("c", 2), ("d", 1)]
+        first, second, third = (
+            [(key["key"], key["waiting"], key["age"]) for key in numbers["hottest_keys"]]
+            for numbers in (before, after, last)
+        )
+        assert first == [("b", 3, 8.0), ("c", 2, 8.0), ("d", 1, 8.0)]
+        # The count that waits and the new group are of the same key.
+        assert second == [("b", 4, 10.0), ("c", 3, 10.0), ("d", 1, 10.0)]
+        # Two counts of each wait.
+        assert third == [("b", 4, 17.0), ("c", 3, 17.0), ("d", 1, 17.0)]
         return [(numbers["groups"], numbers["waiting"]) for numbers in (before, after)]
 
     # The count of "a" has left, and its group is there until the turn ends.
