@@ -7,9 +7,9 @@ Items:   the groups of the keys that have events, to be read by `spread()` direc
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
          small queue per live group, with its operators if there is `each`. When operators hold so
-         much that nothing else fits, and there is demand, the longest idle group is closed: its
-         operators emit what they hold, perhaps a result of only a part of its events. Such groups
-         are counted as `closed_early`.
+         much that nothing else fits, and there is demand, the longest idle groups are closed, as
+         many as hold a sixteenth of the buffer: their operators emit what they hold, perhaps a
+         result of only a part of the group's events. Such groups are counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bounded memory comes
          first, and the statistics name the key.
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to

@@ -55,8 +55,8 @@ class Substreams(KeyedStage):
     - A group rests when no event waits for its operators, no output of it waits, and no turn of it
       is held: then its key has no queue. It is closed, which completes its operators, when it has
       rested for `idle` seconds; when it is the one that has rested for longest and there are more
-      than `max_groups`; when it is the one that has rested for longest of those that hold events,
-      the buffer is full and there is demand; and when the stream above has completed.
+      than `max_groups`; when it is one of those that have rested for longest of the ones that hold
+      events, the buffer is full and there is demand; and when the stream above has completed.
     - A group is in `_groups` until its operators have completed, and then in `_leaving` until its
       queue has ended. An event that comes after it was closed begins it anew, when its operators
       have completed.
@@ -98,8 +98,11 @@ class Substreams(KeyedStage):
         self._holding: OrderedDict[Any, None] | None = None
         # The keys of groups that were used and are not noted in `_idle` yet.
         self._used: list[Any] = []
-        # The one that was closed to make room, until its operators have completed.
-        self._making_room: Substream | None = None
+        # Those that were closed to make room, until their operators have completed.
+        self._making_room: set[Substream] = set()
+        # How many events the groups hold that are closed together to make room: with fewer, the
+        # lists from the source would be as short.
+        self._room = max(1, buffer // 16)
         self._held = self._most_held = self._most_groups = 0
         self.letters = 0
         self._closed_early: dict[str, int] = {}
@@ -251,8 +254,7 @@ class Substreams(KeyedStage):
 
     def ended(self, substream: Substream, /) -> None:
         self._closing -= 1
-        if self._making_room is substream:
-            self._making_room = None
+        self._making_room.discard(substream)
         if substream.waiting:
             self.within(self._begin_again, substream)
         else:
@@ -301,7 +303,7 @@ class Substreams(KeyedStage):
     # Room.
 
     def _find_room(self) -> None:
-        """Request what is free, and close a group if the groups hold all that fits."""
+        """Request what is free, and close groups if the groups hold all that fits."""
         if self.state:
             return
         nothing_comes = self._held + self.queues.waiting + self._freed >= self._buffer
@@ -313,21 +315,28 @@ class Substreams(KeyedStage):
             self._make_room()
 
     def _make_room(self) -> None:
-        """Close the group that has rested for longest, of those that hold events.
+        """Close the groups that have rested for longest, of those that hold events.
 
-        One at a time: what it holds may leave later, and then the next one need not be closed.
+        Not all of them: what they hold may leave later, and then the next ones need not be closed.
         """
         if self._holding is None:
             self._holding = OrderedDict.fromkeys(filter(self._is_holding, self._idle))
-        while self._holding and self._making_room is None:
-            key, _ = self._holding.popitem(last=False)
-            group = self._groups.get(key)
-            if group is not None and _size(group):
+        if not self._making_room:
+            keys: list[Any] = []
+            held = 0
+            while self._holding and held < self._room and len(keys) < self.demand:
+                key, _ = self._holding.popitem(last=False)
+                group = self._groups.get(key)
+                if group is None or not (size := _size(group)):
+                    continue
+                held += size
+                keys.append(key)
                 if isinstance(group, Substream):
-                    self._making_room = group
+                    self._making_room.add(group)
                 self._idle.remove(key)
                 self._count("buffer")
-                self._close_groups([key])
+            if keys:
+                self._close_groups(keys)
                 return
         if not (self.queues or any(map(_size, self._groups.values()))):
             self.fail(

@@ -80,6 +80,28 @@ def test_the_group_that_was_idle_for_longest_is_closed_when_the_buffer_is_full()
     assert sorted(probe.values[2:]) == [["b2"], ["c1"]]
 
 
+@pytest.mark.parametrize("operators", [[ops.to_list()], [ops.to_list(), ops.map(list)]])
+@pytest.mark.parametrize(("wanted", "closed"), [(100, 4), (3, 3)])
+def test_groups_that_hold_a_sixteenth_of_a_full_buffer_are_closed_at_a_time_as_far_as_requested(
+    operators: list[Any], wanted: int, closed: int
+) -> None:
+    source = ManualPublisher[tuple[int, int]]()
+    probe = read(source, each(*operators, buffer=64), request=wanted)
+    source.send(*[(n, 0) for n in range(63)])
+    assert probe.values == []
+    source.send((63, 0))
+    assert probe.values == [[(n, 0)] for n in range(closed)]
+    probe.cancel()
+
+
+def test_a_group_that_holds_a_sixteenth_of_a_full_buffer_is_closed_alone() -> None:
+    source = ManualPublisher[tuple[int, int]]()
+    probe = read(source, each(COUNT, buffer=64))
+    source.send(*[(max(0, n - 3), n) for n in range(64)])
+    assert probe.values == [4]
+    probe.cancel()
+
+
 def test_groups_that_hold_nothing_are_not_closed_for_others() -> None:
     def inside(group: Any) -> Any:
         total = ops.scan(lambda total, _: total + 1, 0)
