@@ -294,8 +294,8 @@ class Run:
         """The loop of this run, for `what`, which NoLoop names if there is none."""
         if self._loop is None:
             raise NoLoop(
-                f"{what} needs a running event loop. Call it inside async code, or end the stream "
-                "with .to(sink) and run the pipeline: `run(pipeline)`."
+                f"{what} needs a running event loop. Use it inside async code, or run the pipeline "
+                "(a stream that ends in .to(sink)) from a script: `run(pipeline)`."
             )
         return self._loop
 

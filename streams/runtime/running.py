@@ -61,7 +61,7 @@ class Running:
         overrides: Overrides | None = None,
     ) -> None:
         self._run = run = Run(drain_deadline, limit, overrides)
-        loop = run.loop  # Raises NoLoop here rather than in some stage.
+        loop = run.loop_for("start()")  # Raises NoLoop here rather than in some stage.
         run.is_pipeline = True
         chain = [stream.info for stream in flowable.chain()]
         run.reads(chain, chain)

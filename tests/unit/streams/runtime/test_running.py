@@ -762,7 +762,7 @@ def test_in_debug_mode_nothing_is_noticed(
 
 
 def test_without_a_loop_there_is_no_running() -> None:
-    with pytest.raises(NoLoop):
+    with pytest.raises(NoLoop, match=r"^start\(\) needs a running event loop.*`run\(pipeline\)`"):
         CountedSource([1]).to(MemorySink()).start()
 
 
