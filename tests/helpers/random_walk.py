@@ -861,7 +861,9 @@ class RandomWalk:
         if (self.shared.in_flight, self.shared.free) != (0, self._shared_most):
             blame(f"the shared limit has {self.shared.in_flight}, free {self.shared.free}")
         outcome = running.report().outcome
-        is_whole = outcome in ("completed", "drained")
+        # What a stage has reverted to a source that has ended is left to another run.
+        is_left = self._reverts and bool(numbers["returned"])
+        is_whole = outcome in ("completed", "drained") or (outcome == "incomplete" and is_left)
         if not is_whole and not self._may_end(error):
             blame(f"it ended as {outcome} by {error!r}")
         parts = ["waiting", "in_flight", "retrying", "stuck", "open", "undelivered"]
