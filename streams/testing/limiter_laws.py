@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from penstock.streams.errors import BadLimit, BuildError
+from penstock.streams.errors import BadArgument, BadLimit, BuildError
 from penstock.streams.limits.choice import limit_of, limiter_for
 from penstock.streams.limits.limiter import Completion, Limiter, Outcome, list_form
 
@@ -47,7 +47,7 @@ _MEAN = 0.1
 
 
 class LawBroken(AssertionError):
-    """A limiter broke a law; the message names the law and what the limiter did."""
+    """A limiter broke a law; the message says what it did, and a note of `check` names the law."""
 
 
 def _made(make: Make) -> Limiter:
@@ -269,11 +269,23 @@ LAWS: tuple[Law, ...] = (
 def check(make: Make, floor: int, ceiling: int, but: Iterable[Law] = ()) -> None:
     """Raise LawBroken if a limiter breaks a law, except those it is known to break.
 
-    `make` makes a new limiter, whose limit stays from `floor` to `ceiling`.
+    `make` makes a new limiter, whose limit stays from `floor` to `ceiling`. A note on the error
+    names the law. Raises BadArgument if anything but a law is left out.
     """
+    left_out = list(but)
+    for one in left_out:
+        if one not in LAWS:
+            names = ", ".join(law.__name__ for law in LAWS)
+            raise BadArgument(f"but={left_out}: {one!r} is not one of the laws: {names}")
     for law in LAWS:
-        if law not in but:
+        if law in left_out:
+            continue
+        try:
             law(make, floor, ceiling)
+        except LawBroken as broken:
+            name = law.__name__
+            broken.add_note(f"the law is `{name}`, which `but=[{name}]` leaves out")
+            raise
 
 
 def _difference(one: list[int], other: list[int]) -> str:

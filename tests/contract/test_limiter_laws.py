@@ -99,6 +99,20 @@ def test_a_limiter_that_always_grows_is_reported_with_what_is_wrong(law: Law, to
         law(Growing, 1, 100)
 
 
+def test_a_check_names_the_law_that_is_broken_as_it_is_left_out() -> None:
+    with pytest.raises(LawBroken, match="everything was dropped") as broken:
+        check(lambda: Fixed(8), 1, 100)
+    name = "falls_when_everything_is_dropped"
+    assert broken.value.__notes__ == [f"the law is `{name}`, which `but=[{name}]` leaves out"]
+
+
+def test_what_is_left_out_is_a_law() -> None:
+    but: Any = ["recovers"]
+    told = r"but=\['recovers'\]: 'recovers' is not one of the laws: stays_within_its_bounds, "
+    with pytest.raises(ValueError, match=told):
+        check(lambda: Fixed(8), 1, 100, but=but)
+
+
 def test_a_limiter_that_never_recovers_is_reported() -> None:
     with pytest.raises(LawBroken, match="after an outage the limit was 1, not 20"):
         recovers(Resigned, 1, 100)
