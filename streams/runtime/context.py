@@ -147,6 +147,8 @@ class Run:
         self.newest: dict[object, Any] = {}
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
+        # Those that are opened in this run.
+        self.sinks: list[StageInfo] = []
         # By the number of the stage; see `add_tunable`.
         self.tunable: dict[int | str, Callable[[Limiter], None]] = {}
         # See `withdraw`; in the order in which the stages are made, the last of them first.
@@ -352,7 +354,8 @@ class Run:
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not notes_of(error):
             # The one stage of this name, or else the task.
-            stages = [str(info) for info, _ in self.stages if info.name == name]
+            infos = [info for info, _ in self.stages] + self.sinks
+            stages = [str(info) for info in infos if info.name == name]
             where = stages[0] if len(stages) == 1 else f"the task '{name}'"
             add_note(error, f"in {where}")
         self.failed(error)

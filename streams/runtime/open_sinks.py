@@ -46,6 +46,7 @@ class OpenSinks:
     def open(self, plan: Iterable[tuple[StageInfo, Opening]]) -> SinkStage[Any] | Broadcast:
         """Open each of them. Returns the stage that reads the stream."""
         for info, opening in plan:
+            self._run.sinks.append(info)
             try:
                 stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
             except BaseException as error:

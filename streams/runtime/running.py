@@ -302,6 +302,17 @@ class Running:
         self._ends_with(error)
         self._abort()
 
+    def _check_account(self) -> None:
+        """All events have ended by now, unless a part of the user's own has forgotten some."""
+        unfinished = self._counts()["unfinished"]
+        if unfinished and self._outcome in ("completed", "drained"):
+            self._outcome = "incomplete"
+            have = "1 event has" if unfinished == 1 else f"{unfinished:,} events have"
+            self._run.errors.warn(
+                f"{have} not ended: a stage or a sink of your own has to pass on each event, or to "
+                "call its finish, drop, fail or give_back, and a sink is not `is_idle` before that"
+            )
+
     def _warn_of_left(self, count: int) -> None:
         events = "1 event" if count == 1 else f"{count:,} events"
         self._run.errors.warn(
@@ -335,6 +346,7 @@ class Running:
     async def _close(self) -> None:
         try:
             await self._run.close()
+            self._check_account()
         except Exception as error:
             self._ends_with(error)
         finally:

@@ -21,6 +21,7 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySink, MemorySource, Probe, play
+from penstock.streams.testing.loop import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 
 Operator = Callable[[Flowable[Any]], Flowable[Any]]
@@ -237,3 +238,62 @@ def test_what_a_users_own_source_raises_ends_the_pipeline(run: Run) -> None:
     source: Flowable[Any] = Flowable(lambda down, r: Breaks(down, r, info).start(), info)
     with pytest.raises(OSError, match="the table is gone"):
         run(source.to(MemorySink()).run())
+
+
+class _Later(SinkStage[int]):
+    """Writes in a task of the run, as a user's sink may, and cannot."""
+
+    def __init__(self, closed: Closed, run: StreamRun) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._held: list[Event[Any]] = []
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._held += events
+        self._run.spawn(self._write(), self.info.name)
+
+    async def _write(self) -> None:
+        raise OSError("the disk is full")
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._held
+
+    def give_back(self) -> None:
+        for event in self._held:
+            event.give_back()
+
+
+class Later(Sink[int]):
+    info = StageInfo("later")
+
+    def open(self, run: StreamRun, closed: Closed) -> SinkStage[int]:
+        return _Later(closed, run)
+
+
+def test_the_task_of_a_sink_that_fails_is_named_by_the_place_of_the_sink(run: Run) -> None:
+    with pytest.raises(OSError, match="the disk is full") as raised:
+        run(MemorySource([1]).to(Later(), MemorySink()).run())
+    assert raised.value.__notes__ == ["in stage 2 'later'"]
+
+
+class _Forgetful(SinkStage[int]):
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value != 2:
+                event.finish()
+
+
+class Forgetful(Sink[int]):
+    info = StageInfo("forgetful")
+
+    def open(self, run: StreamRun, closed: Closed) -> SinkStage[int]:
+        return _Forgetful(closed)
+
+
+def test_a_run_whose_sink_has_not_ended_an_event_is_not_completed(
+    virtual_loop: VirtualTimeLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = virtual_loop.run_until_complete(from_iterable([1, 2, 3]).to(Forgetful()).run())
+    assert (report.outcome, report.exit_status) == ("incomplete", 5)
+    assert "1 event has not ended: a stage or a sink of your own" in caplog.text
