@@ -28,7 +28,8 @@ class raising:
     """Inside the block the first signal raises Interrupted, a second one ends the process.
 
     In a running event loop it is raised by the next iteration, out of which it leaves the loop.
-    An ignored signal, as in a background job of a script, stays ignored. For the main thread.
+    An ignored signal, as in a background job of a script, stays ignored. A handler that was set
+    inside the block stays after it. For the main thread.
     """
 
     def __enter__(self) -> None:
@@ -39,7 +40,8 @@ class raising:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before:
-            signal.signal(number, handler)
+            if signal.getsignal(number) in (self._raise, signal.SIG_DFL):
+                signal.signal(number, handler)
 
     def _raise(self, number: int, frame: object) -> None:
         for each, _ in self._before:

@@ -24,7 +24,7 @@ from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
         # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
     warnings_to_standard_error()
-    return execute(pipeline, options)
+    return execute(pipeline, options, alone=alone)
 
 
 def nothing_beside(running: Running) -> AbstractContextManager[None]:
@@ -212,10 +212,12 @@ def nothing_beside(running: Running) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_beside) -> int:
+def execute(
+    pipeline: Pipeline, options: Options, beside: Beside = nothing_beside, *, alone: bool = False
+) -> int:
     """Run a pipeline as the command does, with `beside` entered while it runs.
 
-    Returns the exit status. Raises BuildError.
+    `alone`: the process ends after it. Returns the exit status. Raises BuildError.
     """
     redirect(pipeline, options)
     if options.limit is not None:
@@ -235,6 +237,8 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         page = options.page
         async with nullcontext() if page is None else await served(running, page):
             started.append(running)
+            if alone:
+                keep_exit_status(lambda: running.report().exit_status)
             deadline = options.drain_deadline
             with drain_on_signals(running, deadline, mention), watching(running), beside(running):
                 await end_of(running)

@@ -27,7 +27,15 @@ from typing import Any, Protocol
 from penstock.streams.clock import clock_of
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 
-__all__ = ["DRAINING", "FROM_TERMINAL", "Drains", "drain_on_signals", "left_to_parent", "nothing"]
+__all__ = [
+    "DRAINING",
+    "FROM_TERMINAL",
+    "Drains",
+    "drain_on_signals",
+    "keep_exit_status",
+    "left_to_parent",
+    "nothing",
+]
 
 # There are none on Windows.
 _HANGUP: tuple[signal.Signals, ...] = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
@@ -198,6 +206,25 @@ class _Unanswered:
             )
         if is_over:
             os._exit(_UNFINISHED)
+
+
+def keep_exit_status(status: Callable[[], int]) -> None:
+    """Have signals change nothing from here on, except while a run drains on them.
+
+    For a process that ends after its run: one that comes later must not make it look as if the run
+    had not ended, or had never begun. The second SIGINT or SIGTERM ends the process at once, with
+    the exit status that `status` returns. Ignored signals stay ignored. For the main thread.
+    """
+    received = 0
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received += number in _COUNTED
+        if received == 2:
+            os._exit(status())
+
+    for number in _unignored(DRAINING):
+        signal.signal(number, on_signal)
 
 
 def left_to_parent(numbers: Iterable[int]) -> None:

@@ -172,6 +172,59 @@ def test_the_third_signal_ends_even_a_handler_that_never_lets_go_of_the_loop(
         assert running.process.wait(10) == -signal.SIGTERM
 
 
+# Sends its process a signal whenever the given function of penstock is called, or at the very end.
+LATE = """
+import atexit, os, signal, sys
+from penstock.command.pipelines import run
+
+def late(*args, before=None):
+    os.kill(os.getpid(), {number})
+    return before(*args) if before else None
+
+if {where!r} == "exit":
+    atexit.register(late)
+else:
+    run.{where} = lambda *args, before=run.{where}: late(*args, before=before)
+
+pipeline = read_jsonl().to(write_jsonl())
+"""
+
+
+@pytest.mark.parametrize("where", ["tell", "_naming_files", "exit"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_after_the_end_of_the_run_changes_neither_report_nor_status(
+    script: list[str], write_file: Write, where: str, number: signal.Signals
+) -> None:
+    path = write_file("job.py", LATE.format(number=int(number), where=where))
+    with _started([*script, "run", str(path)]) as running:
+        running.send(3)
+        status, out, err = running.end()
+    assert (status, len(out)) == (0, 3)
+    assert err.startswith("penstock: completed after")
+    assert err.endswith("  events: 3 in, 3 finished\n")
+
+
+def test_a_second_signal_after_the_end_of_the_run_ends_the_process_with_the_status_of_the_run(
+    script: list[str], write_file: Write
+) -> None:
+    path = write_file(
+        "job.py",
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+        "pipeline = read_jsonl().to(write_jsonl())\n",
+    )
+    with _started([*script, "run", str(path)]) as running:
+        running.send(3)
+        assert running.process.stdin is not None
+        running.process.stdin.write("not JSON\n")
+        running.process.stdin.close()
+        running.wait_for("bad lines: 1")
+        # Two different ones: the system keeps one of a kind.
+        running.process.send_signal(signal.SIGTERM)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(10) == 3
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["run", "draw", "check"])
 def test_a_signal_while_the_file_is_loaded_ends_with_one_line(
