@@ -253,6 +253,18 @@ def test_a_worker_that_hangs_is_killed_when_the_deadline_of_a_drain_has_passed(
     wait_until_gone(workers)
 
 
+def test_a_run_ends_also_if_the_process_that_starts_workers_is_stopped(tmp_path: Path) -> None:
+    quick = "from penstock.streams.workers.processes import forked; forked._PATIENCE = 0.2"
+    started = Started(tmp_path, text=SCRIPT.replace("import os", f"{quick}\nimport os"))
+    wait_for_results(started, 100)
+    processes = [started.nursery(), *started.children()]
+    os.kill(processes[0], signal.SIGSTOP)
+    status, said = started.ended()
+    assert (status, said) == (0, "")
+    assert len(started.results()) == EVENTS
+    wait_until_gone(processes)
+
+
 def test_lines_that_handlers_print_stay_whole_and_are_not_lost_with_their_worker(
     tmp_path: Path,
 ) -> None:

@@ -30,7 +30,7 @@ from penstock.streams.workers.processes.worker import leave_the_terminal, withou
 
 __all__ = ["Processes", "unforkable"]
 
-# Seconds that workers have to end after the last message.
+# Seconds that workers have to end after the last message, and then the process that forks them.
 _PATIENCE = 5.0
 
 
@@ -88,9 +88,16 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         # Not only closed: a process that a sink has forked may have the socket too.
-        with contextlib.suppress(OSError):
-            self._nursery.shutdown(socket.SHUT_RDWR)
-        self._nursery.close()
+        with self._nursery, contextlib.suppress(OSError):
+            self._nursery.shutdown(socket.SHUT_WR)
+            self._nursery.settimeout(_PATIENCE)
+            try:
+                # Until its end of the socket is closed, which is when it has ended.
+                while self._nursery.recv(1 << 16):
+                    pass
+            except TimeoutError:
+                # It is stopped, or waits for a worker that the system does not end.
+                os.kill(self._pid, signal.SIGKILL)
         self._end_of_nursery()
 
     def _end_of_nursery(self) -> str:
