@@ -313,7 +313,8 @@ def _opened(
     path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool
 ) -> Descriptor:
     """Open an output, emptied unless `append`. Raises CannotOpen."""
-    flags = os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    # Always at the end: where others truncate the file, zeros would fill what they took away.
+    flags = os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
     with opening(actual_output(path), name, flags, "write") as (descriptor, own):
         return non_blocking(descriptor, own, run, ready, writing=True)
 

@@ -5,7 +5,7 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import collect, read_jsonl, write_jsonl
+from penstock import collect, from_async_iterable, read_jsonl, write_jsonl
 from penstock.streams.errors import BuildError, CannotOpen, MissingExtra
 from penstock.streams.failures.policy import DeadLetter, route
 from penstock.streams.flowable import Flowable
@@ -167,6 +167,23 @@ def test_what_is_appended_to_a_file_is_read_after_what_was_there(
         run(numbers(n).to(write_jsonl(file, append=True)).run())
     run(read_jsonl(file).to(collect(again)).run())
     assert again == [{"n": n} for n in (0, 1, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_file_that_is_truncated_while_it_is_written_goes_on_at_its_beginning(
+    run: Run, tmp_path: Path, append: bool
+) -> None:
+    file = tmp_path / "out.jsonl"
+
+    async def values() -> AsyncIterator[dict[str, int]]:
+        yield {"n": 0}
+        await asyncio.sleep(1)
+        # As a rotation by copytruncate does.
+        os.truncate(file, 0)
+        yield {"n": 1}
+
+    run(from_async_iterable(values()).to(write_jsonl(file, append=append)).run())
+    assert file.read_bytes() == b'{"n":1}\n'
 
 
 def test_a_line_that_was_cut_off_is_ended_before_the_command_appends_to_its_file(
