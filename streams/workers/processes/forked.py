@@ -18,7 +18,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -56,6 +55,11 @@ def _write_out() -> None:
         # It may be None, closed, or an object of the program that has nothing to write out.
         with contextlib.suppress(AttributeError, ValueError):
             stream.flush()
+
+
+def _show(error: BaseException) -> None:
+    """Write an error that ends a process as Python would, or as the program does instead."""
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 class Processes:
@@ -195,8 +199,8 @@ class _Nursery:
         try:
             self._serve()
             status = 0
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            _show(error)
         finally:
             for pid in self._workers:
                 os.kill(pid, signal.SIGKILL)
@@ -257,8 +261,8 @@ class _Nursery:
             with asyncio.Runner(loop_factory=self._new_loop) as runner:
                 runner.run(work(self._section, socket.socket(fileno=end), window))
             status = 0
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            _show(error)
         finally:
             with contextlib.suppress(Exception):
                 _write_out()

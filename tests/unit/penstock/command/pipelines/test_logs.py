@@ -98,6 +98,15 @@ def test_a_line_about_an_event_that_failed_in_a_worker_process_has_the_same_fact
     assert "100 % wrong" in failed["message"]
 
 
+def test_an_exit_inside_a_worker_process_is_json_too(run_with: Penstock, files: Path) -> None:
+    job = JOB.format(set_up="").replace("ValueError", "SystemExit")
+    (files / "job.py").write_text(job, encoding="utf-8")
+    ended = run_with("--log-format", "json", "--workers", "2")
+    assert ended.returncode == 1
+    messages = [line["message"] for line in lines(ended.stderr) if "message" in line]
+    assert any("SystemExit: 100 % wrong" in message for message in messages)
+
+
 def test_a_level_leaves_out_what_is_below_it(run_with: Penstock) -> None:
     ended = run_with("--log-level", "error", "--report", "none")
     assert ended.stderr == ""
