@@ -342,7 +342,7 @@ class _Reading(SourceStage[T]):
             error: BadLine = LineTooLong(f"{where}: it begins with {text[:80]!r}")
         else:
             # If bytes were escaped, not the repr of the text, which would escape them again.
-            shown = describe(text if text.encode() == raw else raw)
+            shown = describe(text if text.encode() == raw else bytes(raw))
             error = BadLine(f"{where}: {shown}")
         error.place = f"{self._name}, line {number}"
         self._bad += 1

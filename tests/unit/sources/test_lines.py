@@ -66,6 +66,15 @@ def test_what_is_not_utf_8_is_a_bad_line_and_its_neighbours_are_not(run: Run, fi
     assert (report.statistics["bad_lines"], report.exit_status) == (1, 3)
 
 
+def test_a_bad_last_line_without_a_newline_is_shown_as_any_other(
+    run: Run, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_bytes(b"caf\xe9\ncaf\xe9")
+    run(read(read_lines(file)))
+    shown = [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+    assert shown == [repr(b"caf\xe9")] * 2
+
+
 def test_another_encoding_is_a_decode(run: Run, file: Path) -> None:
     file.write_bytes(b"caf\xe9\r\n\n")
     values, _ = run(read(read_lines(file, decode=lambda line: line.decode("latin-1"))))
