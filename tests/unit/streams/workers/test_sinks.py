@@ -39,7 +39,7 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing.loop import run_virtual
-from penstock.streams.workers.messages import Completed, Ended, Over, Parts
+from penstock.streams.workers.messages import Complete, Completed, Ended, Over, Parts
 from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew, random_delay
 
@@ -337,16 +337,21 @@ def test_a_worker_that_is_killed_at_the_end_of_the_stream_loses_nothing(killed: 
     assert report.statistics["finished"] == 12
 
 
-def test_a_worker_that_has_ended_is_started_again_for_events_of_one_that_was_killed() -> None:
+@pytest.mark.parametrize("seconds", [0.01, 1.5])
+def test_a_worker_that_has_ended_is_started_again_for_events_of_one_that_was_killed(
+    seconds: float,
+) -> None:
     into: list[int] = []
 
     async def write(value: int) -> None:
-        await asyncio.sleep(20 if value in crew.values(1) and not into.count(-1) else 0.01)
+        await asyncio.sleep(20 if value in crew.values(1) and not into.count(-1) else seconds)
         into.append(value)
 
     async def kill(running: Running) -> None:
         await asyncio.sleep(5)
-        assert isinstance(crew.messages(0)[1][-1], Completed)
+        # With slow writes it still ends.
+        assert isinstance(crew.messages(0)[1][-1], Completed) == (seconds == 0.01)
+        assert any(isinstance(message, Complete) for message in crew.messages(0)[0])
         # From now on there are slots for the first worker only.
         running.retune(Fixed(1))
         await asyncio.sleep(1)
@@ -480,6 +485,68 @@ def test_after_an_error_the_sinks_of_other_workers_write_what_they_have_taken() 
     assert caught.value.__notes__ == ["in stage 3 'for_each', on the event 0"]
     assert there
     assert len(there) < 20
+
+
+def test_after_an_error_nothing_begins_in_workers_that_know_of_the_end_of_the_stream() -> None:
+    began: list[int] = []
+
+    async def handler(value: int) -> int:
+        began.append(value)
+        await asyncio.sleep(1)
+        if value == 2:
+            raise ValueError("no")
+        return value
+
+    there: list[int] = []
+    crew = LocalCrew(2)
+    stream = from_iterable(range(40)).pipe(
+        group_by(lambda number: number % 4), spread(), adaptive_flat_map(handler, limit=Fixed(2))
+    )
+    with pytest.raises(ValueError, match="no"):
+        run_with(crew, stream, for_each(there.append, in_workers=True))
+    assert any(isinstance(message, Complete) for message in crew.messages(0)[0])
+    assert len(began) < 10
+
+
+def test_what_a_sink_in_a_worker_skips_after_an_error_still_goes_to_the_parent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.1 if value == 0 else 1)
+        if value == 0:
+            raise ValueError("no")
+        return value
+
+    def refuse(value: int) -> None:
+        raise OSError("not written")
+
+    here: list[int] = []
+    stream = from_iterable(range(4)).pipe(adaptive_flat_map(handler, limit=Fixed(4)))
+    with pytest.raises(ValueError, match="no"):
+        run_with(2, stream, for_each(refuse, on_error="skip", in_workers=True), collect(here))
+    assert sorted(here) == [1, 2, 3]
+    assert len(caplog.messages) == 3
+    assert all(message.startswith("OSError: not written") for message in caplog.messages)
+
+
+def test_an_error_of_a_sink_after_the_one_that_ends_the_pipeline_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def handler(value: int) -> int:
+        if value == 0:
+            await asyncio.sleep(0.1)
+            raise ValueError("no")
+        return value
+
+    async def write(value: int) -> None:
+        await asyncio.sleep(1)
+        raise OSError("not written")
+
+    stream = from_iterable(range(2)).pipe(adaptive_flat_map(handler, limit=Fixed(2)))
+    with pytest.raises(ValueError, match="no"):
+        run_with(2, stream, for_each(write, in_workers=True))
+    (message,) = caplog.messages
+    assert message.startswith("after the first error: OSError: not written (in stage 3 'for_each'")
 
 
 # The end.
