@@ -256,10 +256,10 @@ def run(
     pipeline. In async code use `await pipeline.run()` instead.
 
     With `workers`, that many processes run the handler and the stages around it that keep nothing
-    from one event to the next; everything else stays in this one. "auto": as many as there are
-    cores. They are forked, so the handler may be any function. In a process that has threads, or on
-    a system without fork, they are started as for `Pipeline.start`. `report_page` is the path of
-    `Running.report_page`.
+    from one event to the next, and open the sinks with `in_workers`; everything else stays in this
+    one. "auto": as many as there are cores. They are forked, so the handler may be any function. In
+    a process that has threads, or on a system without fork, they are started as for
+    `Pipeline.start`. `report_page` is the path of `Running.report_page`.
     """
 
     check_not_loading()
