@@ -91,7 +91,11 @@ def test_groups_that_hold_a_sixteenth_of_a_full_buffer_are_closed_at_a_time_as_f
     assert probe.values == []
     source.send((63, 0))
     assert probe.values == [[(n, 0)] for n in range(closed)]
-    probe.cancel()
+    # The next group is open still.
+    source.send((closed, 1))
+    source.complete()
+    probe.request(100)
+    assert [(closed, 0), (closed, 1)] in probe.values
 
 
 def test_a_group_that_holds_a_sixteenth_of_a_full_buffer_is_closed_alone() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from weakref import WeakSet
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock import (
     Fixed,
@@ -20,6 +22,7 @@ from penstock import (
     group_by,
     inbox,
     ops,
+    rate_limit,
     spread,
 )
 from penstock.streams.errors import HoldExceeded
@@ -182,6 +185,53 @@ def test_a_count_of_events_of_several_sources_acknowledges_each_to_its_own(is_fi
     probe.events[1].finish()
     assert sorted(kept.failed + kept.acked) == ["a1", "a2", "b1"]
     assert kept.unsettled == []
+
+
+@given(
+    letters=st.text("abcd", max_size=40),
+    whole=st.sampled_from([ops.count, ops.to_list]),
+    buffer=st.integers(1, 40),
+    max_groups=st.none() | st.integers(1, 4),
+    results=st.integers(1, 50),
+)
+def test_every_event_that_is_not_kept_ends_once_as_if_it_were(
+    letters: str, whole: Any, buffer: int, max_groups: int | None, results: int
+) -> None:
+    async def outcome(source: Any) -> list[Any]:
+        done: list[Any] = []
+        options: dict[str, Any] = {"buffer": buffer, "max_groups": max_groups}
+        stream = source.pipe(each(whole(), **options), adaptive_flat_map(lambda n: n, Fixed(1)))
+        report = await stream.pipe(ops.take(results)).to(collect(done)).run()
+        numbers = report.statistics
+        assert (unfinished_sum(numbers), numbers["unfinished"]) == (0, 0)
+        return done
+
+    run_virtual(outcome(from_iterable(letters)))
+    # One item at a time, as a MemorySource emits them.
+    slow = from_iterable(letters).pipe(rate_limit(1e9, burst=1))
+    assert run_virtual(outcome(slow)) == run_virtual(outcome(MemorySource(letters)))
+
+
+def test_events_that_hold_turns_are_kept_until_the_turn_of_their_count_ends() -> None:
+    """The third event is of the first one's group outside, and waits for the count of both others.
+
+    Both are in the group of the key 1 inside.
+    """
+
+    async def events() -> AsyncIterator[tuple[str, int]]:
+        for event in [("a", 1), ("b", 1), ("a", 2)]:
+            yield event
+
+    counted = group_by(1, each=lambda group: group.pipe(ops.count()), idle=1)
+    done: list[tuple[int, float]] = []
+
+    async def work(count: int) -> None:
+        done.append((count, asyncio.get_running_loop().time()))
+
+    stages = group_by(0), spread(), counted, spread(), adaptive_flat_map(work, Fixed(2))
+    report = run_virtual(from_async_iterable(events).pipe(*stages).to(collect([])).run())
+    assert done == [(2, 1.0), (1, 1.0)]
+    assert report.statistics["finished"] == 3
 
 
 class Halt(BaseException):
