@@ -52,7 +52,6 @@ class Gathered(Joined):
         """One more event of the group."""
         if event.created < self.created:
             self.created = event.created
-        kept: list[Any] | None = None
         if event.origin is self.counter and event.turn is None:
             self.counted += 1
             # It ends with the others, also if an error passes that returns its list.
@@ -61,16 +60,17 @@ class Gathered(Joined):
                 if self.tokens is None:
                     self.tokens = []
                 self.tokens.append(event.token)
+            if self.values is None:
+                return
         else:
             if isinstance(self.parents, tuple):
                 self.parents = []
-            kept = self.parents
-            kept.append(event)
+            self.parents.append(event)
         if self.values is not None:
-            kept = self.values
-            kept.append(event.value)
-        if kept is not None and len(kept) > HOLD:
-            self._full(len(kept))
+            self.values.append(event.value)
+        kept = len(self.parents if self.values is None else self.values)
+        if kept > HOLD:
+            self._full(kept)
 
     def give_back(self) -> None:
         """Return the events to their sources."""

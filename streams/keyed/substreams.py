@@ -136,7 +136,8 @@ class Substreams(KeyedStage):
                 raise
             if group is None:
                 self._begin(key, [event])
-            elif isinstance(group, Event):
+            elif type(group) is not Gathered and isinstance(group, Event):
+                # The first check is quicker, for most events.
                 self._gather(key, [group, event])
             else:
                 group.append(event)
