@@ -12,7 +12,7 @@ Ends:    a letter is accepted, and its event acknowledged, when the system has t
          file is opened for appending: the letters of an earlier run stay. A line that was cut off
          by a full disk or a kill is terminated first.
 Errors:  none for a letter, since every one can be encoded. A file that cannot be opened is
-         CannotOpen, and so is a compressed one that was cut off like that. An output that breaks,
+         CannotOpen, and so is a compressed one that ends inside a member. An output that breaks,
          such as a full disk, stops the pipeline: a failed event must not vanish.
 
     events that failed   --a-----b----|
@@ -36,9 +36,9 @@ __all__ = ["dead_letters"]
 def dead_letters(path: Path) -> Sink[DeadLetter]:
     """A sink for `route(...)`, `retry(..., then=route(...))` and `on_bad_line=route(...)`.
 
-    `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed), "-" for
-    standard output, or an open descriptor. Raises MissingExtra for `.zst` without the extra zstd.
-    In `to(...)` it is a BuildError, because events there have not failed.
+    `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed, each batch by
+    itself), "-" for standard output, or an open descriptor. Raises MissingExtra for `.zst` without
+    the extra zstd. In `to(...)` it is a BuildError, because events there have not failed.
     """
     check_suffix(output_name(path))
     return _DeadLetters(path)

@@ -15,8 +15,8 @@ Ends:    an event is finished when the system has taken its line. At the end of 
          closed, standard output and descriptors stay open.
 Errors:  a value that cannot be encoded fails its event: the pipeline stops, or `on_error="skip"` or
          `route(sink)` go on. An output that cannot be opened is CannotOpen, and so is a compressed
-         file to append to that a kill or a full disk has cut off, because what follows could not be
-         read: it is read to its end at the start. A full disk is the system's OSError with the
+         file to append to that ends inside a member, because what follows could not be read: it is
+         read to its end at the start. A full disk is the system's OSError with the
          output's name; a reader that has closed the pipe (`| head`) ends the pipeline as
          OutputClosed, which is not a failure.
 
@@ -46,7 +46,8 @@ __all__ = ["write_jsonl"]
 def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "stop") -> Sink[Any]:
     """Write JSON lines to a file, a pipe or standard output.
 
-    `path` is a file's name (`.gz` and `.zst` are compressed), "-" for standard output, or an open
+    `path` is a file's name (`.gz` and `.zst` are compressed; with `append` each batch by itself, so
+    that a run that is killed can be continued), "-" for standard output, or an open
     descriptor, which stays open. The file is opened when a run starts, and truncated unless
     `append`; a pipeline that continues an earlier one (`position=`) is refused without `append`.
     Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without the extra `zstd`.

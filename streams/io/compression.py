@@ -206,9 +206,15 @@ PLAIN = Compressor(_unchanged, bytes)
 """Leaves data unchanged."""
 
 
-def compressor(name: str) -> Compressor:
-    """The compressor for a file of this name, PLAIN if its suffix names none."""
+def compressor(name: str, *, whole: bool = False) -> Compressor:
+    """The compressor for a file of this name, PLAIN if its suffix names none.
+
+    With `whole` each block is a member or a frame of its own, so that others may be written behind
+    it at any time, also after a kill; small blocks are hardly compressed then.
+    """
     kind = compression_by_name(name)
+    if kind == "gzip" and whole:
+        return Compressor(partial(zlib.compress, wbits=_GZIP_WINDOW), bytes)
     if kind == "gzip":
         gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
 
@@ -218,7 +224,10 @@ def compressor(name: str) -> Compressor:
         return Compressor(gzipped, gzip.flush)
     if kind == "zstd":
         package = _zstd(name)
-        zstd = package.ZstdCompressor(options={package.CompressionParameter.checksum_flag: 1})
+        options = {package.CompressionParameter.checksum_flag: 1}
+        if whole:
+            return Compressor(partial(package.compress, options=options), bytes)
+        zstd = package.ZstdCompressor(options=options)
         return Compressor(partial(zstd.compress, mode=zstd.FLUSH_BLOCK), zstd.flush)
     return PLAIN
 

@@ -70,8 +70,6 @@ class LineWriting(SinkStage[Any]):
         self._encoded = encoded
         self._letter_line = letter_line(run.now)
         self._name = name = output_name(path)
-        self._compressor = compressor(name)
-        self._is_plain = self._compressor is PLAIN
         self._faults = ErrorPolicy(on_error, run, self)
         self._accepted: list[Event[Any]] = []
         self._buffer = bytearray()
@@ -81,9 +79,12 @@ class LineWriting(SinkStage[Any]):
         self._scheduled = self._writing = self._full = False
         self._trailed = False
         self._room: asyncio.Future[None] | None = None
-        # Other workers of the cluster may write to the same file.
-        append = append or run.overrides.engine is not None
-        if append:
+        # Other workers of the cluster may write to the same file, also while it is checked.
+        shared = run.overrides.engine is not None
+        append = append or shared
+        self._compressor = compressor(name, whole=append)
+        self._is_plain = self._compressor is PLAIN
+        if append and (self._is_plain or not shared):
             _check_end(actual_output(path), name, is_plain=self._is_plain)
         self._output = _opened(path, name, run, self._ready, append=append)
         run.on_close(self._release)
@@ -263,7 +264,7 @@ class LineWriting(SinkStage[Any]):
             return False
         self._trailed = True
         self._batch, self._sent = self._compressor.end(), 0
-        return True
+        return bool(self._batch)
 
     def cancel(self) -> None:
         if self.state >= CLOSED:

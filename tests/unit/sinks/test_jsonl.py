@@ -25,7 +25,12 @@ from penstock.streams.failures.policy import DeadLetter, route
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import output_path
 from penstock.streams.runtime.running import Report
-from penstock.streams.testing import CountedSource, VirtualTimeLoop, run_virtual
+from penstock.streams.testing import (
+    CountedSource,
+    ManualPublisher,
+    VirtualTimeLoop,
+    run_virtual,
+)
 from penstock.streams.testing.plugin import Run
 
 Pipe = tuple[int, int]
@@ -184,6 +189,53 @@ def test_a_file_that_is_truncated_while_it_is_written_goes_on_at_its_beginning(
 
     run(from_async_iterable(values()).to(write_jsonl(file, append=append)).run())
     assert file.read_bytes() == b'{"n":1}\n'
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_compressed_file_is_continued_after_a_kill_of_the_run_that_appended_to_it(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    again: list[dict[str, Any]] = []
+
+    async def killed() -> bytes:
+        source, sink = ManualPublisher[dict[str, int]](), write_jsonl(file, append=True)
+        async with source.to(sink).start():
+            await turns(1)
+            for n in range(2):
+                source.send({"n": n})
+                await turns(2)
+            left = file.read_bytes()
+            source.complete()
+        return left
+
+    left = run(killed())
+    file.write_bytes(left)
+    run(numbers(2).to(write_jsonl(file, append=True)).run())
+    run(read_jsonl(file).to(collect(again)).run())
+    assert again == [{"n": n} for n in (0, 1, 0, 1)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_two_runs_may_append_to_one_compressed_file_at_the_same_time(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    again: list[dict[str, Any]] = []
+
+    async def story() -> None:
+        source = ManualPublisher[dict[str, int]]()
+        async with source.to(write_jsonl(file, append=True)).start():
+            await turns(1)
+            for n in (7, 8):
+                source.send({"n": n})
+                await turns(2)
+                await numbers(2).to(write_jsonl(file, append=True)).run()
+            source.complete()
+
+    run(story())
+    run(read_jsonl(file).to(collect(again)).run())
+    assert again == [{"n": n} for n in (7, 0, 1, 8, 0, 1)]
 
 
 def test_a_line_that_was_cut_off_is_ended_before_the_command_appends_to_its_file(
