@@ -18,11 +18,17 @@ class NotAValue(Exception):
     """What is wrong with data, as the end of a sentence that begins with where it is."""
 
 
-def json_value(data: bytes) -> Any:
-    """The value that the whole of `data` is. Raises NotAValue, which says what is wrong."""
+def json_value(data: bytes | str) -> Any:
+    """The value that the whole of `data` is.
+
+    Raises NotAValue, which says what is wrong, and MemoryError.
+    """
     try:
         return loads(data)
     except JSONDecodeError as error:
+        if error.msg.startswith("Not enough memory"):
+            # Nothing is wrong with the data: it must not be dropped.
+            raise MemoryError(error.msg) from None
         raise NotAValue(f"is not valid JSON ({error})") from None
 
 

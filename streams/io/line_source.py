@@ -123,14 +123,15 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
 def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
     """The format whose values `decode` makes of the bytes of a line.
 
-    A line for which it raises is a bad line. Raises BuildError if it cannot be called with bytes.
+    A line for which it raises is a bad line, unless memory runs out. Raises BuildError if it cannot
+    be called with bytes.
     """
     function = _function(source, decode)
 
     def decoded(line: bytes) -> Any:
         try:
             return function(line)
-        except NotAValue:
+        except (NotAValue, MemoryError):
             raise
         except Exception as error:
             # The first line: what follows in a validator's error is for logs of many lines.

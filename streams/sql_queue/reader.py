@@ -10,10 +10,9 @@ from functools import partial
 from math import inf
 from typing import Any, cast
 
-from orjson import JSONDecodeError, loads
-
 from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
+from penstock.streams.io.body import NotAValue, json_value
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -221,9 +220,9 @@ class TableReader(SourceStage[dict[str, Any]]):
                 self._bad_row(row, "is null", "")
                 continue
             try:
-                value: Any = loads(row.payload)
-            except JSONDecodeError as error:
-                self._bad_row(row, f"is not valid JSON ({error})", row.payload)
+                value: Any = json_value(row.payload)
+            except NotAValue as bad:
+                self._bad_row(row, str(bad), row.payload)
                 continue
             if type(value) is dict:
                 self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))

@@ -281,6 +281,34 @@ def test_a_bad_line_is_reported_with_its_number_and_counted(
     assert f"{file}, line 2 " in caplog.text
 
 
+@pytest.mark.parametrize("is_users", [False, True])
+def test_a_lack_of_memory_stops_the_pipeline_and_makes_no_line_a_bad_one(
+    run: Run,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_users: bool,
+) -> None:
+    loads = orjson.loads
+
+    def without_memory(line: bytes) -> Any:
+        if b"2" not in line:
+            return loads(line)
+        if is_users:
+            raise MemoryError
+        # As orjson says it.
+        raise orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
+
+    if not is_users:
+        monkeypatch.setattr("penstock.streams.io.body.loads", without_memory)
+        monkeypatch.setattr("penstock.sources.jsonl.loads", without_memory)
+    file.write_bytes(b'{"n":1}\n{"n":2}\n{"n":3}\n')
+    source = read_jsonl(file, decode=without_memory) if is_users else read_jsonl(file)
+    with pytest.raises(MemoryError):
+        run(read(source))
+    assert caplog.text == ""
+
+
 def test_only_the_first_bad_lines_are_reported_but_all_are_counted(
     run: Run, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
