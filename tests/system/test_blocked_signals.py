@@ -95,6 +95,16 @@ def test_one_signal_ends_a_process_whose_loop_is_blocked_past_the_deadline(job: 
     assert "the event loop was blocked for 5 s: the process ends" in running.seen
 
 
+def test_one_signal_ends_a_process_that_waits_for_room_in_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(FILE.format(block="print('x' * 1_000_000, file=sys.stderr)"))
+    with command("run", str(path), "--drain-deadline", "0") as running:
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGTERM)
+        # Nobody reads what it prints.
+        assert running.process.wait() == 5
+
+
 def test_the_second_signal_ends_a_process_whose_loop_stays_blocked(job: str) -> None:
     with command("run", job, "--drain-deadline", "600") as running:
         running.wait_for("begun")

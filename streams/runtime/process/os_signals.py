@@ -196,16 +196,25 @@ class _Unanswered:
         patience = self._patience if self._count == 1 else _GRACE
         is_over, self._is_reported = self._is_reported, True
         self._until += patience
-        if self._report is not None:
-            self._report(
-                f"the event loop was blocked for {patience:g} s: the process ends, and its "
-                "unfinished events are left to their sources"
-                if is_over
-                else "a function blocks the event loop, which can do nothing before it returns. "
-                f"The process ends in {patience:g} s, or at the third signal"
-            )
+        self._say(
+            f"the event loop was blocked for {patience:g} s: the process ends, and its "
+            "unfinished events are left to their sources"
+            if is_over
+            else "a function blocks the event loop, which can do nothing before it returns. "
+            f"The process ends in {patience:g} s, or at the third signal"
+        )
         if is_over:
             os._exit(_UNFINISHED)
+
+    def _say(self, text: str) -> None:
+        """Report, unless that blocks too: standard error may be what the loop waits for."""
+        if self._report is None:
+            return
+        teller = threading.Thread(
+            target=self._report, args=(text,), name="penstock report", daemon=True
+        )
+        teller.start()
+        teller.join(_BLOCKED)
 
 
 def keep_exit_status(status: Callable[[], int]) -> None:
