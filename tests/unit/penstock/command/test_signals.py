@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -219,10 +219,14 @@ def test_a_second_signal_after_the_end_of_the_run_ends_the_process_with_the_stat
         running.process.stdin.write("not JSON\n")
         running.process.stdin.close()
         running.wait_for("bad lines: 1")
-        # Two different ones: the system keeps one of a kind.
-        running.process.send_signal(signal.SIGTERM)
-        running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(10) == 3
+        # The system keeps one signal of a kind, and Python does not hear at once of one that comes
+        # to the other thread.
+        for _ in range(100):
+            running.process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(0.1)
+                break
+        assert running.process.returncode == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
