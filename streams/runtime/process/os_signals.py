@@ -155,6 +155,8 @@ class _Unanswered:
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
+        # Not only closed: a process that was forked meanwhile may have the socket too.
+        self._writer.shutdown(socket.SHUT_RDWR)
         self._writer.close()
         self._thread.join()
         self._reader.close()
