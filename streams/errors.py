@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ __all__ = [
     "notes_of",
     "own_error",
     "printable",
+    "refuse_async",
+    "refuse_async_methods",
 ]
 
 
@@ -381,6 +384,26 @@ def not_awaited(call: object) -> None:
     close: Callable[[], None] | None = getattr(call, "close", None)
     if close is not None:
         close()
+
+
+def refuse_async(function: object, name: str) -> None:
+    """Raise WrongType for an async function in place of a method that nothing awaits."""
+    if iscoroutinefunction(function) or isasyncgenfunction(function):
+        raise WrongType(
+            f"{name} is async, and nothing awaits it: make it plain, and let it start a task by "
+            "run.spawn(coroutine, name)"
+        )
+
+
+def refuse_async_methods(kind: type) -> None:
+    """Raise WrongType if a class of the user's has an async method in place of a plain one."""
+    for name, made in vars(kind).items():
+        if isfunction(made) and any(_is_plain(vars(base).get(name)) for base in kind.__mro__[1:]):
+            refuse_async(made, f"{kind.__name__}.{name}")
+
+
+def _is_plain(method: object) -> bool:
+    return isfunction(method) and not iscoroutinefunction(method)
 
 
 def check_plain(

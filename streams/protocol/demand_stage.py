@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.errors import refuse_async_methods
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -54,6 +55,10 @@ class DemandStage:
     )
 
     upstream: Subscription
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_async_methods(cls)
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
         self.downstream = downstream

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.errors import CALL_ERRORS, refuse_async_methods
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -94,6 +94,10 @@ class SinkStage(Generic[T_contra]):
     finishes = True
     # Its number and name in the pipeline, for messages; set by the runner.
     info = StageInfo("sink")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_async_methods(cls)
 
     def __init__(self, closed: Closed) -> None:
         self.state = OPEN

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
+from penstock.streams.errors import CALL_ERRORS, BufferFull, BuildError, own_error, refuse_async
 from penstock.streams.protocol.acknowledgement import NOBODY, Counting, roots
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -110,6 +110,9 @@ class SourceStage(DemandStage, Generic[T]):
 
     def start(self) -> None:
         """Call `on_subscribe` of the first stage."""
+        for name, end in (("ack", self.ack), ("nack", self.nack)):
+            if end is not None:
+                refuse_async(end, f"{type(self).__name__}.{name}")
         self.downstream.on_subscribe(self)
 
     def produce(self) -> None:
@@ -184,6 +187,8 @@ class SourceStage(DemandStage, Generic[T]):
         """Emit events that the source has made and that there is demand for."""
         if self._withheld is None:
             # None is left if the stream was ended while it was making them.
+            if len(events) > self.demand and not self.state:
+                raise self._excess(len(events))
             self.demand = max(0, self.demand - len(events))
         else:
             # Paused while it was making them, as by a bad line among them.
@@ -207,6 +212,13 @@ class SourceStage(DemandStage, Generic[T]):
             self._drain()
         elif self.state:
             self._end_if_idle()
+
+    def _excess(self, count: int) -> BufferFull:
+        were = "1 event was" if count == 1 else f"{count:,} events were"
+        return BufferFull(
+            f"{were} sent, and {self.demand:,} were requested: a source sends while its `demand` "
+            "is above 0, and no more than that"
+        )
 
     def complete(self) -> None:
         """Complete the stream, after what is being sent: the source has ended."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
+from penstock.streams.errors import refuse_async_methods
 from penstock.streams.protocol.event import Event, give_back_all
 
 __all__ = [
@@ -323,6 +324,10 @@ class Stage(Generic[A, B]):
     """
 
     upstream: Subscription = UNCONNECTED
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_async_methods(cls)
 
     def __init__(self, downstream: Subscriber[B]) -> None:
         self.downstream = downstream

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.user_stage import guarded
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.errors import CALL_ERRORS, BuildError, WrongType, describe, own_error
 from penstock.streams.protocol.blame import error_in, note_stage
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import UNCONNECTED, StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 
@@ -38,6 +38,14 @@ class OpenSinks:
         self._open: set[SinkStage[Any]] = set()
         self._head: SinkStage[Any] | Broadcast | None = None
 
+    def check_connected(self) -> None:
+        """Raise BuildError if the stream that they read has not subscribed to them."""
+        if self._open and self._head is not None and self._head.upstream is UNCONNECTED:
+            raise BuildError(
+                f"nothing is sent to {self.stages[0].info}: a source of your own has to call "
+                "`start()` of its stage, and an operator `source.attach(stage, run)`"
+            )
+
     @property
     def are_open(self) -> bool:
         """Whether any of them is open."""
@@ -49,6 +57,7 @@ class OpenSinks:
             self._run.sinks.append(info)
             try:
                 stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
+                _check(stage)
             except BaseException as error:
                 note_stage(error, info)
                 raise
@@ -81,3 +90,8 @@ class OpenSinks:
                     stage.on_completed()
         if not self._open:
             self._closed()
+
+
+def _check(stage: object) -> None:
+    if not isinstance(stage, SinkStage):
+        raise WrongType(f"open() returned {describe(stage)}, and not a SinkStage")

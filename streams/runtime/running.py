@@ -103,6 +103,7 @@ class Running:
         finally:
             self._beginning = None
         self._flowable.attach(head, self._run)
+        self._sinks.check_connected()
         for call in self._begun:
             call()
 
