@@ -123,6 +123,19 @@ def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path
     assert "0 unfinished" in ran.stderr
 
 
+def test_the_report_says_that_workers_drop_duplicates_where_they_are_not_counted(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    # So a message holds several events, and the server sees no duplicates.
+    in_one_partition = PIPELINE.replace('group_by("key")', 'group_by("id")')
+    (tmp_path / "same.py").write_text(in_one_partition, encoding="utf-8")
+    given = lines(*(event(n % 50, "a", n) for n in range(100)))
+    ran = penstock("run", "same.py", "--workers", "1", "--data", "kept", given=given)
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 50
+    assert "100 stored, of which workers drop the duplicates, 0 dead letters" in ran.stderr
+
+
 def test_what_stops_the_input_of_workers_of_one_machine_is_reported(penstock: Penstock) -> None:
     given = lines(event(1, "a", 1), {"id": 2, "n": 2})
     ran = penstock("run", "pipe.py", "--workers", "1", "--data", "kept", given=given)

@@ -154,11 +154,14 @@ async def _run(
             ],
         )
         left = f"{whole.left:,} left before, " if whole.left else ""
+        dropped = f"{whole.duplicates:,} dropped (duplicate)"
+        if layout.in_batches and layout.identity is not None:
+            dropped = "of which workers drop the duplicates"
         mention(
             f"{counted(options.workers, 'worker')}, {seconds:.1f} s, "
             f"{whole.done / seconds:,.0f} events/s\n"
-            f"  events: {left}{whole.stored:,} stored, {whole.duplicates:,} dropped "
-            f"(duplicate), {counted(whole.letters, 'dead letter')}, {whole.unfinished:,} unfinished"
+            f"  events: {left}{whole.stored:,} stored, {dropped}, "
+            f"{counted(whole.letters, 'dead letter')}, {whole.unfinished:,} unfinished"
         )
         if said.report_page is not None:
             _write_page(said.report_page, whole)
