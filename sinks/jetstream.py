@@ -31,6 +31,7 @@ from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive, is_text
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.writing import WritingSettings
@@ -57,11 +58,11 @@ def write_jetstream(
     invalid options, MissingExtra without nats-py.
     """
     check_policy(on_error, "write_jetstream")
-    if isinstance(subject, str) and (not subject or set(subject) & set(" \t\r\n*>")):
+    if not callable(subject) and (not is_text(subject) or set(subject) & set(" \t\r\n*>")):
         raise BuildError(
             f"write_jetstream({subject!r}): give a subject to publish to, without blanks, * or >"
         )
-    if window < 1 or not patience > 0:
+    if not is_count(window) or not is_positive(patience):
         raise BuildError(
             f"write_jetstream(window={window!r}, patience={patience!r}): must be positive"
         )

@@ -38,6 +38,7 @@ from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.kafka.client import (
     PARTITIONER,
     Servers,
+    checked_config,
     client_settings,
     needs_client,
     producer_of,
@@ -51,6 +52,7 @@ from penstock.streams.keyed.key import By, key_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_duration, is_positive, is_text
 
 __all__ = ["write_kafka"]
 
@@ -89,9 +91,9 @@ def write_kafka(
     Raises BuildError for invalid options and settings, MissingExtra without confluent-kafka.
     """
     check_policy(on_error, "write_kafka")
-    if not topic:
+    if not is_text(topic) and not callable(topic):
         raise BuildError(f"write_kafka({topic!r}): give the name of a topic")
-    if window < 1 or not patience > 0:
+    if not is_count(window) or not (is_positive(patience) and is_duration(patience)):
         raise BuildError(f"write_kafka(window={window!r}, patience={patience!r}): must be positive")
     if not transactional and (transactional_id is not None or commit_every != _COMMIT_EVERY):
         raise BuildError("write_kafka(transactional_id=, commit_every=) need transactional=True")
@@ -106,12 +108,13 @@ def write_kafka(
             "reader, which is in the parent. Leave one of them out"
         )
     needs_client("write_kafka")
+    config = checked_config(config, "write_kafka")
     own: dict[str, Any] = {"enable.idempotence": True}
     if transactional:
         id = transactional_id or f"penstock-{uuid4().hex}"
-        timeout = (config or {}).get("transaction.timeout.ms", _TRANSACTION)
+        timeout = config.get("transaction.timeout.ms", _TRANSACTION)
         own |= {"transactional.id": id, "message.timeout.ms": timeout}
-        config = {**(config or {}), "transaction.timeout.ms": timeout}
+        config = {**config, "transaction.timeout.ms": timeout}
     else:
         own["message.timeout.ms"] = max(1, round(patience * 1000))
     client = client_settings(servers, config, own, "write_kafka")

@@ -33,6 +33,7 @@ from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_duration, is_text
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.consumers import Since
@@ -93,14 +94,14 @@ def read_jetstream(
     renewed for `lease` seconds. `servers` may include user and password. Raises BuildError for
     invalid addresses, names and times, MissingExtra without nats-py.
     """
-    if not subject_or_stream or (set(subject_or_stream) & set(" \t\r\n")):
+    if not is_text(subject_or_stream) or (set(subject_or_stream) & set(" \t\r\n")):
         raise BuildError(f"read_jetstream({subject_or_stream!r}): give a stream or a subject")
-    if durable is not None and (not durable or set(durable) & set(" .*>/\\\t\r\n")):
+    if durable is not None and (not is_text(durable) or set(durable) & set(" .*>/\\\t\r\n")):
         raise BuildError(
             f"read_jetstream(durable={durable!r}): a consumer's name must not contain dots, "
             "blanks, * or >"
         )
-    if not lease > 0 or retry_after < 0:
+    if not (is_duration(lease) and lease and is_duration(retry_after)):
         raise BuildError(
             f"read_jetstream(lease={lease!r}, retry_after={retry_after!r}): must be positive"
         )

@@ -44,6 +44,7 @@ from penstock.streams.io.line_source import decoding
 from penstock.streams.kafka.client import (
     Servers,
     awaited,
+    checked_config,
     client_settings,
     needs_client,
     servers_of,
@@ -55,7 +56,13 @@ from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import require_count
+from penstock.streams.validation import (
+    is_at_least,
+    is_duration,
+    is_text,
+    require_count,
+    texts_of,
+)
 
 __all__ = ["read_kafka"]
 
@@ -162,14 +169,14 @@ def read_kafka(
     `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for invalid
     options and settings, MissingExtra without confluent-kafka.
     """
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    names = texts_of(topics)
     if not names or not all(names):
         raise BuildError(f"read_kafka({topics!r}): give a topic, or a list of topics")
-    if not group:
+    if not is_text(group):
         raise BuildError(f"read_kafka(group={group!r}): give the name of the readers' group")
     if since not in ("first", "new"):
         raise BuildError(f'read_kafka(since={since!r}): use "first" or "new"')
-    if not handover >= 1 or not retry_after >= 0:
+    if not (is_duration(handover) and is_at_least(handover, 1) and is_duration(retry_after)):
         raise BuildError(
             f"read_kafka(handover={handover!r}, retry_after={retry_after!r}): at least 1 and 0 "
             "seconds"
@@ -179,7 +186,7 @@ def read_kafka(
     needs_client("read_kafka")
     client = client_settings(
         servers,
-        {"isolation.level": "read_committed", **_FETCHING, **(config or {})},
+        {"isolation.level": "read_committed", **_FETCHING, **checked_config(config, "read_kafka")},
         {
             "group.id": group,
             "enable.auto.commit": False,

@@ -31,6 +31,7 @@ from penstock.streams.protocol.source_stage import source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
+from penstock.streams.validation import is_positive
 
 if TYPE_CHECKING:
     from penstock.streams.sql_queue.analytics.statistics import QueueStats
@@ -58,7 +59,7 @@ def queue_stats(
     from penstock.streams.sql_queue.analytics.statistics import measure
 
     for option, value in (("every", every), ("window", window), ("patience", patience)):
-        if not value > 0:
+        if not is_positive(value):
             raise BuildError(f"queue_stats({option}={value!r}): positive seconds are needed")
     open_store(url, table, columns, beside=beside)
 

@@ -6,10 +6,11 @@ BuildError. Values that cannot be compared are rejected, and bools too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf, isfinite, nan
 from operator import index
-from typing import Any
+from typing import Any, cast
 
 from penstock.streams.errors import BadArgument, BuildError, describe
 
@@ -24,9 +25,11 @@ __all__ = [
     "is_duration",
     "is_iterable",
     "is_positive",
+    "is_text",
     "require_count",
     "require_seconds",
     "seconds_of",
+    "texts_of",
 ]
 
 
@@ -49,6 +52,20 @@ def is_count(value: Any) -> bool:
         return index(value) >= 1
     except TypeError:
         return False
+
+
+def is_text(value: Any) -> bool:
+    """Whether `value` is a text that is not empty."""
+    return isinstance(value, str) and value != ""
+
+
+def texts_of(value: object) -> tuple[str, ...]:
+    """The texts in `value`, which is one or a sequence of them; none if it is anything else."""
+    if isinstance(value, str):
+        return (value,)
+    several = cast(Sequence[object], value) if isinstance(value, Sequence) else ()
+    texts = tuple(one for one in several if isinstance(one, str))
+    return texts if len(texts) == len(several) else ()
 
 
 def is_positive(value: Any) -> bool:

@@ -30,7 +30,7 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import seconds_of
+from penstock.streams.validation import is_count, seconds_of
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
@@ -72,7 +72,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
     path = options.path
     source = input_name(path)
     compressed = compression_by_name(source) is not None
-    if options.max_line < 1:
+    if not is_count(options.max_line):
         raise BuildError(f"{name}(max_line={options.max_line!r}): at least 1 byte is needed")
     check_bad_input(options.on_bad_line, name, "on_bad_line")
     if options.follow and (path == "-" or isinstance(path, int) or compressed):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import (
     BuildError,
@@ -19,6 +19,7 @@ from penstock.streams.errors import (
     StreamMissing,
 )
 from penstock.streams.extras import require
+from penstock.streams.validation import texts_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -71,7 +72,7 @@ def needs_client(who: str) -> None:
 
 def servers_of(servers: Servers, who: str) -> str:
     """The addresses `a:9092,b:9092`, without `kafka://`. Raises BuildError if there is none."""
-    given = servers.split(",") if isinstance(servers, str) else servers
+    given = servers.split(",") if isinstance(servers, str) else texts_of(servers)
     addresses = [one.strip().removeprefix("kafka://").rstrip("/") for one in given]
     if not addresses or not all(addresses) or any(set(one) & set(" \t\r\n/") for one in addresses):
         raise BuildError(
@@ -79,6 +80,13 @@ def servers_of(servers: Servers, who: str) -> str:
             "or 'a:9092,b:9092'"
         )
     return ",".join(addresses)
+
+
+def checked_config(config: Mapping[str, Any] | None, who: str) -> Mapping[str, Any]:
+    """The settings that the user gives. Raises BuildError unless they are settings by name."""
+    if config is not None and not isinstance(cast(Any, config), Mapping):
+        raise BuildError(f"{who}(config={config!r}): give a dict of settings by their names")
+    return config or {}
 
 
 def client_settings(

@@ -11,8 +11,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
+from inspect import isfunction, signature
 from traceback import format_exception_only
 from types import ModuleType
 from typing import TypeVar
@@ -21,6 +23,7 @@ from penstock.command.explain import explain, users_line
 from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.flowable import Flowable
 from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.blame import is_ours
 from penstock.streams.runtime.process.loading import loading
 
 __all__ = ["load", "load_module", "path_and_name"]
@@ -99,8 +102,6 @@ def _import(path: str, what: str, whole: bool) -> ModuleType:
     except (BuildError, MissingExtra) as error:
         line = users_line(error) or path
         raise BuildError(f"{line}: this {what} cannot be built: {error}") from error
-    except ImportError as error:
-        raise BuildError(_raised(path, error, whole) + _hint(error)) from error
     except Exception as error:
         raise BuildError(_raised(path, error, whole)) from error
     return module
@@ -123,16 +124,58 @@ def _syntax(path: str, error: SyntaxError) -> str:
 
 def _raised(path: str, error: BaseException, whole: bool) -> str:
     line = users_line(error) or path
-    return f"{line}: {path} raised an error while it was loaded\n{explain(error, whole=whole)}"
+    told = explain(error, whole=whole)
+    frames = [one for one in told.splitlines() if one.startswith("  File ")]
+    if len(frames) == 1 and told.startswith("Traceback"):
+        # Of the one frame, the line is named already.
+        told = told.partition(f"{frames[0]}\n")[2]
+    said = [f"{line}: {path} raised an error while it was loaded", told]
+    # Later versions of Python have said it already.
+    if "Did you mean" not in told:
+        said.append(_hint(error))
+    return "\n".join(filter(None, said))
 
 
-def _hint(error: ImportError) -> str:
-    if not isinstance(error, ModuleNotFoundError) or error.name not in _FOLDERS:
-        return ""
-    return (
-        f"\n'{error.name}' of penstock is installed as 'penstock.{error.name}': "
-        "write `from penstock import ...`."
-    )
+def _hint(error: BaseException) -> str:
+    """What to write instead, for a name of penstock that is wrong or not imported."""
+    import penstock
+
+    name, known = getattr(error, "name", None), [*dir(penstock), "ops"]
+    if isinstance(error, ModuleNotFoundError):
+        if name not in _FOLDERS:
+            return _did_you_mean(name, ["penstock"])
+        return (
+            f"'{name}' of penstock is installed as 'penstock.{name}': "
+            "write `from penstock import ...`."
+        )
+    if isinstance(error, ImportError) and name == "penstock":
+        return _did_you_mean(_quoted(error), known)
+    if isinstance(error, NameError):
+        if name in known:
+            return f"Write `from penstock import {name}`."
+        return _did_you_mean(name, known)
+    if isinstance(error, AttributeError) and is_ours(_module_of(error.obj)):
+        return _did_you_mean(name, dir(error.obj))
+    if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+        function = getattr(penstock, str(error).partition("(")[0], None)
+        return _did_you_mean(_quoted(error), signature(function).parameters) if function else ""
+    return ""
+
+
+def _did_you_mean(name: str | None, known: Iterable[str]) -> str:
+    found = get_close_matches(name or "", [one for one in known if not one.startswith("_")], 1)
+    return f"Did you mean '{found[0]}'?" if found else ""
+
+
+def _quoted(error: BaseException) -> str:
+    """The first thing in quotes in the error's text."""
+    return str(error).partition("'")[2].partition("'")[0]
+
+
+def _module_of(thing: object) -> str:
+    """The module that a thing, or its class, is of; its own name if it is one."""
+    name = "__name__" if isinstance(thing, ModuleType) else "__module__"
+    return str(getattr(thing, name, ""))
 
 
 def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
@@ -152,9 +195,19 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
             "sink, as in `pipeline = stream.to(write_jsonl())`"
         )
     raise BuildError(
-        f"{path} has no pipeline: it needs one in a variable of the module, as in "
-        "`pipeline = read_jsonl().pipe(...).to(write_jsonl())`"
+        f"{path} has no pipeline: {_in_its_place(module)}it needs one in a variable of the module, "
+        "as in `pipeline = read_jsonl().pipe(...).to(write_jsonl())`"
     )
+
+
+def _in_its_place(module: ModuleType) -> str:
+    """What the variable `pipeline` is, if it is none."""
+    if not hasattr(module, "pipeline"):
+        return ""
+    value = module.pipeline
+    if isfunction(value):
+        return f"'pipeline' is the function '{value.__name__}', which is not called; "
+    return f"'pipeline' is of type {type(value).__name__}; "
 
 
 def _named(module: ModuleType, path: str, name: str) -> Pipeline:

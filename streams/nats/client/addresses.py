@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from penstock.streams.errors import BuildError
+from penstock.streams.validation import texts_of
 
 __all__ = ["Servers", "addresses_of", "shown"]
 
 Servers = str | Sequence[str]
+
+_WANTED = "give the addresses of NATS servers, as in 'nats://localhost:4222' or 'nats://a,b,c'"
 
 _SCHEMES = ("nats://", "tls://", "ws://", "wss://")
 
@@ -22,6 +25,8 @@ def addresses_of(servers: Servers) -> tuple[str, ...]:
     """
     if isinstance(cast(Any, servers), str):
         servers = cast(str, servers).split(",")
+    elif not (servers := texts_of(servers)):
+        raise BuildError(f"servers: no texts were given; {_WANTED}")
     given = [_parts(one.strip()) for one in servers if one.strip()]
     first_scheme, first_user, _ = given[0] if given else ("", "", "")
     addresses = tuple(
@@ -30,10 +35,7 @@ def addresses_of(servers: Servers) -> tuple[str, ...]:
     )
     wrong = [one for one in addresses if not one.startswith(_SCHEMES)]
     if not addresses or wrong or not all(host for _, _, host in given):
-        raise BuildError(
-            f"servers={shown(servers)!r}: give the addresses of NATS servers, as in "
-            "'nats://localhost:4222' or 'nats://a,b,c'"
-        )
+        raise BuildError(f"servers={shown(servers)!r}: {_WANTED}")
     return addresses
 
 

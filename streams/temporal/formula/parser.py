@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from penstock.streams.errors import WrongType
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
 from penstock.streams.temporal.formula.formula import (
     FALSE,
@@ -94,7 +95,7 @@ def parse(text: str) -> Formula:
     ranges of more than 1,000 events together, and TypeError for anything but text.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a formula is a text, not {type(text).__name__}")
+        raise WrongType(f"a formula is a text, not {type(text).__name__}")
     return _Parser(text).whole()
 
 

@@ -259,7 +259,7 @@ _TALLIES: dict[str, Callable[[], Tally]] = {
 def tally_maker(aggregate: Aggregate, has_amounts: bool, include_zero: bool) -> Callable[[], Tally]:
     """The factory of a tally for each key. Raises BuildError for options that do not go
     together."""
-    if aggregate not in _TALLIES:
+    if aggregate not in tuple(_TALLIES):
         raise BuildError(f"aggregate={aggregate!r}: use one of {', '.join(_TALLIES)}")
     if has_amounts == (aggregate == "count"):
         what = "counts rows: leave of= away" if has_amounts else "needs of=, the field it is of"

@@ -60,6 +60,36 @@ def test_an_error_while_importing_shows_the_users_frames_only(
     assert "importlib" not in result.err
 
 
+@pytest.mark.parametrize(
+    ("code", "line", "error", "hint"),
+    [
+        ("from penstock import read_json", 2, "ImportError", "Did you mean 'read_jsonl'?"),
+        ("import penstok", 2, "ModuleNotFoundError", "Did you mean 'penstock'?"),
+        ("adaptive_flatmap(str)", 2, "NameError", "Did you mean 'adaptive_flat_map'?"),
+        ("\nops.map(str)", 3, "NameError", "Write `from penstock import ops`."),
+        ("from penstock import ops; ops.mapp", 2, "AttributeError", "Did you mean 'map'?"),
+        ("read_jsonl().filtr", 2, "AttributeError", "Did you mean 'filter'?"),
+        ("adaptive_flat_map(str, limt=8)", 2, "TypeError", "Did you mean 'limit'?"),
+        ("adaptive_flat_map()", 2, "TypeError", "argument: 'handler'"),
+        ("{}['a']", 2, "KeyError", "'a'"),
+    ],
+)
+def test_a_mistake_in_the_file_itself_is_shown_at_its_line_without_a_traceback(
+    penstock: Penstock, tmp_path: Path, code: str, line: int, error: str, hint: str
+) -> None:
+    path = tmp_path / "job.py"
+    names = "read_jsonl, write_jsonl, adaptive_flat_map"
+    path.write_text(f"from penstock import {names}\n{code}\n")
+    result = penstock("run", path)
+    assert result.status == 2
+    assert result.err.startswith(f"penstock: {path}:{line}: ")
+    assert f"\n    {code.strip()}" in result.err
+    assert f"\n{error}: " in result.err
+    # As later versions of Python say it.
+    assert hint in result.err.replace("mean: ", "mean ")
+    assert "Traceback" not in result.err
+
+
 def test_all_frames_are_shown_on_request(penstock: Penstock, write_file: Write) -> None:
     path = write_file("job.py", "1 / 0\n")
     result = penstock("run", path, "--traceback")
@@ -102,6 +132,22 @@ def test_the_error_for_a_file_without_a_pipeline_says_how_to_make_one(
     assert result.status == 2
     assert "has no pipeline" in result.err
     assert "pipeline = " in result.err
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("pipeline = 'read_jsonl'", "'pipeline' is of type str; it needs one"),
+        ("def made(): ...\npipeline = made", "'pipeline' is the function 'made', which is not"),
+        ("async def pipeline(): ...", "'pipeline' is the function 'pipeline', which is not called"),
+    ],
+)
+def test_a_variable_that_is_no_pipeline_is_named(
+    penstock: Penstock, write_file: Write, code: str, what: str
+) -> None:
+    result = penstock("run", write_file("job.py", code))
+    assert result.status == 2
+    assert what in result.err
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--nonsense", 2)])

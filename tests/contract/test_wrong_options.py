@@ -1,0 +1,86 @@
+"""Every public function refuses an option of a wrong type by an error that says what is needed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from reactivex import operators as ops
+
+import penstock
+from penstock.streams.errors import BuildError
+
+# What the other arguments are, where they are needed.
+GIVEN: dict[str, tuple[Any, ...]] = {
+    "adaptive_flat_map": (str,),
+    "batch": (list,),
+    "chunk": (5,),
+    "collect": ([],),
+    "count_over_time": ("from",),
+    "dead_letters": ("letters.jsonl",),
+    "distinct_within": (10, "n"),
+    "for_each": (print,),
+    "from_async_iterable": (list[Any],),
+    "from_iterable": ([1],),
+    "group_by": ("n",),
+    "in_processes": (2,),
+    "in_threads": (2,),
+    "inbox": (5,),
+    "lift": (ops.map(str),),
+    "monitor": ("G a", "n"),
+    "queue_stats": ("sqlite:///queue.db",),
+    "rate_limit": (5,),
+    "read_jetstream": ("t",),
+    "read_kafka": ("t", "g"),
+    "read_table": ("sqlite:///queue.db",),
+    "retry": (3,),
+    "violations": ("G a", "n"),
+    "write_jetstream": ("t",),
+    "write_kafka": ("t",),
+    "write_table": ("sqlite:///queue.db",),
+}
+WRONG: list[Any] = [
+    *("x", b"x", "-5", -1, 0, 5.5, True, None, float("nan"), float("inf")),
+    *([], {}, [1], (1, 2, 3), object(), print),
+]
+
+
+def _functions() -> list[str]:
+    found = [(name, getattr(penstock, name)) for name in sorted(penstock.__all__)]
+    # All but `run`, which reads the pipeline that it is given.
+    return [n for n, one in found if callable(one) and not inspect.isclass(one) and n != "run"]
+
+
+def _calls(name: str) -> list[tuple[str, Callable[[], Any]]]:
+    """A call of the function for each of its options and each wrong value."""
+    function, given = getattr(penstock, name), GIVEN.get(name, ())
+    calls: list[tuple[str, Callable[[], Any]]] = []
+
+    def add(option: str, value: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        calls.append((f"{name}({option}={value!r})", lambda: function(*args, **options)))
+
+    for place, option in enumerate(inspect.signature(function).parameters.values()):
+        for value in WRONG:
+            if option.kind in (option.VAR_POSITIONAL, option.VAR_KEYWORD):
+                continue
+            if place < len(given):
+                args = (*given[:place], value, *given[place + 1 :])
+                add(option.name, value, args, {})
+            else:
+                add(option.name, value, given, {option.name: value})
+    return calls
+
+
+@pytest.mark.parametrize("name", _functions())
+def test_an_option_of_a_wrong_type_is_refused_when_the_pipeline_is_built(name: str) -> None:
+    for text, call in _calls(name):
+        try:
+            made = call()
+        except BuildError:
+            continue
+        except Exception as error:
+            pytest.fail(f"{text}: {type(error).__name__}: {error}")
+        if inspect.iscoroutine(made):
+            made.close()
