@@ -147,6 +147,36 @@ def test_what_stops_the_input_of_workers_of_one_machine_is_reported(penstock: Pe
     assert "Cannot read none.jsonl" in ran.stderr
 
 
+# Kills the server of its run, which then gives up soon.
+KILLS = """
+import os, signal
+from pathlib import Path
+from penstock import adaptive_flat_map, read_jsonl, write_jsonl
+from penstock.streams.nats.client import answers
+
+answers._PATIENCE = 0.5
+
+def work(event):
+    parent = os.getppid()
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        if b"nats-server" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(int(child), signal.SIGKILL)
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find processes")
+def test_a_server_of_one_machine_that_is_killed_is_an_error_of_the_run(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "kills.py").write_text(KILLS, encoding="utf-8")
+    words = ("run", "kills.py", "--workers", "1", "--data", "kept")
+    ran = penstock(*words, given=lines(event(1, "a", 1)))
+    assert ran.returncode == 1
+    assert "the server of this run answers no more: see kept/server0.log" in ran.stderr
+
+
 def test_workers_of_one_machine_have_a_page_each_and_one_for_the_whole(
     penstock: Penstock, tmp_path: Path
 ) -> None:

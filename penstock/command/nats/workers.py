@@ -28,7 +28,7 @@ from penstock.command.pipelines.run import (
     warnings_to_standard_error,
 )
 from penstock.streams import clock
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, CannotConnect, PenstockError
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers, server_binary
 from penstock.streams.nats.cluster.publisher import Publisher
@@ -109,25 +109,32 @@ async def _run(
         async def members() -> dict[str, dict[str, Any]]:
             return (await look(client, layout)).workers
 
-        async with (
-            _workers(options, said, cluster, lifeline, output, members) as workers,
-            Publisher(client, layout) as publisher,
-        ):
-            source = pipeline.flowable.chain()[0]
-            running = publishing(source, publisher, layout).start(
-                drain_deadline=said.drain_deadline
-            )
-            ending = _Ending(running, workers)
-            with drain_on_signals(ending, said.drain_deadline, mention):
-                report = await _unless_a_worker_ends(running, workers)
-                if report.error is not None:
-                    mention(explain(report.error, whole=said.traceback), "error")
-                while report.outcome in ("completed", "drained") and not ending.is_over():
-                    if not sum((await lag_of(client, layout, layout.numbers)).values()):
-                        break
-                    await asyncio.sleep(_LOOK)
-                await ending.end_workers()
-        view = await look(client, layout)
+        try:
+            async with (
+                _workers(options, said, cluster, lifeline, output, members) as workers,
+                Publisher(client, layout) as publisher,
+            ):
+                source = pipeline.flowable.chain()[0]
+                running = publishing(source, publisher, layout).start(
+                    drain_deadline=said.drain_deadline
+                )
+                ending = _Ending(running, workers)
+                with drain_on_signals(ending, said.drain_deadline, mention):
+                    report = await _unless_a_worker_ends(running, workers)
+                    if report.error is not None:
+                        mention(explain(report.error, whole=said.traceback), "error")
+                    while report.outcome in ("completed", "drained") and not ending.is_over():
+                        if not sum((await lag_of(client, layout, layout.numbers)).values()):
+                            break
+                        await asyncio.sleep(_LOOK)
+                    await ending.end_workers()
+            view = await look(client, layout)
+        except CannotConnect as error:
+            # Which at the start is an error of usage.
+            raise PenstockError(
+                f"the server of this run answers no more: see {options.data}/server0.log. What is "
+                "unfinished stays in the folder for the next run"
+            ) from error
         seconds = clock.monotonic() - began
         # Those of earlier runs are in the folder until they are replayed.
         letters = max(view.letters - before.letters, 0)
