@@ -110,6 +110,19 @@ def test_the_state_is_shown_again_each_second_until_it_is_stopped(
     assert watching.returncode == 0
 
 
+def test_a_signal_after_the_end_of_a_worker_does_not_change_its_exit_status(
+    penstock: Penstock, server: Servers, tmp_path: Path
+) -> None:
+    on = ("--on", server.urls[0], "--name", "late")
+    assert penstock("publish", "pipe.py", *on, given=lines(event(1, "a", 1))).returncode == 0
+    late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "pipe.py").write_text(late + PIPELINE, encoding="utf-8")
+    with Worker(tmp_path, *on) as worker:
+        eventually(lambda: "late: 0 events unfinished" in penstock("status", *on).stdout)
+        status, _, errors = worker.drain()
+    assert status == 4, errors
+
+
 def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path: Path) -> None:
     given = lines(*(event(n, f"key {n % 7}", n) for n in range(500)))
     ran = penstock("run", "pipe.py", "--workers", "2", "--data", "kept", given=given)

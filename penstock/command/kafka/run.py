@@ -33,7 +33,7 @@ from penstock.streams.kafka.cluster.letters import KafkaLetters
 from penstock.streams.kafka.cluster.view import Member, look
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.overrides import Engine
-from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.running import Report, Running
 
 __all__ = ["ATTEMPTS", "engine_of", "work_on_topic"]
@@ -116,6 +116,8 @@ async def _work(
     await recorded(running, options)
     page, fleet = options.page, partial(_fleet, layout, worker, running)
     async with nullcontext() if page is None else await served(running, page, fleet):
+        if options.alone:
+            keep_exit_status(lambda: running.report().exit_status)
         tell_people = mention if options.report == "text" else None
         with drain_on_signals(running, options.drain_deadline, tell_people):
             await end_of(running)

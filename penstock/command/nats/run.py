@@ -23,7 +23,7 @@ from penstock.command.pipelines.run import (
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
@@ -144,6 +144,8 @@ async def _work(
                 f"worker {worker.name} of '{layout.name}'; in a stage without on_error, an event "
                 f"that fails {counted(attempts, 'time')} goes to the dead letters"
             )
+        if options.alone:
+            keep_exit_status(partial(_exit_status, worker))
         tell_people = mention if options.report == "text" else None
         with drain_on_signals(worker, options.drain_deadline, tell_people):
             try:
@@ -155,6 +157,11 @@ async def _work(
         return report, worker.restarts
     finally:
         await client.close()
+
+
+def _exit_status(worker: Worker) -> int:
+    """That of the last run; 1 if none has begun."""
+    return 1 if worker.running is None else worker.running.report().exit_status
 
 
 class _Beside:

@@ -133,6 +133,8 @@ class Options(NamedTuple):
     show_values: bool = False
     log_format: Literal["json", "text"] | None = None
     log_level: str | None = None
+    alone: bool = False
+    """The process serves only this run and ends after it."""
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -152,6 +154,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         bool(options.show_values),
         options.log_format,
         options.log_level,
+        options.alone,
     )
     _check_company(options)
     if options.data is not None:
@@ -172,7 +175,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
             return work_on_topic(options, said)
         return work(options.file, said, Cluster.of(options))
-    return run(options.file, said, alone=options.alone)
+    return run(options.file, said)
 
 
 def _check_company(options: argparse.Namespace) -> None:
@@ -192,19 +195,16 @@ def _named(option: str) -> str:
     return "--" + option.replace("_", "-")
 
 
-def run(where: str, options: Options, *, alone: bool = False) -> int:
-    """Load, run, report on standard error; returns the exit status.
-
-    `alone`: the process serves only this call and ends after it.
-    """
+def run(where: str, options: Options) -> int:
+    """Load, run, report on standard error; returns the exit status."""
     with kept():
         pipeline = load(where, options.arguments, whole=options.traceback)
-    if alone:
+    if options.alone:
         # Loaded modules stay to the end. No garbage collection need search them again, least of all
         # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
     warnings_to_standard_error()
-    return execute(pipeline, options, alone=alone)
+    return execute(pipeline, options)
 
 
 def nothing_beside(running: Running) -> AbstractContextManager[None]:
@@ -212,12 +212,10 @@ def nothing_beside(running: Running) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def execute(
-    pipeline: Pipeline, options: Options, beside: Beside = nothing_beside, *, alone: bool = False
-) -> int:
+def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_beside) -> int:
     """Run a pipeline as the command does, with `beside` entered while it runs.
 
-    `alone`: the process ends after it. Returns the exit status. Raises BuildError.
+    Returns the exit status. Raises BuildError.
     """
     redirect(pipeline, options)
     if options.limit is not None:
@@ -237,7 +235,7 @@ def execute(
         page = options.page
         async with nullcontext() if page is None else await served(running, page):
             started.append(running)
-            if alone:
+            if options.alone:
                 keep_exit_status(lambda: running.report().exit_status)
             deadline = options.drain_deadline
             with drain_on_signals(running, deadline, mention), watching(running), beside(running):
