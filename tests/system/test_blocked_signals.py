@@ -125,6 +125,32 @@ def test_a_signal_that_a_loop_answers_late_drains(tmp_path: Path) -> None:
     assert "drained on a signal" in running.seen
 
 
+FORKS = """
+import os, signal, sys, time
+from penstock import adaptive_flat_map, from_iterable, write_jsonl
+
+def work(value):
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            signal.raise_signal(signal.SIGINT)
+            os._exit(0)
+        os.waitpid(child, 0)
+    # Until a thread would have read of them.
+    time.sleep(0.2)
+    return value
+
+pipeline = from_iterable([1]).pipe(adaptive_flat_map(work)).to(write_jsonl())
+"""
+
+
+def test_signals_to_children_that_were_forked_are_not_those_of_their_parent(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(FORKS)
+    with command("run", str(path)) as running:
+        assert running.end() == 0
+
+
 POOL = """
 import signal, threading
 from concurrent.futures import ThreadPoolExecutor

@@ -149,12 +149,14 @@ class _Unanswered:
     def __enter__(self) -> None:
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
+        _noting.append(self)
         self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._read, name="penstock signals", daemon=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._before, warn_on_full_buffer=False)
+        _noting.remove(self)
         # Not only closed: a process that was forked meanwhile may have the socket too.
         self._writer.shutdown(socket.SHUT_RDWR)
         self._writer.close()
@@ -236,6 +238,19 @@ def keep_exit_status(status: Callable[[], int]) -> None:
 
     for number in _unignored(DRAINING):
         signal.signal(number, on_signal)
+
+
+_noting: list[_Unanswered] = []
+
+
+def _note_no_more() -> None:
+    if _noting:
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    # A child would note the signals that it gets in the socket of its parent.
+    os.register_at_fork(after_in_child=_note_no_more)
 
 
 def left_to_parent(numbers: Iterable[int]) -> None:
