@@ -10,7 +10,6 @@ begin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, Protocol, TypeVar
 
 from penstock.streams.protocol.event import (
@@ -28,7 +27,6 @@ from penstock.streams.protocol.event import (
 __all__ = [
     "NOBODY",
     "AckHook",
-    "Counting",
     "Family",
     "Joined",
     "Lessor",
@@ -131,36 +129,21 @@ class AckHook:
             origin.settle(part, ending, why)
 
 
-class Counting(Origin, Protocol):
-    """An origin that only counts its events as they end, so that they need not be kept."""
-
-    def count_ends(self, n: int, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
-        """`n` events have ended like this; `tokens` are those of them that had one."""
-
-
 class Joined:
-    """The origin of an event that was made from several others; they share its outcome.
+    """The origin of an event that was made from several others; they share its outcome."""
 
-    `parents` are those that are kept; the others are `counted` events of one source, the `counter`,
-    and `tokens` are those of them that had one.
-    """
+    __slots__ = ("parents",)
 
-    __slots__ = ("counted", "counter", "parents", "tokens")
-
-    def __init__(self, parents: Iterable[Event[Any]] = (), counter: Counting | None = None) -> None:
-        self.parents: tuple[Event[Any], ...] | list[Event[Any]] = tuple(parents)
-        self.counter = counter
-        self.counted: int = 0
-        self.tokens: list[Any] | None = None
+    def __init__(self, parents: Iterable[Event[Any]]) -> None:
+        self.parents: Sequence[Event[Any]] = tuple(parents)
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-        self.end(ending, why)
-
-    def end(self, ending: Ending, why: Any) -> None:
-        """End all of them in this way; `why` as in `Origin.settle`."""
-        if self.counter is not None and self.counted:
-            self.counter.count_ends(self.counted, self.tokens or (), ending, why)
         end_all(self.parents, ending, why)
+
+    def roots(self) -> Iterator[tuple[Origin, Any]]:
+        """The sources of all of them, as `roots` gives those of an event."""
+        for parent in self.parents:
+            yield from roots(parent)
 
 
 class Nobody:
@@ -182,10 +165,7 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
     if isinstance(origin, Family):
         yield from roots(origin.parent)
     elif isinstance(origin, Joined):
-        if origin.counter is not None and origin.counted:
-            yield from zip(repeat(origin.counter), origin.tokens or (None,))
-        for parent in origin.parents:
-            yield from roots(parent)
+        yield from origin.roots()
     else:
         yield origin, event.token
 

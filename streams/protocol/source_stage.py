@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import CALL_ERRORS, BufferFull, BuildError, own_error, refuse_async
-from penstock.streams.protocol.acknowledgement import NOBODY, Counting, roots
+from penstock.streams.protocol.acknowledgement import NOBODY, roots
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
@@ -17,7 +17,6 @@ from penstock.streams.protocol.event import (
     RETURNED,
     Ending,
     Event,
-    Origin,
     give_back_all,
     new_events,
 )
@@ -31,7 +30,7 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
-__all__ = ["SourceStage", "counting", "needs_end", "source"]
+__all__ = ["SourceStage", "needs_end", "source"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,7 +86,7 @@ class SourceStage(DemandStage, Generic[T]):
 
     @property
     def only_counts(self) -> bool:
-        """Whether nothing but numbers changes when its events end: see `Counting`."""
+        """Whether it only counts its events as they end, by `count_ends`, and needs none."""
         settle: Any = SourceStage.settle  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         return type(self).settle is settle and not self.needs_ends
 
@@ -327,12 +326,6 @@ class SourceStage(DemandStage, Generic[T]):
             "dropped": dict(self.drops),
             "returned_tokens": list(self._returned_tokens),
         }
-
-
-def counting(origin: Origin) -> Counting | None:
-    """`origin`, if it only counts its events as they end."""
-    # Its element type is unknown here.
-    return origin if isinstance(origin, SourceStage) and origin.only_counts else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def needs_end(event: Event[Any]) -> bool:

@@ -27,6 +27,8 @@ from penstock import (
 )
 from penstock.streams.errors import HoldExceeded
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.acknowledgement import roots
+from penstock.streams.protocol.event import Ending, end_all
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySource, run_virtual
@@ -132,6 +134,26 @@ class Numbered(SourceStage[str]):
 def numbered() -> Flowable[str]:
     info = StageInfo("numbered", number=1, is_source=True)
     return Flowable(lambda downstream, run: Numbered(downstream, run, info).start(), info)
+
+
+@pytest.mark.parametrize("ending", Ending)
+def test_events_that_are_only_counted_share_the_outcome_of_what_was_made_of_them(
+    ending: Ending,
+) -> None:
+    merged = numbered().pipe(ops.merge(MemorySource(["a7"])), ops.take(7))
+    probe = read(merged, each(ops.count()), hold=True)
+    event = next(event for event in probe.events if event.value == 5)
+    (counter, *_), tokens = zip(*roots(event), strict=True)
+    assert isinstance(counter, Numbered)
+    assert tokens == (1, 3, 4, 6, None)
+    end_all([event], ending, {Ending.DROPPED: "test", Ending.FAILED: ValueError()}.get(ending))
+    numbers = counter.statistics()
+    failed = ending in (Ending.FORGIVEN, Ending.FAILED)
+    assert numbers["dropped"] == ({"test": 4} if ending is Ending.DROPPED else {})
+    assert numbers["finished"] == 4 * (ending is Ending.FINISHED)
+    assert numbers["failed"] == 4 * failed
+    assert numbers["returned"] == 4 * (ending is Ending.RETURNED)
+    assert numbers["returned_tokens"] == ([1, 3, 4, 6] if ending is Ending.RETURNED else [])
 
 
 @pytest.mark.parametrize("operator", [ops.count(), ops.to_list()])

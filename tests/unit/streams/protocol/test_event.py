@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined, roots
+from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import (
     Ending,
     Event,
@@ -266,33 +266,6 @@ def test_all_that_went_into_an_event_share_its_outcome(ending: Ending) -> None:
     parents = [new_event(ledger, n) for n in range(3)]
     ENDS[ending](Event(parents, 1.0, Joined(parents)))
     assert ledger.endings == [(n, ending) for n in range(3)]
-
-
-@pytest.mark.parametrize("ending", ENDS)
-def test_events_that_are_only_counted_share_the_outcome_of_what_was_made_of_them(
-    ending: Ending,
-) -> None:
-    class Counter:
-        """The origin of events that are not kept."""
-
-        ended: tuple[Any, ...] = ()
-
-        def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-            raise NotImplementedError
-
-        def count_ends(self, n: int, tokens: Any, ending: Ending, why: Any, /) -> None:
-            self.ended = n, tokens, ending, str(why)
-
-    ledger, counter = Ledger(), Counter()
-    parent = new_event(ledger)
-    origin = Joined([parent], counter)
-    origin.counted, origin.tokens = 5, [3, 4]
-    joined = Event("all", 1.0, origin)
-    assert list(roots(joined)) == [(counter, 3), (counter, 4), (ledger, "line 7")]
-    ENDS[ending](joined)
-    why = {Ending.DROPPED: "test", Ending.FORGIVEN: "", Ending.FAILED: ""}
-    assert counter.ended == (5, [3, 4], ending, why.get(ending, "None"))
-    assert ledger.endings == [("value", ending)]
 
 
 def test_joining_children_of_one_parent_ends_it_once() -> None:
