@@ -208,7 +208,7 @@ class CallingStage(FinishingStage, ABC):
         blame(error, self.info, event)
         self.run.late_error(error)
         self._no_more_attempts(event)
-        event.give_back()
+        self._last(event).give_back()
         return True
 
     def _broke(self, error: Exception, what: str) -> None:
@@ -221,12 +221,16 @@ class CallingStage(FinishingStage, ABC):
         if self._retries is not None:
             self._retries.forget(event)
 
+    def _last(self, event: Event[Any]) -> Event[Any]:
+        """By what an event ends that has no more attempts: see `Iterators.last`."""
+        return event
+
     def _give_up(self, event: Event[Any], error: BaseException) -> None:
         """An event has failed for good: apply the error policy."""
         attempts = 1 if self._retries is None else self._retries.count(event)
         turn = event.turn
         self._no_more_attempts(event)
-        if not self._faults.survives(event, error, attempts):
+        if not self._faults.survives(self._last(event), error, attempts):
             self.stop(error)
         self._turn_over(turn)
 
@@ -256,7 +260,7 @@ class CallingStage(FinishingStage, ABC):
         for event in self._take_unstarted():
             # Events that were tried before have a place in the order.
             self._results.end(event)
-            event.give_back()
+            self._last(event).give_back()
 
     def is_busy(self) -> bool:
         results = self._results

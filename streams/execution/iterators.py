@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
 from penstock.streams.runtime.context import CallLimits
 
@@ -28,6 +28,18 @@ def _is_iterator(kind: type) -> bool:
 # Cast, because mypy takes a type for not hashable.
 is_iterator = cast("Callable[[type], bool]", lru_cache(maxsize=256)(_is_iterator))
 """Whether a call's result of this type is an async iterator of several results."""
+
+
+class _Earlier(Event[Any]):
+    """The results of an attempt that has failed: how they end says nothing about their event."""
+
+    __slots__ = ()
+
+    def finish(self) -> None:
+        self._end(FINISHED, None)
+
+    def _end(self, ending: Ending, why: Any) -> None:
+        super()._end(DROPPED, _NOTHING)
 
 
 class Iterators:
@@ -103,13 +115,40 @@ class Iterators:
         except BaseException:
             if event in kept:
                 self.send_kept()
-            self._families.pop(event, None)
             raise
         if event in kept:
             if event not in self._families:
                 return kept.pop(event)
             self._add(event)
         return self._families.pop(event, None) or Family(event, _NOTHING)
+
+    def last(self, event: Event[Any]) -> Event[Any]:
+        """By what to end the event of a call that has failed, or is not tried again: itself, or one
+        more of the events made of it, because some of these may still be on their way.
+        """
+        family = self._families.pop(event, None)
+        if family is None:
+            return event
+        last = family.child(event.value)
+        family.close()
+        return last
+
+    def again(self, event: Event[Any]) -> None:
+        """The event of a call that has failed is tried again, and waits for the results so far."""
+        family = self._families.pop(event, None)
+        if family is not None:
+            whole = self._families[event] = Family(event, _NOTHING)
+            # Their turn is that of the event, which keeps it.
+            turn, event.turn = event.turn, None
+            family.parent = whole.child(None, _Earlier)
+            event.turn = turn
+            family.close()
+
+    def forget_all(self, events: list[Event[Any]]) -> None:
+        """The last attempts at these had a plain result each."""
+        if self._families:
+            for event in events:
+                self._families.pop(event, None)
 
     def send_kept(self) -> None:
         """Send on the results that are kept."""

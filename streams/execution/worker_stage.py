@@ -695,6 +695,7 @@ class WorkerStage(CallingStage):
             self._call_ended(len(ended))
         if self._retries is not None:
             self._retries.forget_all(ended)
+            self._iterators.forget_all(ended)
         turns: list[Turn] = []
         for event in ended:
             if event.turn is not None:
@@ -771,7 +772,7 @@ class WorkerStage(CallingStage):
             # Its source has lost it: this says nothing about the handler.
             turn = event.turn
             self._no_more_attempts(event)
-            event.give_back()
+            self._last(event).give_back()
             self._turn_over(turn)
             return
         outcome, seconds = self._control.outcome(error)
@@ -785,6 +786,7 @@ class WorkerStage(CallingStage):
         # Before the limiter is followed, because the event may keep its slot.
         again = self._is_tried_again(event, error)
         if again and self.state < FAILED:
+            self._iterators.again(event)
             self._try_again(event)
         if self._learns:
             self._follow_limiter()
@@ -802,6 +804,9 @@ class WorkerStage(CallingStage):
     def _no_more_attempts(self, event: Event[Any]) -> None:
         super()._no_more_attempts(event)
         self._results.end(event)
+
+    def _last(self, event: Event[Any]) -> Event[Any]:
+        return self._iterators.last(event)
 
     def _again(self, event: Event[Any], in_slot: bool) -> None:
         if in_slot:

@@ -56,10 +56,10 @@ class Family:
         self._worst = DROPPED
         self._error: Any = None
 
-    def child(self, value: T) -> Event[T]:
+    def child(self, value: T, kind: type[Event[Any]] = Event) -> Event[T]:
         """Make one more event from the parent; it shares the parent's times and turn."""
         parent = self.parent
-        child = Event(value, parent.created, self, parent.token)
+        child = kind(value, parent.created, self, parent.token)
         if parent.started is not None:
             child.started = parent.started
             child.ended = getattr(parent, "ended", parent.started)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, from_iterable
+from penstock import Backoff, Fixed, adaptive_flat_map, from_iterable, retry
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from penstock.streams.testing.plugin import Run
 
@@ -150,6 +150,54 @@ def test_an_iterator_that_fails_fails_its_event_and_keeps_what_it_gave(run: Run)
         run(source.pipe(adaptive_flat_map(two_and_no_more, Fixed(1))).to(sink).run())
     assert sink.values == [1, 2]
     assert source.failed == [7]
+
+
+async def one_and_no_more(value: int) -> AsyncIterator[int]:
+    yield value
+    raise ValueError(value)
+
+
+def test_an_event_that_fails_waits_for_the_results_that_it_gave_before(run: Run) -> None:
+    async def story() -> None:
+        source, probe = MemorySource([1]), Probe[int](request=9, hold=True)
+        source.pipe(adaptive_flat_map(one_and_no_more, on_error="skip")).connect(probe)
+        await asyncio.sleep(1)
+        (result,) = probe.events
+        assert source.unsettled == [1]
+        result.finish()
+        assert source.unsettled == []
+
+    run(story())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_event_waits_for_the_results_of_earlier_attempts_however_these_end(
+    run: Run, fails: bool
+) -> None:
+    attempts = 0
+
+    async def second_time(value: int) -> AsyncIterator[int]:
+        nonlocal attempts
+        attempts += 1
+        yield attempts
+        if attempts == 1:
+            raise ValueError(value)
+
+    async def story() -> None:
+        source, probe = MemorySource([7]), Probe[int](request=9, hold=True)
+        work = adaptive_flat_map(second_time, on_error=retry(2, Backoff(0.1)))
+        source.pipe(work).connect(probe)
+        await asyncio.sleep(1)
+        first, second = probe.events
+        second.finish()
+        assert source.acked == []
+        if fails:
+            first.fail(ValueError(), acknowledged=True)
+        else:
+            first.finish()
+        assert source.acked == [7]
+
+    run(story())
 
 
 def test_results_carry_the_times_of_their_own(run: Run) -> None:

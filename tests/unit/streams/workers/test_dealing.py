@@ -306,6 +306,27 @@ def test_a_handler_with_several_results_gives_them_all_and_waits_for_demand() ->
     assert report.statistics["finished"] == 100
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("on_error", ["skip", retry(2, then="skip")])
+def test_an_event_that_fails_after_some_results_gives_those_that_wait_for_room(
+    ordered: bool, on_error: Any
+) -> None:
+    async def two_and_no_more(value: int) -> AsyncIterator[int]:
+        async for result in several(value):
+            yield result
+            if result % 10 == 1:
+                raise ValueError(value)
+
+    work = adaptive_flat_map(
+        two_and_no_more, Fixed(9), window=4, ordered=ordered, on_error=on_error
+    )
+    results, report = run_with(LocalCrew(1, lambda: 0.02), from_iterable(range(40)).pipe(work))
+    attempts = 1 if on_error == "skip" else 2
+    expected = [value * 10 + part for value in range(40) for part in (0, 1)] * attempts
+    assert sorted(results) == sorted(expected)
+    assert report.statistics["failed"] == 40
+
+
 async def doubled(values: list[int]) -> list[int]:
     await asyncio.sleep(0.01)
     return [2 * value for value in values]
