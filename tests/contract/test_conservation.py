@@ -45,7 +45,7 @@ class Trouble(Exception):
     """The error that handlers and sinks raise here."""
 
 
-def check(running: Running, source: MemorySource[Any] | Inbox[Any] | None = None) -> dict[str, Any]:
+def check(running: Running, source: Flowable[Any] | None = None) -> dict[str, Any]:
     """Check the law, and that the source, if given, has the same counts."""
     numbers = running.statistics()
     parts = ("finished", "failed", "returned", "waiting", "in_flight")

@@ -15,6 +15,7 @@ from reactivex import operators as rx
 from penstock import (
     Backoff,
     Fixed,
+    Flowable,
     Inbox,
     Running,
     Shared,
@@ -65,6 +66,8 @@ FEATURES = (
     "shared",
     "batch",
     "each=",
+    "lists of groups",
+    "counted events",
     "feeders",
     "children that share a turn",
     "nested groups",
@@ -139,6 +142,8 @@ class RandomWalk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.rng = rng = random.Random(name)
+        # Another one, without which the walks that have found a fault would be others now.
+        self.second = random.Random(f"{name} second")
         self.notes = Notes(name)
         self.notes.look = self._look
         self.steps: list[Callable[[Value], Outcome]] = []
@@ -168,11 +173,15 @@ class RandomWalk:
         self._told: list[tuple[Handler, Jumping]] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.numbers: dict[int, str] = {}
-        self.source: MemorySource[Any] | Inbox[Any]
+        self.source: Flowable[Any]
         if rng.random() < 0.75:
             self.source = MemorySource(self._emit())
         else:
             self.source = inbox(rng.choice([1, 3, 50]))
+        if self.second.random() < 0.25:
+            # It counts how its events end, and knows none of them.
+            self.source = from_iterable(self._emit)
+            self.met.add("counted events")
         self.flow = self._flow()
         self.sinks, self.accepted = self._sinks()
         self.pipeline = self.flow.to(*self.sinks)
@@ -216,6 +225,8 @@ class RandomWalk:
                     self._batched,
                 ]
             )
+            if self.second.random() < 0.15:
+                make = self._listed
             flow = self._usual(flow) if self._is_usual else make(self._counted(flow))
         return self._counted(flow)
 
@@ -264,6 +275,25 @@ class RandomWalk:
         flow = self._spread(flow.pipe(self._group_by(turn)))
         return self._in_groups(flow, [turn])
 
+    def _listed(self, flow: Any) -> Any:
+        """Over the lists of the events of groups."""
+        rng = self.rng
+        self.met.add("lists of groups")
+        self._gathers = True
+        turn = self._in_turn()
+        most, groups = rng.choice([1, 8, 30, 1024]), rng.choice([None, None, 1, 2])
+        idle = rng.choice([0.3, 60])
+        self.made_of.append(f"lists of groups, {most}, {groups} groups, idle {idle}")
+        grouped = group_by(
+            self._key(turn),
+            most,
+            each=lambda group: group.pipe(ops.to_list()),
+            idle=idle,
+            max_groups=groups,
+        )
+        flow = self._spread(flow.pipe(grouped)).pipe(rx.flat_map(lambda values: values))
+        return self._in_groups(flow, [turn], in_lists=True)
+
     def _usual(self, flow: Any) -> Any:
         turn = self._in_turn()
         return self._work(flow.pipe(self._group_by(turn), spread()), [turn])
@@ -280,11 +310,13 @@ class RandomWalk:
         flow = self._spread(flow.pipe(self._group_by(outer, *inside)))
         return self._in_groups(flow, [outer])
 
-    def _in_groups(self, flow: Any, turns: list[InTurn]) -> Any:
+    def _in_groups(self, flow: Any, turns: list[InTurn], *, in_lists: bool = False) -> Any:
         has_children, is_batched = self.rng.random() < 0.35, self.rng.random() < 0.35
         if has_children:
-            # A batch takes several events of a group: the streams of one are read after another's.
-            flow = self._children(flow, ops.concat_map if is_batched else rx.flat_map)
+            # A batch or a list has several events of a group: the streams of one are read after
+            # another's.
+            joined = ops.concat_map if is_batched or in_lists else rx.flat_map
+            flow = self._children(flow, joined)
         if is_batched:
             return self._batched(flow, turns)
         return self._work(flow, turns)
@@ -297,12 +329,7 @@ class RandomWalk:
         rng = self.rng
         if not inside and (self._is_usual or rng.random() < 0.6):
             self.made_of.append("group_by")
-
-            def key(value: Value) -> Any:
-                turn.arrives(value)
-                return turn.key(value)
-
-            return group_by(self._breaking("key", key), rng.choice([1, 2, 8, 1024]))
+            return group_by(self._key(turn), rng.choice([1, 2, 8, 1024]))
         self.met.add("each=")
         operators = rng.choice(["nothing", "delay", "chunk", "twice", "rate", "nothing"])
         if inside:
@@ -326,6 +353,9 @@ class RandomWalk:
             each=lambda group: group.pipe(*inside),
             idle=rng.choice([0.3, 60]),
         )
+
+    def _key(self, turn: InTurn) -> Callable[[Value], Any]:
+        return self._breaking("key", lambda value: turn.key(turn.arrives(value)))
 
     def _spread(self, flow: Any) -> Any:
         feeders = self.rng.choice([None, None, 1, 2, 4])
@@ -879,7 +909,7 @@ class RandomWalk:
                 if handler.gauge.open:
                     blame(f"stage {handler.number} has {handler.gauge.open} open calls")
         self._check_endings(numbers)
-        self._check_results(is_whole)
+        self._check_results(numbers, is_whole)
         self._check_bound()
 
     def _check_letters(self, numbers: dict[str, Any]) -> None:
@@ -913,6 +943,11 @@ class RandomWalk:
                 for value, ending in self.source.ledger.endings
             }
             return
+        if not isinstance(self.source, Inbox):
+            if numbers["in"] != self.emitted:
+                blame(f"{self.emitted} were emitted, {numbers} counted")
+            self.numbers = dict.fromkeys(range(self.emitted), "counted")
+            return
         heard = Counter(self.numbers.values())
         if heard["done"] != numbers["finished"] + sum(numbers["dropped"].values()):
             blame(f"{heard} were heard, {numbers} counted")
@@ -934,7 +969,7 @@ class RandomWalk:
             extra += [value for outcome in outcomes + extras for value in outcome.extra]
         return Outcome(values, extra, fails)
 
-    def _check_results(self, is_whole: bool) -> None:
+    def _check_results(self, numbers: dict[str, Any], is_whole: bool) -> None:
         expected = {n: self._expected(n) for n in self.numbers}
         for values_of, fails in self.accepted:
             values = values_of()
@@ -950,7 +985,7 @@ class RandomWalk:
                     for values in (outcome.results, outcome.extra)
                 )
                 self._check_results_of(n, got[n], due, extra, is_whole)
-        self._check_fates(expected, is_whole)
+        self._check_fates(expected, numbers, is_whole)
 
     def _check_results_of(
         self, n: int, got: set[Value], due: set[Value], extra: set[Value], is_whole: bool
@@ -968,22 +1003,28 @@ class RandomWalk:
         if lost or more:
             self.notes.blame(f"{n} ({ending}): {sorted(lost)} did not come, {sorted(more)} did")
 
-    def _check_fates(self, expected: dict[int, Outcome], is_whole: bool) -> None:
+    def _check_fates(
+        self, expected: dict[int, Outcome], numbers: dict[str, Any], is_whole: bool
+    ) -> None:
         """Check that an event is done if all of it succeeds, and not if something fails."""
         if self._gathers:
             return
+        failing = 0
         for n, outcome in expected.items():
             fails = outcome.fails or any(
                 fails is not None and any(map(fails, outcome.results)) for _, fails in self.accepted
             )
+            failing += fails
             ending = self.numbers[n]
             wanted = ("done",)
             if fails:
                 wanted = ("failed", "returned") if self._reverts else ("failed",)
-            if ending == "refused" or (not is_whole and ending != "done"):
+            if ending in ("counted", "refused") or (not is_whole and ending != "done"):
                 continue
             if ending not in wanted:
                 self.notes.blame(f"{n} has ended as {ending}, not as {wanted}")
+        if is_whole and "counted events" in self.met and failing != numbers["failed"]:
+            self.notes.blame(f"{failing} should have failed, {numbers} counted")
 
     def _check_bound(self) -> None:
         stages = self.pipeline.describe(self.limit)
