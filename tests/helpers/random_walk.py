@@ -158,6 +158,8 @@ class RandomWalk:
         if self._is_usual:
             self.count = rng.choice([60, 120])
         self.emitted = self.peak = 0
+        # How many events had ended when the source did.
+        self._ended_before: int | None = None
         self._gathers = self._reverts = self._is_retuned = False
         self._is_paused = False
         self._stops = rng.random() < 0.15
@@ -205,6 +207,11 @@ class RandomWalk:
                 self.notes.blame(f"{n} was taken from a source that is paused")
             self.emitted += 1
             yield (n,)
+        self._source_ends()
+
+    def _source_ends(self) -> None:
+        if isinstance(self.source, MemorySource) and self._ended_before is None:
+            self._ended_before = len(self.source.ledger.endings)
 
     def _flow(self) -> Any:
         rng = self.rng
@@ -225,7 +232,8 @@ class RandomWalk:
                     self._batched,
                 ]
             )
-            if self.second.random() < 0.15:
+            # The events of such a source are not kept there.
+            if self.second.random() < (0.4 if "counted events" in self.met else 0.1):
                 make = self._listed
             flow = self._usual(flow) if self._is_usual else make(self._counted(flow))
         return self._counted(flow)
@@ -736,10 +744,12 @@ class RandomWalk:
         elif action == "drain":
             self._is_paused = False
             self._note("drain", numbers)
+            self._source_ends()
             running.begin_drain()
         elif action == "drain soon":
             self._is_paused = False
             self._note("drain", numbers)
+            self._source_ends()
             self.notes.aborts = True
             running.begin_drain(delay)
         elif action == "cancel":
@@ -891,9 +901,9 @@ class RandomWalk:
         if (self.shared.in_flight, self.shared.free) != (0, self._shared_most):
             blame(f"the shared limit has {self.shared.in_flight}, free {self.shared.free}")
         outcome = running.report().outcome
-        # What a stage has reverted to a source that has ended is left to another run.
-        is_left = self._reverts and bool(numbers["returned"])
-        is_whole = outcome in ("completed", "drained") or (outcome == "incomplete" and is_left)
+        is_whole = outcome in ("completed", "drained", "incomplete")
+        if is_whole and (outcome == "incomplete") != self._is_left():
+            blame(f"it ended as {outcome}: {numbers}")
         if not is_whole and not self._may_end(error):
             blame(f"it ended as {outcome} by {error!r}")
         parts = ["waiting", "in_flight", "retrying", "stuck", "open", "undelivered"]
@@ -911,6 +921,13 @@ class RandomWalk:
         self._check_endings(numbers)
         self._check_results(numbers, is_whole)
         self._check_bound()
+
+    def _is_left(self) -> bool:
+        """Whether a stage has reverted events to a source that had ended, for another run."""
+        if not isinstance(self.source, MemorySource):
+            return False
+        late = self.source.ledger.endings[self._ended_before :]
+        return any(ending is Ending.FAILED for _, ending in late)
 
     def _check_letters(self, numbers: dict[str, Any]) -> None:
         letters = sum(len(sink.accepted) for sink in self._letters)
