@@ -183,7 +183,7 @@ class Child:
     def _open_outlet(self, run: Run, closed: Closed) -> Outlet:
         section = self.section
         self._outlet = Outlet(
-            *(self._room, run, self.send, self._unsendable, closed, section.encode),
+            *(self._room, run, self._send_results, self._unsendable, closed, section.encode),
             beside=bool(section.sinks),
         )
         return self._outlet
@@ -259,6 +259,13 @@ class Child:
         if self._confirms:
             self._confirm()
 
+    def _send_results(self, message: Any) -> None:
+        """Send results to the parent, before the endings that wait: some may be of their events."""
+        self._send_completions()
+        self._link.send(message)
+        if self._confirms:
+            self._confirm()
+
     def _send_together(self) -> None:
         """Send what waits, if no message has come with which it was sent."""
         self._send_waiting()
@@ -269,13 +276,16 @@ class Child:
         """Send the results, completions and endings that wait to be sent together."""
         if self._outlet is not None:
             self._outlet.flush()
-        if self._completions:
-            ends, self._completions = self._completions, []
-            self._link.send(messages.Completions(ends))
+        self._send_completions()
         if self._over_events:
             over, self._over_events = self._over_events, {}
             for (ending, why), numbers in over.items():
                 self._link.send(messages.Over(numbers, ending, why))
+
+    def _send_completions(self) -> None:
+        if self._completions:
+            ends, self._completions = self._completions, []
+            self._link.send(messages.Completions(ends))
 
     # The limit.
 

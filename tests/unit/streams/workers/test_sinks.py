@@ -210,6 +210,30 @@ def test_results_for_json_lines_are_encoded_there_and_go_to_the_other_sink_as_th
     assert sorted(value["a"] for value in there) == list(range(6))
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_results_that_a_sink_in_the_workers_drops_go_to_the_parent(workers: int) -> None:
+    class Picky(Batches):
+        def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+            return _Picky(closed)
+
+    here: list[int] = []
+    stream = from_iterable(range(9)).pipe(adaptive_flat_map(same))
+    report = run_with(workers, stream, Picky([], 1), collect(here))
+    assert sorted(here) == list(range(9))
+    assert report.statistics["unfinished"] == 0
+
+
+class _Picky(SinkStage[Any]):
+    asks_first = 20
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value % 2:
+                event.finish()
+            else:
+                event.drop("even")
+
+
 # Promises.
 
 
