@@ -54,8 +54,10 @@ class Inlet(SourceStage[Any]):
     def came(self, message: Events) -> None:
         """Events have come."""
         values = message.values if self._decode is None else self._decode(message.values)
-        # The source has decoded them by the same function.
-        assert values is not None
+        if values is None:
+            # The source has decoded them by the same function: nothing is wrong with them.
+            self.fail(MemoryError("a worker process cannot decode events: its memory has run out"))
+            values = message.values
         tokens = repeat(None) if message.tokens is None else message.tokens
         events: list[Any] = new_events(values, 0.0, self, tokens, Sent)
         for event, created, number in zip(

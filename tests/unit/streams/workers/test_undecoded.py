@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from penstock import (
@@ -104,6 +105,27 @@ def test_lines_are_sent_again_to_a_worker_that_replaces_another(tmp_path: Path) 
     report = run_virtual(main())
     assert crew.started == 2
     assert report.statistics["finished"] == len(into) == 7
+
+
+def test_a_lack_of_memory_in_a_worker_stops_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    decoded = 0
+
+    def without_memory(line: bytes) -> Any:
+        nonlocal decoded
+        decoded += 1
+        if decoded > 3:
+            # As orjson says it.
+            raise orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
+        return orjson.loads(line)
+
+    monkeypatch.setattr("penstock.sources.jsonl.loads", without_memory)
+    path = write(tmp_path, LINES[:3])
+    with pytest.raises(MemoryError, match="a worker process cannot decode events"):
+        run_with(1, read_jsonl(path).pipe(WORK).to(collect([])))
+    # Such as that the worker says nothing, because nothing becomes of its events.
+    assert caplog.messages == []
 
 
 def test_a_dead_letter_has_the_value_of_a_line(tmp_path: Path) -> None:
