@@ -182,9 +182,13 @@ class DemandStage:
         before, self.state = self.state, state
         try:
             if before is OPEN:
-                self.upstream.cancel()
+                self.cancel_upstream()
         finally:
             self._release()
+
+    def cancel_upstream(self) -> None:
+        """Cancel, and go on: an error of a stage of the user's own above ends the run."""
+        self.run.call(None, self.upstream.cancel)
 
     def _release(self) -> None:
         """Release, and go on with the end: an error of the user's own source ends the run."""

@@ -32,7 +32,7 @@ class FinishingStage(DemandStage):
         # Before the cancel, in which a stage of the user's own may raise a second error.
         self.run.stopping(error)
         if before is OPEN:
-            self.upstream.cancel()
+            self.cancel_upstream()
         self.give_back_unstarted()
 
     def on_error(self, error: BaseException, /) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS, refuse_async_methods
+from penstock.streams.errors import CALL_ERRORS, own_error, refuse_async_methods
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -174,10 +174,19 @@ class SinkStage(Generic[T_contra]):
         if self.state >= CLOSED:
             return
         state, self.state = self.state, CLOSED
-        if state is OPEN:
-            self.upstream.cancel()
-        self.give_back()
-        self._closed(error)
+        errors = [error]
+        # Whatever parts of the user's own raise, the run must learn of the end.
+        try:
+            if state is OPEN:
+                self.upstream.cancel()
+        except CALL_ERRORS as raised:
+            errors.append(own_error(raised))
+        finally:
+            try:
+                self.give_back()
+            finally:
+                for each in errors:
+                    self._closed(each)
 
     def close(self, error: BaseException | None = None) -> None:
         """Report that everything accepted is safe; `error` is the one the stream ended with."""

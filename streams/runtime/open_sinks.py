@@ -8,9 +8,9 @@ from typing import Any
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import CALL_ERRORS, BuildError, WrongType, describe, own_error
-from penstock.streams.protocol.blame import error_in, note_stage
+from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import UNCONNECTED, StageInfo
+from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 
@@ -35,7 +35,9 @@ class OpenSinks:
         self._run = run
         self._failed = failed
         self._closed = closed
-        self._open: set[SinkStage[Any]] = set()
+        # Those that are open, and what their signals go to.
+        self._open: dict[SinkStage[Any], Subscriber[Any]] = {}
+        self._cancelled = False
         self._head: SinkStage[Any] | Broadcast | None = None
 
     def check_connected(self) -> None:
@@ -63,31 +65,34 @@ class OpenSinks:
                 raise
             stage.info = info
             self.stages.append(stage)
-            self._open.add(stage)
-        stages = [guarded(stage, stage.info, self._run) for stage in self.stages]
+            self._open[stage] = guarded(stage, info, self._run)
+        stages = list(self._open.values())
         self._head = head = self.stages[0] if len(stages) == 1 else Broadcast(stages)
         return head
 
     def cancel(self) -> None:
         """Cancel the stream and those that are open: they return what they have not accepted."""
-        if self._head is not None and self._open:
-            try:
-                self._head.upstream.cancel()
-            except CALL_ERRORS as raised:
-                self._failed(own_error(raised))
+        if self._head is not None and self._open and not self._cancelled:
+            # An error that is raised by this cancels again.
+            self._cancelled = True
+            self._run.call(None, self._head.upstream.cancel)
         for stage in list(self._open):
             try:
                 stage.cancel()
-            except CALL_ERRORS as raised:
-                self._sink_closed(self.stages.index(stage), error_in(stage.info, raised))
+            except BaseException as raised:
+                error = own_error(raised) if isinstance(raised, CALL_ERRORS) else raised
+                note_stage(error, stage.info)
+                self._sink_closed(self.stages.index(stage), error)
+                if isinstance(raised, KeyboardInterrupt | SystemExit):
+                    raise
 
     def _sink_closed(self, index: int, error: BaseException | None) -> None:
-        self._open.discard(self.stages[index])
+        self._open.pop(self.stages[index], None)
         if error is not None:
             self._failed(error)
             if not (isinstance(self._head, Broadcast) and self._head.has_ended):
-                for stage in list(self._open):
-                    stage.on_completed()
+                for signals in list(self._open.values()):
+                    signals.on_completed()
         if not self._open:
             self._closed()
 

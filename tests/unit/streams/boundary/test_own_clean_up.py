@@ -13,6 +13,8 @@ from penstock import (
     Flowable,
     Pipeline,
     adaptive_flat_map,
+    collect,
+    for_each,
     from_iterable,
     group_by,
     spread,
@@ -263,3 +265,81 @@ def test_a_sink_that_raises_once_it_has_accepted_everything_ends_the_pipeline(ru
     with pytest.raises(CannotEnd) as raised:
         run(from_iterable([1]).to(_Never()).run())
     assert raised.value.__notes__ == ["in stage 2 'never'"]
+
+
+class _Exit(BaseException):
+    """An error that ends all."""
+
+
+class _Stubborn(SourceStage[int]):
+    """Emits ten numbers, and raises when it is cancelled."""
+
+    raises: type[BaseException] = CannotEnd
+
+    def produce(self) -> None:
+        self.emit_all(range(min(10, self.demand)), self.run.now())
+        self.demand = 0
+
+    def cancel(self) -> None:
+        super().cancel()
+        raise self.raises("cancel")
+
+
+class _Exiting(_Stubborn):
+    raises = _Exit
+
+
+def stubborn(kind: type[_Stubborn] = _Stubborn) -> Flowable[int]:
+    info = StageInfo("stubborn")
+    return Flowable(lambda downstream, run: kind(downstream, run, info).start(), info)
+
+
+class _Closing(SinkStage[int]):
+    def accept(self, event: Event[Any]) -> None: ...
+
+    def close(self, error: BaseException | None = None) -> None:
+        raise CannotEnd("close")
+
+
+class _Close(Sink[int]):
+    info = StageInfo("close")
+
+    def open(self, run: StreamRun, closed: Closed) -> SinkStage[int]:
+        return _Closing(closed)
+
+
+def refuse_two(number: int) -> None:
+    if number == 2:
+        raise ValueError("two")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "method"),
+    [
+        (stubborn().to(for_each(refuse_two)), "cancel"),
+        (stubborn().to(for_each(refuse_two), collect([])), "cancel"),
+        (from_iterable(range(9)).to(for_each(refuse_two), _Close()), "close"),
+        (from_iterable(range(9)).to(_Close(), for_each(refuse_two)), "close"),
+    ],
+)
+def test_the_error_of_a_sink_ends_a_run_whose_other_parts_cannot_end(
+    run: Run, pipeline: Pipeline, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="two"):
+        run(pipeline.run())
+    assert f"CannotEnd: {method}" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [_Stubborn, _Exiting])
+def test_events_that_wait_are_returned_when_the_source_raises_in_its_cancel(
+    run: Run, kind: type[_Stubborn]
+) -> None:
+    async def main() -> None:
+        grouped = stubborn(kind).pipe(group_by(lambda number: number % 3), spread())
+        running = grouped.pipe(adaptive_flat_map(work, Fixed(2))).to(collect([])).start()
+        await asyncio.sleep(0.7)
+        running.cancel()
+        report = await running.wait()
+        assert (report.outcome, *unfinished(running)) == ("cancelled", "closed", 0)
+
+    run(main())
