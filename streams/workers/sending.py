@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -158,8 +159,10 @@ class Sending:
         results = self._results
         head = results.head
         return results.waiting <= results.window // 2 or (
-            # None of them can be sent on before the head has come.
-            not results.ready and any(event is head for event, _ in peer.out.values())
+            # None of them can be sent on before the head has come. Where events are sent one at a
+            # time, it may wait behind others of its worker.
+            not results.ready
+            and any(event is head for event, _ in chain(peer.out.values(), peer.waiting))
         )
 
 

@@ -291,6 +291,30 @@ def test_ordered_results_never_wait_for_room_that_later_ones_have(
     assert run_virtual(main()) == sorted([*range(300)] * (1 + several))
 
 
+def test_ordered_results_come_after_a_kill_where_their_events_had_changed_workers() -> None:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.01)
+        return value
+
+    async def main() -> list[int]:
+        into: list[int] = []
+        crew = LocalCrew(2)
+        work = adaptive_flat_map(handler, Fixed(4), ordered=True, window=2)
+        stream = from_iterable(range(200)).pipe(group_by(lambda value: value % 3), spread(), work)
+        async with asyncio.timeout(100), stream.to(collect(into)).start(workers=crew) as running:
+            await asyncio.sleep(0.02)
+            # What the second worker has not begun goes behind what the first one has.
+            running.retune(Fixed(1))
+            await asyncio.sleep(0.02)
+            running.retune(Fixed(9))
+            await asyncio.sleep(0.01)
+            crew.kill(0)
+            await running.wait()
+        return into
+
+    assert sorted(run_virtual(main())) == list(range(200))
+
+
 async def several(value: int) -> AsyncIterator[int]:
     for part in range(3):
         await asyncio.sleep(0.001)
