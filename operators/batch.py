@@ -69,7 +69,7 @@ def batch(
     """
     name = handler_name(handler)
     check_policy(on_error, "batch", retries=True)
-    check_handler(handler, "batch")
+    check_handler(handler, "batch", "a list of values")
     require_count("batch", max_size=max_size, parallel=parallel)
     if not is_at_least(max_wait, 0):
         raise BuildError(f"batch(max_wait={max_wait!r}): must be 0 or positive seconds")

@@ -25,7 +25,6 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.errors import (
-    BuildError,
     UnfinishedResult,
     cancelled_inside,
     cancelled_outside,
@@ -72,8 +71,6 @@ def for_each(
     docs/several-cores.md). Raises BuildError if `function` cannot be called, or for a wrong
     `on_error`.
     """
-    if not callable(function):
-        raise BuildError(f"for_each({function!r}): give it a function of one value")
     check_handler(function, "for_each")
     check_policy(on_error, "for_each")
     return _ForEach(function, on_error, in_workers=in_workers)

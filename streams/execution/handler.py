@@ -55,8 +55,11 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
-def check_handler(handler: object, stage: str) -> None:
-    """BuildError for what cannot be called; one easily calls a handler instead of giving it."""
+def check_handler(handler: object, stage: str, of: str = "one value") -> None:
+    """BuildError for what cannot be called; one easily calls a handler instead of giving it.
+
+    `of` says what the handler is called with.
+    """
     if inspect.iscoroutine(handler):
         handler.close()
         raise BuildError(
@@ -64,7 +67,7 @@ def check_handler(handler: object, stage: str) -> None:
             f"{handler.__name__} itself, without parentheses"
         )
     if not callable(handler):
-        raise BuildError(f"{stage}({handler!r}): the handler must be callable")
+        raise BuildError(f"{stage}({handler!r}): give it a function of {of}")
     if isinstance(handler, FunctionType) and (handler.__module__ or "").startswith(
         "penstock.operators."
     ):
@@ -81,7 +84,7 @@ def check_wrapped(handler: object, kind: str) -> None:
     """BuildError for what cannot be called and so not be wrapped, such as the stream of a pipe."""
     if not callable(handler):
         raise BuildError(
-            f"{kind}(...) wraps a function, and {describe(handler)} is none: write "
+            f"{kind}(...) wraps a function, and {describe(handler)} is not one: write "
             f"adaptive_flat_map({kind}(...)(handler))"
         )
 

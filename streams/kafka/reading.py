@@ -61,7 +61,7 @@ class Reading(SourceStage[Any]):
         self._membership = Membership(run, self, settings.group)
         self._arrived: deque[Token] = deque()
         self._again: list[Token] = []
-        # Timers of those that have failed, and all of these that have not gone out again.
+        # Timers of records that have failed, and all of these that have not gone out again.
         self._later: deque[TimerHandle] = deque()
         self._failed: set[Token] = set()
         # From wall time, which stamps records, to the loop's clock.

@@ -56,7 +56,7 @@ class Ledger:
         self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
-        # Rows to be tried again, as is not recorded yet.
+        # Rows that are to be tried again, which is not recorded yet.
         self._failed: set[Row] = set()
         # Whether no row is held.
         self.idle = asyncio.Event()

@@ -94,7 +94,7 @@ class Reading(SourceStage[Any]):
         self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
-        # When those that failed are due again, which the server gives to any reader.
+        # When messages that failed are due again; the server then gives them to any reader.
         self._due: deque[float] = deque()
         self._replies: Replies | None = None
         # Messages of the stream that have not been delivered, as of the last one.

@@ -184,6 +184,13 @@ def test_what_cannot_be_called_is_refused() -> None:
         for_each(17)  # type: ignore[arg-type]
 
 
+def test_a_call_of_a_function_in_place_of_the_function_is_named_as_that() -> None:
+    async def save(value: int) -> None: ...
+
+    with pytest.raises(BuildError, match=r"called already: give save itself"):
+        for_each(save(1))  # type: ignore[arg-type]
+
+
 def test_an_error_names_the_sinks_own_place_in_the_pipeline(run: Run) -> None:
     def fails(value: int) -> None:
         raise ValueError(value)
