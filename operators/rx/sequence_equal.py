@@ -177,7 +177,7 @@ class _Comparing(DemandStage):
     def _cancel_both(self) -> None:
         if not self.state:
             self.end()
-            self.upstream.cancel()
+            self.cancel_upstream()
         self._input.cancel()
 
     def _close(self, state: State) -> None:

@@ -188,7 +188,16 @@ class DemandStage:
 
     def cancel_upstream(self) -> None:
         """Cancel, and go on: an error of a stage of the user's own above ends the run."""
-        self.run.call(None, self.upstream.cancel)
+        try:
+            self.upstream.cancel()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if self.run.has_loop:
+                # Behind the error for which the stream is cancelled, which may be on its way.
+                self.run.call_soon(None, self.run.failed, error)
+            else:
+                self.run.failed(error)
 
     def _release(self) -> None:
         """Release, and go on with the end: an error of the user's own source ends the run."""

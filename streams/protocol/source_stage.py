@@ -123,7 +123,12 @@ class SourceStage(DemandStage, Generic[T]):
             try:
                 self.produce()
             except CALL_ERRORS as raised:
-                self.fail_as_users(own_error(raised))
+                error = own_error(raised)
+                if self.state >= CLOSED:
+                    # Such as what was raised when the source was cancelled.
+                    self.run.late_error(error)
+                else:
+                    self.fail_as_users(error)
 
     def request(self, n: int, /) -> None:
         if self.state:

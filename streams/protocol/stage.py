@@ -381,5 +381,8 @@ class Stage(Generic[A, B]):
         give_back_all(rest)
         if not self.state:
             self.state = CLOSED
-            self.upstream.cancel()
-            self.downstream.on_error(error)
+            try:
+                self.upstream.cancel()
+            finally:
+                # Also if a stage of the user's own has raised.
+                self.downstream.on_error(error)

@@ -152,7 +152,7 @@ class Lifted(DemandStage):
     def _want_no_more(self) -> None:
         if not self.state:
             self.end()
-            self.upstream.cancel()
+            self.cancel_upstream()
 
     # From above.
 

@@ -17,6 +17,7 @@ from penstock import (
     for_each,
     from_iterable,
     group_by,
+    ops,
     spread,
 )
 from penstock.streams.protocol.event import Event
@@ -294,6 +295,9 @@ def stubborn(kind: type[_Stubborn] = _Stubborn) -> Flowable[int]:
     return Flowable(lambda downstream, run: kind(downstream, run, info).start(), info)
 
 
+by_three = group_by(lambda number: int(number) % 3)
+
+
 class _Closing(SinkStage[int]):
     def accept(self, event: Event[Any]) -> None: ...
 
@@ -318,11 +322,14 @@ def refuse_two(number: int) -> None:
     [
         (stubborn().to(for_each(refuse_two)), "cancel"),
         (stubborn().to(for_each(refuse_two), collect([])), "cancel"),
+        (stubborn().pipe(ops.map(refuse_two)).to(collect([])), "cancel"),
+        (stubborn().pipe(ops.take(3), ops.map(refuse_two)).to(collect([])), "cancel"),
+        (stubborn().pipe(by_three, spread()).to(for_each(refuse_two)), "cancel"),
         (from_iterable(range(9)).to(for_each(refuse_two), _Close()), "close"),
         (from_iterable(range(9)).to(_Close(), for_each(refuse_two)), "close"),
     ],
 )
-def test_the_error_of_a_sink_ends_a_run_whose_other_parts_cannot_end(
+def test_an_error_ends_a_run_whose_other_parts_cannot_end(
     run: Run, pipeline: Pipeline, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ValueError, match="two"):
