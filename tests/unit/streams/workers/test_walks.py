@@ -45,7 +45,8 @@ class Walk:
         self.sent = [(n % self.keys, n) for n in range(draw.choice([20, 150, 600]))]
         self.limit = draw.choice([1, 2, 3, 7, 50])
         self.most = self.limit
-        self.ordered = draw.random() < 0.2
+        self.ordered = draw.random() < 0.5
+        self.window = draw.choice([2, 256])
         self.failing = draw.choice([0.0, 0.0, 0.05])
         self.in_flight: dict[Event, object] = {}
         """The calls in workers that are alive."""
@@ -121,7 +122,11 @@ class Walk:
             spread(),
             ops.filter(lambda event: event[1] % 10 != 9),
             adaptive_flat_map(
-                self.handler, limit=Fixed(self.limit), ordered=self.ordered, on_error="skip"
+                self.handler,
+                limit=Fixed(self.limit),
+                ordered=self.ordered,
+                on_error="skip",
+                window=self.window,
             ),
             ops.map(lambda event: event),
         )
