@@ -20,7 +20,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
-from penstock.streams.io.paths import Path, actual_input, input_name, is_path
+from penstock.streams.io.paths import Path, file_of, input_name, is_path
 from penstock.streams.io.position import Position
 from penstock.streams.io.reader import CHUNK, Following, open_input
 from penstock.streams.keyed.key import By, Key, key_name
@@ -202,7 +202,7 @@ class _Reading(SourceStage[T]):
         self._format = line_format
         self._path = options.path
         self._name = input_name(options.path)
-        self.file = "" if actual_input(options.path) == "-" else self._name
+        self.file = file_of(options.path)
         self._follow = options.follow
         created, route = options.created, options.on_bad_line
         self._created = None if created is None else Creation(created, run.now)

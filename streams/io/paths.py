@@ -29,6 +29,7 @@ __all__ = [
     "Written",
     "actual_input",
     "actual_output",
+    "file_of",
     "input_name",
     "input_path",
     "is_path",
@@ -72,6 +73,11 @@ def input_name(path: Path) -> str:
     """An input's name; its suffix shows the compression."""
     path = actual_input(path)
     return "standard input" if path == "-" else _name(path)
+
+
+def file_of(path: Path) -> str:
+    """The name of the file whose lines are read, for messages about these; "" if it is none."""
+    return "" if actual_input(path) == "-" else input_name(path)
 
 
 def output_name(path: Path) -> str:

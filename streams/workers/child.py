@@ -191,6 +191,7 @@ class Child:
     def _attach_inlet(self, downstream: Subscriber[Any], run: Run) -> None:
         section = self.section
         self._inlet = Inlet(downstream, run, section.above.info, self._settled, section.decode)
+        self._inlet.file = section.file
         self._inlet.start()
 
     # Messages.

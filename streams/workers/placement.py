@@ -15,6 +15,7 @@ from typing import Any
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.paths import file_of
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo, Work
 from penstock.streams.runtime.description import description
@@ -28,16 +29,18 @@ class Section:
 
     `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
     handler. `by` is the key of which all events go to one worker at a time; None: any event may go
-    to any worker. `decode`, if any, makes the values that come into the section of the lines that
-    the source has read. `encode`, if any, makes what goes on from the section of its results: the
-    bytes that the `encoding` sinks write. `sinks` are those that each worker opens, with what
-    describes them in the pipeline; `returns`: the results go on from the section, to other sinks.
+    to any worker. `file` is that of which the source reads the lines, "" without one. `decode`, if
+    any, makes the values that come into the section of the lines that the source has read.
+    `encode`, if any, makes what goes on from the section of its results: the bytes that the
+    `encoding` sinks write. `sinks` are those that each worker opens, with what describes them in
+    the pipeline; `returns`: the results go on from the section, to other sinks.
     """
 
     above: Flowable[Any]
     streams: tuple[Flowable[Any], ...]
     working: StageInfo
     by: Any
+    file: str = ""
     decode: Callable[[list[Any]], list[Any] | None] | None = None
     encode: Callable[[Any], bytes] | None = None
     encoding: tuple[Sink[Any], ...] = ()
@@ -110,7 +113,9 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
         last = at
     source, *between = [stream.info for stream in chain[:first]]
     decode = source.decode if all(info.untouched for info in between) else None
-    section = Section(chain[first - 1], tuple(chain[first : last + 1]), working, by, decode)
+    file = "" if source.path is None else file_of(source.path)
+    streams = tuple(chain[first : last + 1])
+    section = Section(chain[first - 1], streams, working, by, file, decode)
     ends = zip(description(chain[-1], sinks)[len(chain) :], sinks, strict=True)
     inside = tuple((info, sink) for info, sink in ends if sink.in_workers)
     if last + 1 < len(chain):

@@ -139,6 +139,18 @@ def test_a_dead_letter_has_the_value_of_a_line(tmp_path: Path) -> None:
     assert sorted(letter["value"]["id"] for letter in found) == [1, 1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_in_a_worker_names_the_line_and_its_file(tmp_path: Path, workers: int) -> None:
+    def refuse(event: dict[str, Any]) -> None:
+        raise ValueError("no")
+
+    path = write(tmp_path, LINES[1:2])
+    with pytest.raises(ValueError, match="no") as caught:
+        run_with(workers, read_jsonl(path).pipe(adaptive_flat_map(refuse)).to(collect([])))
+    (note,) = caught.value.__notes__
+    assert note.endswith(f"({path}, line 1)")
+
+
 def test_events_keep_the_numbers_of_their_lines(tmp_path: Path) -> None:
     crew, _ = run_with(1, read_jsonl(write(tmp_path)).pipe(WORK).to(collect([])))
     sent, answered = crew.messages(0)
