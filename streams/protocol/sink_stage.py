@@ -163,7 +163,7 @@ class SinkStage(Generic[T_contra]):
     def cancel(self) -> None:
         """The run was cancelled: return events that are not accepted yet, and close."""
         self.give_back()
-        self.close()
+        self.close(self.error)
 
     def statistics(self) -> dict[str, Any]:
         """Numbers by documented names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock import (
     adaptive_flat_map,
     collect,
     for_each,
+    from_async_iterable,
     from_iterable,
     group_by,
     ops,
@@ -350,3 +352,22 @@ def test_events_that_wait_are_returned_when_the_source_raises_in_its_cancel(
         assert (report.outcome, *unfinished(running)) == ("cancelled", "closed", 0)
 
     run(main())
+
+
+def test_the_error_of_a_source_is_logged_if_the_run_is_cancelled_before_it_is_raised(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sink still holds the event that came before it."""
+
+    async def events() -> AsyncIterator[int]:
+        yield 1
+        raise OSError("source")
+
+    async def main() -> None:
+        running = from_async_iterable(events).to(_Hold("nothing")).start()
+        await asyncio.sleep(0.5)
+        running.cancel()
+        assert (await running.wait()).outcome == "cancelled"
+
+    run(main())
+    assert "OSError: source" in caplog.text
