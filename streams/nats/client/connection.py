@@ -74,6 +74,7 @@ async def connect(
     )
     # The client would retry for ever, even with wrong credentials.
     refusal = asyncio.create_task(refused.wait())
+    is_connected = False
     try:
         await asyncio.wait(
             [connecting, refusal], timeout=patience, return_when=asyncio.FIRST_COMPLETED
@@ -81,17 +82,19 @@ async def connect(
         if not connecting.done():
             raise CannotConnect(await _why(urls, last[0] if last else None, patience))
         connecting.result()
+        is_connected = True
     except CannotConnect:
         raise
     except Exception as error:
         raise CannotConnect(await _why(urls, error, patience)) from error
     finally:
         refusal.cancel()
-        connecting.cancel()
-        await asyncio.gather(refusal, connecting, return_exceptions=True)
         # An accepted connection may have lost its server already; a new one is made.
-        if connecting.cancelled() or connecting.exception():
-            # A half-open connection would warn when it is garbage-collected.
+        if not is_connected:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+            # A half-open connection would warn when it is garbage-collected, and so would one that
+            # was made when this call was cancelled or given up.
             with suppress(Exception):
                 await client.close()
     version = client.connected_server_version

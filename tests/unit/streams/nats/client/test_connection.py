@@ -11,6 +11,7 @@ import nkeys
 import pytest
 
 from penstock.streams.errors import CannotConnect, ServerTooOld
+from penstock.streams.nats.client import client
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
 from tests.helpers.until import until
@@ -187,3 +188,32 @@ def test_the_loop_goes_on_while_the_client_is_imported(server: Servers) -> None:
         timeout=60,
     )
     assert done.stdout == "True False\n", done.stderr
+
+
+def test_a_connection_that_is_made_when_its_caller_is_cancelled_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(client.Client):
+        """Is connected when it is told to be."""
+
+        begun, may_end = asyncio.Event(), asyncio.Event()
+        is_ended = False
+
+        async def connect(self, *_: object, **__: object) -> None:
+            self.begun.set()
+            await self.may_end.wait()
+
+        async def close(self) -> None:
+            Slow.is_ended = True
+
+    async def story() -> None:
+        task = asyncio.create_task(connect(["nats://127.0.0.1"]))
+        await Slow.begun.wait()
+        Slow.may_end.set()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert Slow.is_ended
+
+    monkeypatch.setattr(client, "Client", Slow)
+    asyncio.run(story())
