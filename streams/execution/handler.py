@@ -67,7 +67,7 @@ def check_handler(handler: object, stage: str, of: str = "one value") -> None:
             f"{handler.__name__} itself, without parentheses"
         )
     if not callable(handler):
-        raise BuildError(f"{stage}({handler!r}): give it a function of {of}")
+        raise BuildError(f"{stage}({handler!r}): that is not callable. Give it a function of {of}")
     if isinstance(handler, FunctionType) and (handler.__module__ or "").startswith(
         "penstock.operators."
     ):

@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from traceback import format_exception_only
 from typing import Any, cast
 
@@ -129,10 +130,10 @@ class Trial:
         """
         thread = threading.Thread(target=self._in_thread, name="kata", daemon=True)
         # Taken before the thread starts, because the time until the deadline includes its start.
-        ends = self._observer.now() + self._left() + _PATIENCE
+        ends = monotonic() + self._left() + _PATIENCE
         with self._errors_of_threads():
             thread.start()
-            while thread.is_alive() and (left := ends - self._observer.now()) > 0:
+            while thread.is_alive() and (left := ends - monotonic()) > 0:
                 # A signal that another thread of the process gets does not end the wait for a lock.
                 thread.join(min(left, 0.5))
             if thread.is_alive():
