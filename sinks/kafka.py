@@ -132,15 +132,13 @@ def write_kafka(
     )
     if transactional:
         return _Transactional(settings, commit_every)
-    sink = _Kafka(settings)
-    sink.in_workers = in_workers
-    return sink
+    return _Kafka(settings, in_workers=in_workers)
 
 
 class _Kafka(Sink[Any]):
     _until = "until it is stored"
 
-    def __init__(self, settings: WritingSettings) -> None:
+    def __init__(self, settings: WritingSettings, *, in_workers: bool = False) -> None:
         detail = settings.topic if isinstance(settings.topic, str) else "by the value"
         if settings.key is not None:
             detail += f", key {key_name(settings.key)}"
@@ -152,6 +150,7 @@ class _Kafka(Sink[Any]):
             routed=routed_by(settings.on_error),
             policy=settings.on_error,
         )
+        self.in_workers = in_workers
         self._settings = settings
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:

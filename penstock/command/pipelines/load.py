@@ -201,7 +201,7 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
 
 
 def _in_its_place(module: ModuleType) -> str:
-    """What the variable `pipeline` is, if it is none."""
+    """What the variable `pipeline` is, if it is not a pipeline."""
     if not hasattr(module, "pipeline"):
         return ""
     value = module.pipeline

@@ -19,6 +19,7 @@ from penstock import (
 )
 from penstock.streams.testing import ManualPublisher
 from penstock.streams.testing.plugin import Run
+from tests.helpers.futures import count_futures
 
 
 class Iterations:
@@ -146,18 +147,10 @@ def test_a_slot_does_not_sleep_while_each_call_that_ends_lets_the_next_one_of_it
 ) -> None:
     async def futures() -> int:
         """How many the pipeline makes for 1,000 events of 4 keys."""
-        loop, count = asyncio.get_running_loop(), 0
-        create_future = loop.create_future
-
-        def counted() -> asyncio.Future[Any]:
-            nonlocal count
-            count += 1
-            return create_future()
-
-        loop.create_future = counted  # type: ignore[method-assign]
+        count = count_futures()
         calls = adaptive_flat_map(one_turn, limit)
         flow = from_iterable(range(1_000)).pipe(group_by(lambda n: n % 4), spread(), calls)
         await flow.to(for_each(lambda _: None)).run()
-        return count
+        return count()
 
     assert run(futures()) < 30

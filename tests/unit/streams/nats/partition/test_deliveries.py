@@ -437,7 +437,7 @@ def test_a_floor_inside_a_message_that_is_deleted_says_nothing_of_the_next() -> 
 
 
 def of_four_in_doubt(stage: Callable[[Flowable[int]], Flowable[Any]]) -> list[Any]:
-    """What comes of four events of one key, of which the first was lost with its owner."""
+    """The results of four events of one key, of which the first was lost with its owner."""
     loop = VirtualTimeLoop()
     done: list[Any] = []
 
