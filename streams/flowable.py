@@ -20,6 +20,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import BuildError, WrongType
+from penstock.streams.protocol.forgetting import refuse_to_absorb
 from penstock.streams.protocol.numbering import numbered_below
 from penstock.streams.protocol.stage import EventSubscriber, RunningStage, StageInfo, Subscriber
 from penstock.streams.rx.fluent import Fluent
@@ -77,8 +78,10 @@ class Flowable(Fluent[T_co]):
         self.info: StageInfo = info.first() if above is None else info.after(above.info)
         if above is not None:
             above.check_readable()
-        if above is not None and info.inputs:
-            self.info = numbered_below(self.info, [stream.info for stream in above.chain()])
+            stages = [stream.info for stream in above.chain()]
+            if info.inputs:
+                self.info = numbered_below(self.info, stages)
+            refuse_to_absorb(self.info, stages)
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         self.mappings = mappings

@@ -17,6 +17,7 @@ from penstock.streams.failures.policy import LettersOnly
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
 from penstock.streams.protocol.blame import is_ours
+from penstock.streams.protocol.forgetting import refuse_engine
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
@@ -88,6 +89,8 @@ class Pipeline:
         check_not_loading()
         self.check_files()
         chain = self.flowable.chain()
+        if engine is not None:
+            refuse_engine(stream.info for stream in chain)
         overrides = Overrides(chain[0], engine)
         if workers is not None:
             from penstock.streams.workers.dealing import Crew

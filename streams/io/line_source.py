@@ -105,6 +105,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         f"reads {CHUNK // 1024} KiB at a time",
         path=path,
         routed=routed_by(options.on_bad_line),
+        acknowledges=options.position is not None,
         continues=options.position is not None,
         once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
         decode=line_format.decode_all

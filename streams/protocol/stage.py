@@ -171,8 +171,9 @@ class StageInfo:
     (see `penstock.streams.protocol.numbering`); 0 is a stage that is not in a pipeline yet. `path`
     is the file, or the descriptor, that the stage reads or writes; `by` is the key of a stage that
     has one, and `seconds` the length of its window. `acknowledges`: a source that forgets an event
-    once it has ended; `absorbs`: a stage that ends every event itself, and emits new events about
-    them; `until_more`: one that keeps events until others come, however long that takes; `routed`:
+    once it has ended, also for later runs; `absorbs`: a stage that ends every event itself, and
+    emits new events about them; `absorbs_inputs`: one that does so with those of `inputs`;
+    `until_more`: one that keeps events until others come, however long that takes; `routed`:
     a stage's own sinks of dead letters; `continues`: a source that begins where an earlier running
     ended; `empties`: a sink that empties its file first; `appends`: one that only adds at the end
     of its file; `once`: why a source cannot begin again, if it cannot; `inputs`: the stages of each
@@ -203,6 +204,7 @@ class StageInfo:
     seconds: float | None = None
     acknowledges: bool = False
     absorbs: bool = False
+    absorbs_inputs: bool = False
     works: bool = False
     until_more: bool = False
     routed: tuple[StageInfo, ...] = ()

@@ -347,6 +347,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             # FlatMap observes its calls itself.
             calls="" if _is_flat_map(make) else _called_by(parts),
             inputs=columns([stream for part in parts for stream in part.others]),
+            # The others only give ticks.
+            absorbs_inputs=any(part.others and part.entry.latest for part in parts),
             makes=_makes_streams(parts),
         ),
         mappings=source.mappings and name == "filter",

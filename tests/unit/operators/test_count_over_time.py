@@ -28,8 +28,8 @@ from penstock.streams.temporal.periods.live_counts import LiveCounts
 from penstock.streams.temporal.periods.tallies import Tally, tally_maker
 from penstock.streams.testing import (
     COMPLETED,
+    CountedSource,
     ManualPublisher,
-    MemorySource,
     Probe,
     VirtualClock,
     run_virtual,
@@ -79,7 +79,7 @@ def test_the_watermark_follows_the_rows_by_the_lateness(clock: VirtualClock) -> 
 def test_a_row_before_the_watermark_is_not_counted_but_reported() -> None:
     async def story() -> None:
         source, probe = (
-            MemorySource[Any]([(0, 10), Watermark(6), (2, 5), (6, 7)]),
+            CountedSource[Any]([(0, 10), Watermark(6), (2, 5), (6, 7)]),
             Probe[Period](99),
         )
         source.pipe(count()).connect(probe)
@@ -265,7 +265,7 @@ def test_no_more_is_emitted_than_requested_and_no_row_is_read_meanwhile() -> Non
 
 def test_an_item_is_finished_when_what_came_of_it_is() -> None:
     async def story() -> None:
-        source, probe = MemorySource[Any]([(0, 1), Watermark(5)]), Probe[Period](9, hold=True)
+        source, probe = CountedSource[Any]([(0, 1), Watermark(5)]), Probe[Period](9, hold=True)
         source.pipe(count()).connect(probe)
         await asyncio.sleep(0)
         assert source.ledger.endings == [((0, 1), Ending.DROPPED)]

@@ -5,12 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reactivex import operators as ops
-
-from penstock import Flowable, Group, WorkPool, collect, group_by, spread
-from penstock.command.pipelines.check import lost_path
-from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.testing import MemorySource
 
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
@@ -93,21 +87,23 @@ def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
 SOURCES = {
     "read_table": "from penstock import read_table\nsource = read_table('sqlite:///orders.db')\n",
     "read_jetstream": "from penstock import read_jetstream\nsource = read_jetstream('orders')\n",
+    "with a position": "from penstock import read_jsonl\nsource = read_jsonl(position='a.pos')\n",
     "read_jsonl": "from penstock import read_jsonl\nsource = read_jsonl()\n",
 }
 
 
-@pytest.mark.parametrize("name", ["read_table", "read_jetstream"])
-def test_a_stage_that_acknowledges_what_reaches_no_sink_is_reported(
-    penstock: Penstock, write_file: Write, name: str
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("name", ["read_table", "read_jetstream", "with a position"])
+def test_a_stage_that_acknowledges_what_is_in_no_sink_yet_is_explained_at_its_line(
+    penstock: Penstock, write_file: Write, name: str, command: str
 ) -> None:
     lines = "from penstock import count_over_time\n" + SOURCES[name] + (
         "pipeline = source.pipe(count_over_time()).to(write_jsonl())\n"
     )  # fmt: skip
     path = write_file("job.py", lines)
-    result = penstock("check", path)
+    result = penstock(command, path)
     assert result.status == 2
-    assert f"{path}: events go 1 {name} -> 2 count_over_time, and no further" in result.err
+    assert f"{path}:10: this pipeline cannot be built: stage 2 'count_over_time' ack" in result.err
     assert "Traceback" not in result.err
 
 
@@ -121,52 +117,6 @@ def test_what_is_read_again_may_be_counted_and_what_is_acknowledged_may_be_watch
         f"pipeline = source.pipe({stages}).to(write_jsonl())\n"
     )  # fmt: skip
     assert penstock("check", write_file("job.py", lines)).status == 0
-
-
-def test_a_stage_inside_groups_that_acknowledges_what_reaches_no_sink_is_reported(
-    penstock: Penstock, write_file: Write
-) -> None:
-    lines = "from penstock import count_over_time, group_by, monitor, spread\n" + SOURCES[
-        "read_table"
-    ] + (
-        "def within(group):\n"
-        "    return group.pipe(monitor('G true'), count_over_time())\n"
-        "pipeline = source.pipe(group_by('c', each=within, idle=1), spread()).to(write_jsonl())\n"
-    )  # fmt: skip
-    result = penstock("check", write_file("job.py", lines))
-    assert result.status == 2
-    path = "1 read_table -> 2 group_by -> 2.1 monitor -> 2.2 count_over_time"
-    assert f"events go {path}, and no further" in result.err
-
-
-def _keyed(group: Group[int, int]) -> Flowable[int]:
-    return group.pipe(ops.map(range(group.key).count))
-
-
-@pytest.mark.parametrize("each", [_keyed, lambda group: group.pairwise(), lambda group: group])
-def test_stages_inside_groups_may_need_a_key_and_lead_to_a_sink(each: Any) -> None:
-    flow = MemorySource([1]).pipe(group_by(abs, each=each, idle=1), spread())
-    assert lost_path(flow.to(collect([])).describe(), 1) is None
-
-
-def test_the_jobs_of_a_worker_are_acknowledged_and_reach_its_report() -> None:
-    pipeline = WorkPool().work(abs)
-    stages = pipeline.describe()
-    assert stages[0].acknowledges
-    assert lost_path(stages, len(pipeline.sinks)) is None
-
-
-def test_a_way_through_the_stages_that_ends_in_no_sink_is_found() -> None:
-    stages = [StageInfo("read", number=1, acknowledges=True), StageInfo("map", number=2)]
-    assert str(lost_path(stages, sinks=0)) == "1 read -> 2 map"
-
-
-@pytest.mark.parametrize("sinks", [1, 2, 3])
-def test_every_way_through_a_pipeline_reaches_a_sink(sinks: int) -> None:
-    source = MemorySource([1])
-    pipeline = source.pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
-    assert pipeline.describe()[0].acknowledges
-    assert lost_path(pipeline.describe(), sinks) is None
 
 
 def test_outputs_that_would_write_over_each_other_are_refused(
@@ -197,13 +147,3 @@ def test_the_stages_of_other_streams_are_counted_and_named_where_they_are_read(
     assert result.status == 0
     names = "from_iterable > share > merge(from_iterable > map > zip(from_iterable > share), "
     assert f"OK, 7 stages: {names}from_iterable > share) > write_jsonl\n" in result.out
-
-
-def test_a_way_from_another_stream_that_ends_in_no_sink_is_found() -> None:
-    other = (
-        StageInfo("read", number=2, acknowledges=True),
-        StageInfo("count", number=3, absorbs=True),
-    )
-    stages = [StageInfo("from_iterable", number=1)]
-    stages += [StageInfo("merge", number=4, inputs=(other,)), StageInfo("collect", number=5)]
-    assert str(lost_path(stages, sinks=1)) == "2 read -> 3 count"

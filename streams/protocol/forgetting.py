@@ -1,0 +1,57 @@
+"""The refusal of stages that would end events before their results are in a sink.
+
+A source that forgets an event once it has ended gives it again after a crash only until then. So
+such stages may only read sources that give everything again, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.streams.errors import BuildError
+from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.stage import StageInfo
+
+__all__ = ["early_end", "refuse_engine", "refuse_to_absorb"]
+
+
+def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
+    """Raise BuildError if `stage` would end events of a source that forgets them then.
+
+    `above` are the stages above it, source first.
+    """
+    source = _forgetting(above)
+    if source is not None and (absorbing := _absorbing(stage)):
+        raise BuildError(early_end(absorbing, str(source)))
+    for column in stage.inputs if stage.absorbs_inputs else ():
+        source = _forgetting(column)
+        if source is not None:
+            raise BuildError(early_end(str(stage), str(source)))
+
+
+def refuse_engine(stages: Iterable[StageInfo]) -> None:
+    """Raise BuildError if one of the stages would end events that come from servers."""
+    for stage in stages:
+        if absorbing := _absorbing(stage):
+            raise BuildError(early_end(absorbing, "what reads the events from servers"))
+
+
+def early_end(stage: str, source: str) -> str:
+    """The error of a stage that would end events of this source."""
+    return (
+        f"{stage} acknowledges events before their results are in a sink, and {source} does not "
+        "give again what was acknowledged: the results would be lost if the process dies. Read "
+        "what can be read again from its beginning, such as read_jsonl(path) without position="
+    )
+
+
+def _forgetting(column: Iterable[StageInfo]) -> StageInfo | None:
+    return next((stage for stage in all_stages(column) if stage.acknowledges), None)
+
+
+def _absorbing(stage: StageInfo) -> str:
+    """The name of the stage, or of one inside its groups, if that ends events itself."""
+    if stage.absorbs:
+        return str(stage)
+    inside = () if stage.inside is None else stage.inside()
+    return next((f"'{one.name}' in {stage}" for one in inside if one.absorbs), "")
