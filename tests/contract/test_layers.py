@@ -18,6 +18,7 @@ PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
 ORDER = [
     "errors",
     "clock",
+    "delivery",
     "markup",
     "validation",
     "extras",

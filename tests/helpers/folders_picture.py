@@ -26,7 +26,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("extras", "protocol", "validation"),
     ("failures", "diagnostics", "limits"),
     ("markup", "runtime", "layout"),
-    (None, "boundary", "picture"),
+    ("delivery", "boundary", "picture"),
     (None, "flowable", None),
     (None, "keyed", None),
     ("io", "execution", "testing"),

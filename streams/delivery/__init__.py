@@ -1,0 +1,1 @@
+"""What has become of every event, and how that is kept until the next run."""
