@@ -21,6 +21,8 @@ Errors:  none for a letter, since every one can be encoded. A file that cannot b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.letter_line import letter_line
@@ -52,4 +54,9 @@ class _DeadLetters(Sink[DeadLetter], LettersOnly):
         self._path = path
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return LineWriting(run, closed, self._path, letter_line(run.now), "stop", append=True)
+        line = letter_line(run.now)
+
+        def lines(letters: Iterable[DeadLetter]) -> bytes:
+            return b"".join(map(line, letters))
+
+        return LineWriting(run, closed, self._path, lines, "stop", append=True)

@@ -1,8 +1,8 @@
 r"""Write each value as a line of JSON.
 
 Items:   one line for each event, in order, ended by `\n`, as orjson encodes it (dataclasses,
-         datetimes and UUIDs too; NaN becomes null; no integer beyond 64 bits). A msgspec Struct and
-         a pydantic model are encoded by their own library.
+         datetimes and UUIDs too; no NaN or infinity, no integer beyond 64 bits). A msgspec Struct
+         and a pydantic model are encoded by their own library.
 Time:    a batch is written when it has 64 KiB or 512 events, or at the end of the loop iteration.
          No timers. A full pipe or socket never blocks the loop; a regular file is written on the
          loop, for as long as its disk takes, and for ever if a network file system hangs.
@@ -26,14 +26,11 @@ Errors:  a value that cannot be encoded fails its event: the pipeline stops, or 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
-
-from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.io.compression import check_suffix
-from penstock.streams.io.encoding import as_json
+from penstock.streams.io.encoding import json_line, json_lines
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
@@ -72,19 +69,15 @@ class _JsonLines(Sink[Any]):
         self._path = path
         self._append = append
         self._on_error: OnError = on_error
-        self.encode = _line
+        self.encode = json_line
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
         return LineWriting(
             run,
             closed,
             self._path,
-            _line,
+            json_lines,
             self._on_error,
             append=self._append,
             encoded=self in run.overrides.encoded,
         )
-
-
-# A partial, which costs less than a Python function around it.
-_line = partial(dumps, default=as_json, option=OPT_APPEND_NEWLINE)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
+from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS
 
 from penstock.streams import clock
 from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
-from penstock.streams.io.encoding import as_json
+from penstock.streams.io.encoding import as_json, encoded
 from penstock.streams.protocol.blame import notes_about
 
 __all__ = ["letter_line"]
@@ -40,18 +40,18 @@ def letter_line(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
             "failed": moment(letter.failed),
             "token": letter.token,
         }
-        try:
-            return _dumps(fields)
-        except TypeError:
-            fields["value"] = _repr(letter.value)
-            fields["token"] = _repr(letter.token)
-            return _dumps(fields)
+        for name in ("value", "token"):
+            try:
+                return _dumps(fields)
+            except TypeError:
+                fields[name] = _repr(fields[name])
+        return _dumps(fields)
 
     return line
 
 
 def _dumps(fields: dict[str, Any]) -> bytes:
-    return dumps(fields, default=_shown, option=OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS)
+    return encoded(fields, OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS, default=_shown)
 
 
 def _shown(value: object) -> Any:

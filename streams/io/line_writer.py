@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from penstock.streams.errors import (
 from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
 from penstock.streams.io.compression import PLAIN, Unpacked, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
-from penstock.streams.io.encoding import Unencoded, without_hook
+from penstock.streams.io.encoding import Unencoded
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
@@ -43,7 +43,7 @@ _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 
 
 class LineWriting(SinkStage[Any]):
-    r"""Writes `encode(value)`, which must be one line with its `\n`, for every event.
+    r"""Writes `encode(values)`, which must be one line with its `\n` for each, of events.
 
     With `encoded`, values are such lines already, or `Unencoded`.
 
@@ -58,7 +58,7 @@ class LineWriting(SinkStage[Any]):
         run: Run,
         closed: Closed,
         path: Path,
-        encode: Callable[[Any], bytes],
+        encode: Callable[[Iterable[Any]], bytes],
         on_error: OnError,
         *,
         append: bool,
@@ -96,7 +96,7 @@ class LineWriting(SinkStage[Any]):
         # Suppressed, so that an error is not reported as one that was raised in handling another.
         with suppress(Exception):
             values = [event.value for event in events]
-            self._buffer += b"".join(values if self._encoded else map(self._encode, values))
+            self._buffer += b"".join(values) if self._encoded else self._encode(values)
             self._accepted += events
             events = []
         if events:
@@ -115,9 +115,7 @@ class LineWriting(SinkStage[Any]):
             try:
                 self._buffer += self._line_of(event)
             except CALL_ERRORS as raised:
-                error = own_error(raised)
-                without_hook(error)
-                refused.append((event, error))
+                refused.append((event, own_error(raised)))
             else:
                 self._accepted.append(event)
         # Afterwards: the error policy may cause calls of this stage.
@@ -132,7 +130,7 @@ class LineWriting(SinkStage[Any]):
             event.value = cast(Unencoded, line).value
         if type(event.value) is DeadLetter:
             return self._letter_line(event.value)
-        return self._encode(event.value)
+        return self._encode((event.value,))
 
     def _schedule(self) -> None:
         if not self._scheduled:

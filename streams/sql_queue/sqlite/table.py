@@ -421,7 +421,7 @@ def _code(error: sqlite3.OperationalError) -> int:
 
 def _plain(value: Any) -> Any:
     """`value` as SQLite can store it: its text or number in JSON, or the JSON of a dict or list."""
-    if value is None or isinstance(value, str | bytes | int | float):
+    if value is None or isinstance(value, str | bytes | int):
         return value
     json = encoded(value)
     return json.decode() if json[:1] in b"{[" else loads(json)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ class Worse:
         (b"bytes", "b'bytes'"),
         ("lone \ud800 surrogate", "'lone \\ud800 surrogate'"),
         (2**70, str(2**70)),
-        (float("nan"), None),
+        (float("nan"), "nan"),
+        ({"n": [None, -math.inf]}, "{'n': [None, -inf]}"),
+        (Order(math.nan), "Order(number=nan)"),
         (Order(7), {"number": 7}),
         ({"inner": [Order(7), Odd()]}, {"inner": [{"number": 7}, "Odd()"]}),
         (Order(Odd()), "Order(number=Odd())"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -493,6 +494,17 @@ def test_an_integer_beyond_64_bits_cannot_be_encoded(run: Run, tmp_path: Path, n
     source = CountedSource([{"n": number}])
     with pytest.raises(TypeError, match="Integer exceeds 64-bit range"):
         run(source.to(write_jsonl(tmp_path / "out.jsonl")).run())
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_does_not_have_fails_its_event_alone(
+    run: Run, tmp_path: Path, number: float
+) -> None:
+    file = tmp_path / "out.jsonl"
+    values: list[Any] = [{"n": None}, {"n": [number]}, {"n": 1.5}]
+    report = run(CountedSource(values).to(write_jsonl(file, on_error="skip")).run())
+    assert file.read_bytes() == b'{"n":null}\n{"n":1.5}\n'
+    assert report.statistics["failed"] == 1
 
 
 def test_skip_goes_on_after_a_value_that_cannot_be_encoded(run: Run, tmp_path: Path) -> None:

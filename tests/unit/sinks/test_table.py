@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, date, datetime
 from enum import Enum
+from math import inf, nan
 from typing import Any
 from uuid import UUID
 
@@ -260,6 +261,7 @@ def test_a_refused_value_stops_the_pipeline_by_default(database: str) -> None:
     ("value", "said"),
     [
         (object(), "not JSON serializable"),
+        *(({"n": [None, value]}, "JSON has no number") for value in (nan, inf)),
         *((value, "takes JSON objects") for value in (7, "a", [1], None, True, 1.5)),
     ],
 )
@@ -275,6 +277,22 @@ def test_a_value_that_a_reader_could_not_read_fails_its_event(
         async with queue(database):
             values, _ = await numbers_of(read_table(database, follow=False))
         assert values == [1, 2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("number", [nan, inf, -inf])
+def test_a_number_that_json_does_not_have_fails_its_event_in_a_column_too(
+    database: str, number: float
+) -> None:
+    async def work() -> None:
+        async with queue(database, 0) as store:
+            await make_results(store)
+            values = [{"n": 1}, {"n": number}, {"n": 2}]
+            sink = write_table(database, "results", columns=["n"], on_error="skip")
+            report = await from_iterable(values).to(sink).run()
+            assert report.statistics["failed"] == 1
+            assert [n for n, _ in await results(store)] == [1, 2]
 
     run(work())
 

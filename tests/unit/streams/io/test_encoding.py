@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from enum import Enum
+from math import inf, isfinite, nan
 from typing import Any
 from uuid import UUID
 
@@ -14,8 +16,10 @@ import msgspec
 import orjson
 import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.streams.io.encoding import encoded
+from penstock.streams.io.encoding import encoded, json_line, json_lines
 
 DAY, ID = date(2024, 1, 2), UUID(int=7)
 
@@ -91,3 +95,68 @@ def test_no_library_is_imported_for_values_that_are_not_of_it() -> None:
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert out.stdout.split() == []
+
+
+class Odd(Enum):
+    NUMBER = nan
+
+
+class Half(pydantic.BaseModel):
+    inner: float = inf
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (nan, ""),
+        ({"of": [None, {"deep": -inf}]}, "['of'][1]['deep']"),
+        ({nan: 1}, "a key"),
+        ([(1, nan)], "[0][1]"),
+        (Data(inner=[nan]), ".inner[0]"),
+        (Struct(inner=inf), "['inner']"),
+        ([Half()], "['inner']"),
+        (Odd.NUMBER, ""),
+    ],
+    ids=["itself", "deep", "key", "tuple", "dataclass", "struct", "model", "enum"],
+)
+def test_a_number_that_json_does_not_have_is_an_error_that_says_where_it_is(
+    value: Any, place: str
+) -> None:
+    with pytest.raises(TypeError, match=r"JSON has no number -?(nan|inf)") as raised:
+        encoded(value, orjson.OPT_NON_STR_KEYS)
+    assert place in str(raised.value)
+
+
+def test_a_field_that_is_not_written_may_hold_any_number() -> None:
+    @dataclass
+    class Hidden:
+        _secret: float = nan
+        shown: None = None
+
+    assert encoded(Hidden()) == b'{"shown":null}'
+
+
+_NUMBERS = st.recursive(
+    st.none() | st.floats() | st.text(max_size=4) | st.just("null"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+def _floats(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [number for part in value for number in _floats(part)]
+    return [value] if isinstance(value, float) else []
+
+
+@given(st.lists(_NUMBERS, max_size=5))
+def test_lines_are_written_exactly_if_every_number_in_them_is_finite(values: list[Any]) -> None:
+    if all(map(isfinite, _floats(values))):
+        lines = json_lines(values)
+        assert list(map(orjson.loads, lines.splitlines())) == values
+        assert lines == b"".join(map(json_line, values))
+    else:
+        with pytest.raises(TypeError, match="JSON has no number"):
+            json_lines(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,13 @@ def test_several_results_of_one_event_are_encoded_too(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("bad", [{1, 2}, [math.nan]], ids=["set", "nan"])
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 def test_a_result_that_cannot_be_written_ends_as_it_does_in_one_process(
-    tmp_path: Path, on_error: Any
+    tmp_path: Path, on_error: Any, bad: object
 ) -> None:
     def handler(value: int) -> Any:
-        return {1, 2} if value == 3 else value
+        return bad if value == 3 else value
 
     def outcome(workers: int) -> Any:
         path = tmp_path / f"{workers}.jsonl"
