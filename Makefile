@@ -47,6 +47,7 @@ test: .venv/.ready  ## unit, contract, pages, and a short run of each real serve
 
 test-system: .venv/.ready  ## processes that are killed and cut off, simulated services: some seeded runs of each
 	@command -v chromium >/dev/null || echo "left out: the live page is not looked at, because Chromium is not installed"
+	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || echo "left out: tables behind PgBouncer, because it is not installed"
 	$(PYTEST) tests/system $(ARGS)
 
 test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY is a checkout of it

@@ -27,6 +27,7 @@ __all__ = [
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
+    "LISTEN",
     "MARK_SUSPECTS",
     "NOTIFY",
     "PARK_KEYS",
@@ -64,11 +65,10 @@ PLAN_FREELY = _planning("on", "true")
 
 # Statements wait for the rows of others and see what these have committed; at a stricter level,
 # which a server may have as its default, they fail instead and have to be repeated.
-SESSION = (
-    "SET synchronous_commit = off",
-    "SET default_transaction_isolation = 'read committed'",
-    PLAN_BY_INDEX,
-)
+SESSION = f"""SET synchronous_commit = off;
+SET default_transaction_isolation = 'read committed';
+{PLAN_BY_INDEX}"""
+LISTEN = "LISTEN {channel}"
 
 # The columns about the work on a row, in a queue's table and in one beside the user's.
 _WORK = """{started} timestamptz,

@@ -18,6 +18,7 @@ from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, Ta
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.postgres.pooling import check_session
 from penstock.streams.sql_queue.schema import Layout, quoted
 from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
 from penstock.streams.sql_queue.url import redacted
@@ -67,6 +68,7 @@ class PostgresTable(Store):
             "id_type": "bigint",
         }
         self._channel = _channel(layout.table)
+        self._names["channel"] = quoted(self._channel)
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
         self._name_payload("json")
         self._columns: dict[str, str] = {}
@@ -163,20 +165,17 @@ class PostgresTable(Store):
     async def _connected(self) -> Connection:
         if self._work is None or self._work.closed:
             self._work = None
-            self._work = await self._connect()
+            db = await self._connect()
+            async with _closed_unless_good(db):
+                await check_session(db, self._connect, redacted(self.url))
+                await db.execute(_made(sql.SESSION, {}))
+            self._work = db
         return self._work
 
-    async def _connect(self, *further: str) -> Connection:
+    async def _connect(self) -> Connection:
         # What the URL says of them counts.
         parameters = {**_DEFAULTS, **conninfo_to_dict(self.url)}
-        db = await AsyncConnection.connect(make_conninfo("", **parameters), autocommit=True)
-        try:
-            for text in (*sql.SESSION, *further):
-                await db.execute(_made(text, {}))
-        except BaseException:
-            await db.close()
-            raise
-        return db
+        return await AsyncConnection.connect(make_conninfo("", **parameters), autocommit=True)
 
     @asynccontextmanager
     async def _using(self) -> AsyncGenerator[Connection, None]:
@@ -289,7 +288,10 @@ class PostgresTable(Store):
         listening = self._listening
         try:
             if listening is None or listening.closed:
-                self._listening = await self._connect(f"LISTEN {quoted(self._channel)}")
+                listening = await self._connect()
+                async with _closed_unless_good(listening):
+                    await self._all(listening, sql.LISTEN)
+                self._listening = listening
                 return  # Something may have come before.
             async for _ in listening.notifies(timeout=within, stop_after=1):
                 pass
@@ -329,6 +331,15 @@ class PostgresTable(Store):
             f"from a payload of type {self._payload_type}. Name a column, or let the payload be of "
             "type json."
         )
+
+
+@asynccontextmanager
+async def _closed_unless_good(db: Connection) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    except BaseException:
+        await db.close()
+        raise
 
 
 def _made(text: str, names: Mapping[str, str]) -> Any:

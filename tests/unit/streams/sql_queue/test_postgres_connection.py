@@ -23,7 +23,7 @@ def test_a_connection_that_is_given_up_while_it_is_made_is_closed(
     async def story() -> None:
         store = open_store(postgres)
         await store.open()
-        monkeypatch.setattr(postgres_sql, "SESSION", ["SELECT pg_sleep(30)"])
+        monkeypatch.setattr(postgres_sql, "LISTEN", "SELECT pg_sleep(30)")
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(store.changed(10.0), 0.2)
         await store.close()
