@@ -15,7 +15,13 @@ from penstock.streams.clock import running_loop
 from penstock.streams.errors import BuildError, WrongType, describe
 from penstock.streams.failures.policy import LettersOnly
 from penstock.streams.flowable import Flowable
-from penstock.streams.io.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
+from penstock.streams.io.paths import (
+    Written,
+    refuse_overwriting,
+    refuse_same_file,
+    refuse_to_empty,
+    standard_streams_of,
+)
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.protocol.forgetting import refuse_engine
 from penstock.streams.protocol.numbering import all_stages
@@ -25,6 +31,7 @@ from penstock.streams.runtime.description import description
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.loading import check_not_loading
 from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.standard_streams import taken
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.validation import is_count
 
@@ -101,7 +108,8 @@ class Pipeline:
             if not isinstance(workers, Crew):
                 workers = _spawned(self, workers, "in a running loop")
             overrides = in_workers(chain, self.sinks, workers)
-        return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)
+        streams = self.standard_streams()
+        return Running(self.flowable, self.sinks, drain_deadline, limit, overrides, streams)
 
     def run(
         self,
@@ -151,6 +159,10 @@ class Pipeline:
             for output in written:
                 refuse_same_file(source.path, output.path)
         refuse_overwriting(written)
+
+    def standard_streams(self) -> set[int]:
+        """The descriptors, of 0 and 1, that it reads and writes."""
+        return standard_streams_of(all_stages(self.describe()))
 
     def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
         """All stages with their bounds, source first, sinks last; nothing is run.
@@ -301,23 +313,25 @@ def in_processes_of(
 ) -> Generator[Crew | None]:
     """The worker processes of a run that begins inside; None where there are none.
 
-    Raises BuildError for a wrong number, for a pipeline with nothing that they could do, and if
+    The standard streams of the pipeline are its own inside, and workers do not have them. Raises
+    BuildError for a wrong number, for a pipeline with nothing that they could do, and if
     this process cannot be forked and others cannot find the pipeline.
     """
-    if workers is None:
-        yield None
-        return
-    number = _number(workers)
-    from penstock.streams.workers.placement import section_of
-    from penstock.streams.workers.processes.forked import Processes, unforkable
+    with taken(pipeline.standard_streams()):
+        if workers is None:
+            yield None
+            return
+        number = _number(workers)
+        from penstock.streams.workers.placement import section_of
+        from penstock.streams.workers.processes.forked import Processes, unforkable
 
-    section = section_of(pipeline.flowable.chain(), pipeline.sinks)
-    where = unforkable()
-    if where is not None:
-        yield _spawned(pipeline, workers, where)
-        return
-    with Processes(section, number, new_event_loop) as crew:
-        yield crew
+        section = section_of(pipeline.flowable.chain(), pipeline.sinks)
+        where = unforkable()
+        if where is not None:
+            yield _spawned(pipeline, workers, where)
+            return
+        with Processes(section, number, new_event_loop) as crew:
+            yield crew
 
 
 def _spawned(pipeline: Pipeline, workers: int | Literal["auto"], where: str) -> Crew:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from datetime import datetime
 
 __all__ = [
@@ -160,10 +160,11 @@ def write(text: str, path: str) -> None:
 def _write(text: str) -> int | None:
     """None if it was written, 0 if its reader has closed the pipe, 1 if it could not be written."""
     try:
-        # Without a buffer even an empty text is written, and a full disk refuses it.
-        if text:
-            _write_encoded(text)
-        sys.stdout.flush()
+        with _standard_output() as stream:
+            # Without a buffer even an empty text is written, and a full disk refuses it.
+            if text:
+                _write_encoded(text, stream)
+            stream.flush()
     except OSError as error:
         # Python would flush again at exit, and report the same failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -174,14 +175,26 @@ def _write(text: str) -> int | None:
     return None
 
 
-def _write_encoded(text: str) -> None:
+@contextmanager
+def _standard_output() -> Generator[Any]:
+    """Our own, also while handlers have standard error in its place."""
+    # Not imported only to find out that nothing has taken it.
+    streams = sys.modules.get("penstock.streams.runtime.process.standard_streams")
+    own = 1 if streams is None else streams.standing_for(1)
+    if own == 1:
+        yield sys.stdout
+        return
+    with open(own, "w", encoding=sys.stdout.encoding, closefd=False) as stream:
+        yield stream
+
+
+def _write_encoded(text: str, stream: Any) -> None:
     try:
-        sys.stdout.write(text)
+        stream.write(text)
     except UnicodeEncodeError:
         # An encoding that lacks a character: then all is UTF-8, as in files.
-        stdout: Any = sys.stdout
-        stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-        stdout.write(text)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        stream.write(text)
 
 
 def counted(number: int, what: str) -> str:

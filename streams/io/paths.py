@@ -19,6 +19,8 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.process.standard_streams import Taken, standing_for
 
 if sys.platform != "win32":
     import fcntl
@@ -41,6 +43,7 @@ __all__ = [
     "refuse_overwriting",
     "refuse_same_file",
     "refuse_to_empty",
+    "standard_streams_of",
 ]
 
 Path = str | os.PathLike[str] | int
@@ -48,6 +51,9 @@ Path = str | os.PathLike[str] | int
 
 # For each use: the access, the descriptor of the standard stream, and the other use.
 _USES = {"read": (os.O_RDONLY, 0, "written"), "write": (os.O_WRONLY, 1, "read")}
+
+# Those of the descriptors of a process.
+_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 
 OPEN_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of every `open`, besides those of its access."""
@@ -59,19 +65,36 @@ output_path: ContextVar[Path] = ContextVar("penstock output", default="-")
 """The path that `write_jsonl("-")` writes; "-" is standard output itself."""
 
 
+# Names of the standard streams, which mean another file while a stream is taken.
+_NUMBERS = {
+    f"{folder}{name}": number
+    for folder, names in (("/dev/", ("stdin", "stdout")), *((one, ("0", "1")) for one in _FOLDERS))
+    for number, name in enumerate(names)
+}
+
+
 def actual_input(path: Path) -> Path:
     """The path or descriptor to read in place of `path`."""
-    return input_path.get() if path == "-" else path
+    return _numbered(_in_place_of(path, input_path))
 
 
 def actual_output(path: Path) -> Path:
     """The path or descriptor to write in place of `path`."""
-    return output_path.get() if path == "-" else path
+    return _numbered(_in_place_of(path, output_path))
+
+
+def _in_place_of(path: Path, standard: ContextVar[Path]) -> Path:
+    return standard.get() if path == "-" else path
+
+
+def _numbered(path: Path) -> Path:
+    """The number of a standard stream that is given by its name as a file."""
+    return _NUMBERS.get(os.fspath(path), path) if is_path(path) else path
 
 
 def input_name(path: Path) -> str:
     """An input's name; its suffix shows the compression."""
-    path = actual_input(path)
+    path = _in_place_of(path, input_path)
     return "standard input" if path == "-" else _name(path)
 
 
@@ -82,7 +105,7 @@ def file_of(path: Path) -> str:
 
 def output_name(path: Path) -> str:
     """An output's name; its suffix shows the compression."""
-    path = actual_output(path)
+    path = _in_place_of(path, output_path)
     return "standard output" if path == "-" else _name(path)
 
 
@@ -107,13 +130,24 @@ def opening(
 ) -> Generator[tuple[int, ExitStack]]:
     """Open `path`: its descriptor, and what closes it.
 
-    A descriptor that is the user's stays open; any other is closed if the block raises. Raises
-    CannotOpen.
+    A descriptor that is the user's stays open; any other is closed if the block raises. A standard
+    stream belongs to the pipeline alone until then. Raises CannotOpen.
     """
     own = ExitStack()
     access, standard, wrong = _USES[use]
-    if path == "-" or isinstance(path, int):
-        descriptor = path if isinstance(path, int) else standard
+    number = standard if path == "-" else path
+    if isinstance(number, int) and number in (0, 1):
+        stream = Taken(number)
+        own.callback(stream.close)
+        if stream.is_read_ahead:
+            own.close()
+            raise CannotOpen(
+                f"Cannot {use} {name} without a gap: this program has begun to read it by input() "
+                "or sys.stdin, which read ahead. Use os.read(0, ...), or read only in the pipeline."
+            )
+        descriptor = stream.descriptor
+    elif isinstance(number, int):
+        descriptor = number
     else:
         try:
             descriptor = os.open(name, access | OPEN_FLAGS | flags, 0o666)
@@ -141,6 +175,22 @@ def _check_access(descriptor: int, access: int) -> None:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
         if flags not in (access, os.O_RDWR):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def standard_streams_of(stages: Iterable[StageInfo]) -> set[int]:
+    """The numbers of the standard streams that these stages read and write."""
+    used: set[object] = set()
+    for stage in stages:
+        if stage.path is not None:
+            read, path = actual_input(stage.path), actual_output(stage.path)
+            used.add(
+                (0 if read == "-" else read) if stage.is_source else 1 if path == "-" else path
+            )
+        for sink in stage.routed:
+            if sink.path is not None:
+                path = actual_output(sink.path)
+                used.add(1 if path == "-" else path)
+    return {number for number in (0, 1) if number in used}
 
 
 # What is read of these is gone, also when they are opened again.
@@ -218,13 +268,14 @@ def _appends(path: Path, by_itself: bool) -> bool:
         return by_itself
     if sys.platform == "win32":
         return False
-    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+    return bool(fcntl.fcntl(standing_for(descriptor), fcntl.F_GETFL) & os.O_APPEND)
 
 
 def _regular_file(path: Path, standard: int) -> object:
     """An identity that all paths of one regular file share, existing or not; None for others."""
     try:
-        status = os.stat(standard if path == "-" else path)
+        number = standard if path == "-" else path
+        status = os.stat(standing_for(number) if isinstance(number, int) else path)
     except FileNotFoundError:
         return None if isinstance(path, int) else os.path.realpath(path)
     except OSError:

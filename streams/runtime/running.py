@@ -34,6 +34,7 @@ from penstock.streams.runtime.description import description
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.overrides import Overrides
+from penstock.streams.runtime.process.standard_streams import Taken
 from penstock.streams.runtime.report import Outcome, Report, State, numbers_of, snapshot
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.validation import is_at_least
@@ -59,10 +60,12 @@ class Running:
         drain_deadline: float,
         limit: tuple[int, int] | None = None,
         overrides: Overrides | None = None,
+        standard_streams: Iterable[int] = (),
     ) -> None:
         self._run = run = Run(drain_deadline, limit, overrides)
         loop = run.loop_for("start()")  # Raises NoLoop here rather than in some stage.
         run.is_pipeline = True
+        self._standard_streams = [Taken(number) for number in standard_streams]
         chain = [stream.info for stream in flowable.chain()]
         run.reads(chain, chain)
         run.on_failed = self._failed
@@ -355,6 +358,8 @@ class Running:
                 self._deadline.cancel()
             WATCHDOG.leave(self._run.loop, self._run.blocks)
             self._room.close()
+            for stream in self._standard_streams:
+                stream.close()
             self._ended = self._run.now()
             self._state = "closed"
             if self._run.left and self._outcome in ("completed", "drained"):

@@ -10,13 +10,11 @@ from typing import Any
 from penstock.command.kafka.place import CONNECTING, layout_of
 from penstock.command.nats.publish import options_of
 from penstock.command.output import mention, say
-from penstock.command.pipelines.load import load
 from penstock.command.pipelines.run import (
     Options,
     end_of,
-    redirect,
+    loaded,
     tell,
-    warnings_to_standard_error,
 )
 from penstock.sinks import write_kafka
 from penstock.streams.io.encoding import encoded
@@ -37,9 +35,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """
     said = options_of(options, for_the_file)
     layout = layout_of(options)
-    pipeline = load(options.file, said.arguments, whole=said.traceback)
-    warnings_to_standard_error()
-    redirect(pipeline, said)
+    pipeline = loaded(options.file, said)
     layout.prepare(CONNECTING)
     publishing = (
         pipeline.flowable.chain()[0]

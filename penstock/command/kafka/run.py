@@ -13,16 +13,13 @@ from typing import Any
 
 from penstock.command.kafka.place import CONNECTING, PATIENCE, layout_of
 from penstock.command.output import counted, mention
-from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
     end_of,
+    loaded,
     recorded,
-    redirect,
     served,
     tell,
-    warnings_to_standard_error,
 )
 from penstock.sources import read_kafka
 from penstock.streams.errors import BuildError
@@ -58,10 +55,7 @@ def work_on_topic(options: argparse.Namespace, said: Options) -> int:
         raise BuildError(f"{attempts} attempts: at least 1 is needed")
     worker = options.worker or f"{socket.gethostname()}-{os.getpid()}"
     layout = _with(layout_of(options), worker, options.lease)
-    with kept():
-        pipeline = load(where, said.arguments, whole=said.traceback)
-    warnings_to_standard_error()
-    redirect(pipeline, said)
+    pipeline = loaded(where, said)
     layout.prepare(CONNECTING)
     layout.prepare_letters(CONNECTING)
     if said.report == "text":

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.command.nats.run import Cluster
 from penstock.command.output import mention, say
-from penstock.command.pipelines.load import load
 from penstock.command.pipelines.run import (
     Options,
     end_of,
-    redirect,
+    loaded,
     tell,
-    warnings_to_standard_error,
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import key_name
@@ -57,9 +55,7 @@ def publish(where: str, options: Options, cluster: Cluster) -> int:
 
     The identity and the key are those of the pipeline's `distinct_within` and `group_by`.
     """
-    pipeline = load(where, options.arguments, whole=options.traceback)
-    warnings_to_standard_error()
-    redirect(pipeline, options)
+    pipeline = loaded(where, options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, stored = runner.run(_publish(pipeline, options, cluster))
     status = tell(report, options)

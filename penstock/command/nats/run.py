@@ -10,15 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.command.output import counted, is_json, mention, say
-from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
+    loaded,
     recorded,
-    redirect,
     served,
     tell,
-    warnings_to_standard_error,
 )
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import addresses_of, shown
@@ -102,10 +99,7 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
             "--input does not go with --on, where events come from the servers: feed them with "
             f"`penstock publish {where} --on ... --input {options.input}`"
         )
-    with kept():
-        pipeline = load(where, options.arguments, whole=options.traceback)
-    warnings_to_standard_error()
-    redirect(pipeline, options)
+    pipeline = loaded(where, options)
     layout = cluster.layout_of(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, restarts = runner.run(_work(pipeline, layout, options, cluster))

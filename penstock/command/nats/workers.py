@@ -18,14 +18,11 @@ from penstock.command.nats.publish import publishing
 from penstock.command.nats.run import Cluster, name_of
 from penstock.command.nats.workers_page import Whole, page, path_of
 from penstock.command.output import counted, mention
-from penstock.command.pipelines.load import load
-from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.run import (
     Options,
     ReportPage,
     end_of,
-    redirect,
-    warnings_to_standard_error,
+    loaded,
 )
 from penstock.streams import clock
 from penstock.streams.errors import BuildError, CannotConnect, PenstockError
@@ -36,6 +33,7 @@ from penstock.streams.nats.cluster.view import lag_of, look
 from penstock.streams.pipeline import Pipeline, cores, new_event_loop
 from penstock.streams.runtime.process.lifeline import Lifeline, bound, ending_of
 from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.standard_streams import standing_for, taken
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.telemetry.report.writing import check_path, write_page
 
@@ -68,14 +66,12 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
         )
     if options.workers == "auto":
         options.workers = cores()
-    with kept():
-        pipeline = load(options.file, said.arguments, whole=said.traceback)
-    warnings_to_standard_error()
-    redirect(pipeline, said)
+    pipeline = loaded(options.file, said)
     if said.report_page is not None:
         check_path(said.report_page.path, pipeline.describe())
     server_binary()
     with (
+        taken(pipeline.standard_streams()),
         Lifeline() as lifeline,
         Servers(Path(options.data), started=lifeline.tie, ended=lifeline.untie) as servers,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
@@ -479,4 +475,4 @@ async def _end(workers: Sequence[_Worker]) -> None:
 def _write(data: bytes) -> None:
     with memoryview(data) as left:
         while left:
-            left = left[os.write(1, left) :]
+            left = left[os.write(standing_for(1), left) :]

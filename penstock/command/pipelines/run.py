@@ -17,6 +17,7 @@ from penstock.command.explain import explain
 from penstock.command.output import flush, is_json, mention, say
 from penstock.command.pipelines.load import load
 from penstock.command.pipelines.logs import kept
+from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.errors import BuildError
@@ -25,6 +26,7 @@ from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
+from penstock.streams.runtime.process.standard_streams import keep
 from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ __all__ = [
     "call",
     "end_of",
     "execute",
+    "loaded",
     "nothing_beside",
     "recorded",
     "redirect",
@@ -197,14 +200,27 @@ def _named(option: str) -> str:
 
 def run(where: str, options: Options) -> int:
     """Load, run, report on standard error; returns the exit status."""
-    with kept():
-        pipeline = load(where, options.arguments, whole=options.traceback)
+    pipeline = loaded(where, options)
     if options.alone:
         # Loaded modules stay to the end. No garbage collection need search them again, least of all
         # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
-    warnings_to_standard_error()
     return execute(pipeline, options)
+
+
+def loaded(where: str, options: Options) -> Pipeline:
+    """The pipeline of a file, ready to be run with these options.
+
+    What the file prints while it is loaded comes before the first result, or, if the pipeline
+    writes to standard output, on standard error. Raises BuildError.
+    """
+    with kept_back() as write_out:
+        with kept():
+            pipeline = load(where, options.arguments, whole=options.traceback)
+        redirect(pipeline, options)
+        write_out(1 in pipeline.standard_streams())
+    warnings_to_standard_error()
+    return pipeline
 
 
 def nothing_beside(running: Running) -> AbstractContextManager[None]:
@@ -241,6 +257,9 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
             with drain_on_signals(running, deadline, mention), watching(running), beside(running):
                 await end_of(running)
 
+    if options.alone:
+        # What a library in C has printed is written out at the end of the process.
+        keep(pipeline.standard_streams())
     error: BaseException | None = None
     with (
         in_processes_of(pipeline, options.workers) as crew,

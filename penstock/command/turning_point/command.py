@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.load import load
+from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.run import (
     Options,
     end_of,
@@ -28,6 +29,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import input_path
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.runtime.process.standard_streams import taken
 from penstock.streams.runtime.running import Report
 
 __all__ = ["call"]
@@ -42,7 +44,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """
     if options.plot is not None and not options.plot.endswith(".svg"):
         raise BuildError(f"--plot {options.plot}: the name must end in .svg")
-    pipeline = load(options.file, for_the_file, whole=options.traceback)
+    with kept_back() as write_out:
+        pipeline = load(options.file, for_the_file, whole=options.traceback)
+        write_out(True)
     warnings_to_standard_error()
     said = Options(
         output=options.output,
@@ -56,7 +60,11 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if sys.stdin is not None and sys.stdin.isatty() and not options.yes:  # pyright: ignore[reportUnnecessaryComparison]
         raise BuildError(f"turning-point {what}: give --yes to confirm")
     mention(f"turning-point {what}")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with (
+        # What the handlers print, and what they read, is not for the table and the confirmation.
+        taken((0, 1)),
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
         values, bad = runner.run(_values(pipeline, options.input))
         if not values:
             mention(f"{options.input} has no events")
