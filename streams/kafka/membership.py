@@ -8,13 +8,13 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from penstock.streams.delivery.text import Unusable
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
-from penstock.streams.kafka.offsets.doubt import without_note
+from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
 from penstock.streams.kafka.offsets.partition import Partition, Token
-from penstock.streams.kafka.offsets.progress import Range, finished_in
-from penstock.streams.kafka.offsets.state import state_of, without_state
+from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.reason import reason
 from penstock.streams.runtime.context import Run
@@ -127,7 +127,7 @@ class Membership:
         self.is_connected = False
         """Whether brokers have answered."""
         self.commits: Commits = OffsetCommits(run, self._error)
-        self.skipped = self.expired = self.lost = 0
+        self.skipped = self.expired = self.lost = self.ignored = 0
         self._run = run
         self._reader = reader
         self._settings = settings
@@ -145,7 +145,8 @@ class Membership:
         self._say_at = run.now() if run.overrides.engine is not None else inf
         # Whether refused credentials were reported, and no record has come since.
         self._is_refused = False
-        # How many partitions each topic had at the start.
+        # The id of the brokers' cluster, and how many partitions each topic had at the start.
+        self._cluster = ""
         self._counts: dict[str, int] = {}
         # Partitions whose next record is not there any more.
         self._stranded: list[Partition] = []
@@ -265,6 +266,7 @@ class Membership:
         found = answer.topics.get(topic)
         if found is not None and found.error is not None:
             raise self._error(found.error, topic)
+        self._cluster = answer.cluster_id or ""
         self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
 
     def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
@@ -438,13 +440,11 @@ class Membership:
         from confluent_kafka import OFFSET_BEGINNING
 
         key = committed.topic, committed.partition
-        metadata = without_state(committed.metadata)
-        text = without_note(metadata)
         floor = end = None
-        known: list[Range] = []
+        said = Metadata()
         is_new = committed.offset < 0
         if not is_new:
-            known = finished_in(committed.offset, text)
+            said = self._said(committed)
             first, end = await self._bounds(consumer, key)
             self._expire(key, committed.offset, first)
             floor = max(committed.offset, first)
@@ -452,14 +452,29 @@ class Membership:
             first, end = await self._bounds(consumer, key)
             # All records are new in a partition, or a topic, that was added since the start.
             floor = first if key[1] >= self._counts.get(key[0], 0) else end
-        partition = Partition(*key, floor, known, accepted=len(text))
+        partition = Partition(
+            self._cluster, *key, floor, said.finished, accepted=len(committed.metadata or "")
+        )
         partition.begins = is_new and floor is not None
         self.partitions[key] = partition
         if self.suspects is not None:
-            self.suspects.take(partition, metadata, end)
+            self.suspects.take(partition, said.doubt, end)
         if floor == committed.offset:
             return committed
         return partition.place(OFFSET_BEGINNING if floor is None else floor)
+
+    def _said(self, committed: TopicPartition) -> Metadata:
+        """What is beside the offset; nothing where that was not written for it, which is said."""
+        said = metadata_in(self._cluster, committed)
+        if isinstance(said, Unusable):
+            self.ignored += 1
+            self._run.errors.warn(
+                f"read_kafka: the metadata beside offset {committed.offset} of {committed.topic}, "
+                f"partition {committed.partition}, is ignored: {said}. Every record from this "
+                "offset on is read, also what may have been finished"
+            )
+            return Metadata()
+        return said
 
     async def _committed(
         self, consumer: Consumer, places: list[TopicPartition]
@@ -494,7 +509,7 @@ class Membership:
         """The offset of the first record that is in a partition, and the one behind the last."""
         from confluent_kafka import KafkaError, KafkaException
 
-        place = Partition(*key, None).place()
+        place = Partition(self._cluster, *key, None).place()
 
         async def ask() -> tuple[int, int]:
             marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
@@ -529,7 +544,7 @@ class Membership:
                 # What the group has finished are records that are not there any more.
                 self._let_go([partition.place()])
                 self._forget([partition])
-                partition = self.partitions[key] = Partition(*key, first)
+                partition = self.partitions[key] = Partition(self._cluster, *key, first)
                 if self.suspects is not None:
                     self.suspects.take(partition, None, end)
                 self._run.errors.warn(

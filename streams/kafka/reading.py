@@ -303,8 +303,9 @@ class Reading(SourceStage[Any]):
 
         `partitions` are read here, `lag` is the number of their offsets that are not finished;
         `read_ahead` records wait during a pause; `known` ones had been finished above a floor
-        before the last restart; `expired` offsets were deleted before they were read; `lost` counts
-        partitions that brokers took away.
+        before the last restart; `expired` offsets were deleted before they were read; `ignored`
+        texts beside offsets were not written for them; `lost` counts partitions that brokers took
+        away.
         """
         membership = self._membership
         return {
@@ -314,6 +315,7 @@ class Reading(SourceStage[Any]):
             "read_ahead": len(self._arrived) + len(self._again),
             "known": membership.skipped,
             "expired": membership.expired,
+            "ignored": membership.ignored,
             "lost": membership.lost,
         }
 

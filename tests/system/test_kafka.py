@@ -32,8 +32,8 @@ from penstock.streams.errors import (
     CannotConnect,
     StreamMissing,
 )
-from penstock.streams.kafka.offsets.progress import finished_in
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.metadata import finished_beside
 from tests.helpers.kafka.mock import until
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
@@ -109,7 +109,7 @@ async def test_a_restart_repeats_only_what_was_in_flight(kafka: Brokers) -> None
     running.cancel()
     await running.wait()
     floor, text = kafka.committed(topic, "restarts")
-    assert (floor, finished_in(floor, text)) == (3, [(4, 50), (51, 100)])
+    assert (floor, finished_beside(floor, text)) == (3, [(4, 50), (51, 100)])
     stuck.set()
     second: list[int] = []
     report = await pipeline(second).run()

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.view import Part, groups_of, look
-from penstock.streams.kafka.offsets.progress import metadata_of
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.metadata import metadata_of
 from tests.helpers.kafka.readers import POISON, Readers
 from tests.helpers.servers.command import (
     PIPELINE,
@@ -289,7 +289,13 @@ def test_what_is_finished_above_the_floor_is_not_unfinished(
     topic = kafka_brokers.topic()
     kafka_brokers.write(topic, [b"{}"] * 8, key=b"early")
     kafka_brokers.write(topic, [b"{}"] * 12, key=b"late")
-    commit(kafka_brokers, topic, "half", 3, metadata_of(3, [(4, 10)]))
+    commit(
+        kafka_brokers,
+        topic,
+        "half",
+        3,
+        metadata_of(3, [(4, 10)], cluster=kafka_brokers.id, topic=topic),
+    )
     layout = Layout(kafka_brokers.servers, topic, "half")
     view = look(layout, 10)
     assert view.parts == {0: Part(floor=3, above=6, end=20, unfinished=11)}
@@ -300,6 +306,16 @@ def test_what_is_finished_above_the_floor_is_not_unfinished(
     view = look(layout, 10)
     assert view.parts == {0: Part(floor=3, above=6, end=20, unfinished=11)}
     assert (view.keys, view.sampled) == ([("early", 1)], 1)
+
+
+def test_a_text_that_was_moved_to_another_offset_says_nothing(kafka_brokers: Brokers) -> None:
+    topic = kafka_brokers.topic()
+    kafka_brokers.write(topic, [b"{}"] * 20)
+    moved = metadata_of(3, [(4, 10)], cluster=kafka_brokers.id, topic=topic)
+    commit(kafka_brokers, topic, "moved", 2, moved)
+    view = look(Layout(kafka_brokers.servers, topic, "moved"), 10)
+    assert view.parts == {0: Part(floor=2, above=0, end=20, unfinished=18)}
+    assert f"it was written for {kafka_brokers.id}/{topic}/0/3, not for" in view.ignored[0]
 
 
 def test_an_offset_without_a_record_is_not_an_unfinished_event(kafka_brokers: Brokers) -> None:

@@ -26,8 +26,8 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import StreamMissing
-from penstock.streams.kafka.offsets.progress import finished_in
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.metadata import finished_beside
 from tests.helpers.kafka.mock import until
 from tests.helpers.kafka.readers import SLOW, Readers
 from tests.helpers.system.checker import Verdict
@@ -122,7 +122,7 @@ def test_a_killed_reader_has_committed_all_but_its_last_seconds_and_none_of_it_i
         for record in kafka_brokers.read(readers.topic, 6):
             floor, text = committed[record.partition() or 0]
             offset, value = record.offset(), json.loads(record.value())
-            if offset < floor or any(b <= offset < e for b, e in finished_in(floor, text)):
+            if offset < floor or any(b <= offset < e for b, e in finished_beside(floor, text)):
                 finished.add((value["client"], value["seq"]))
         entries, verdict = readers.entries(), readers.verdict()
     assert arrived_before(entries) <= finished

@@ -72,6 +72,7 @@ def as_text(view: View) -> str:
     ]
     heading = ("partition", "worker", "floor", "finished above", "end", "behind")
     lines += aligned([heading, *partitions], texts=2)
+    lines += [f"  partition {number}: {why} (ignored)" for number, why in view.ignored.items()]
     return "\n".join([*lines, ""])
 
 

@@ -152,13 +152,21 @@ class Layout:
     def count(self, topic: str, patience: float) -> int:
         """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`
         seconds."""
+        return len(self._listed(topic, patience).topics[topic].partitions)
+
+    def cluster(self, patience: float) -> str:
+        """The id of the cluster in which the topic is. Raises as `count` does."""
+        return self._listed(self.topic, patience).cluster_id or ""
+
+    # Any: the stubs leave out what it answers.
+    def _listed(self, topic: str, patience: float) -> Any:
         what = f"topic {topic!r}"
         with self.admin() as admin:
             found = self.answered(lambda: admin.list_topics(topic, timeout=patience), what)
-        about = found.topics[topic]
-        if about.error is not None:
-            raise error_of(about.error, what, self.servers)
-        return len(about.partitions)
+        fault = found.topics[topic].error
+        if fault is not None:
+            raise error_of(fault, what, self.servers)
+        return found
 
     def prepare(self, patience: float) -> None:
         """Find the topic, or create it where `partitions` are given.

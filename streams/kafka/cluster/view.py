@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.streams.delivery.text import Unusable
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import letters_of
 from penstock.streams.kafka.cluster.records import ANSWER, committed, marks, place_of, records
-from penstock.streams.kafka.offsets.doubt import without_note
-from penstock.streams.kafka.offsets.progress import Range, finished_in
-from penstock.streams.kafka.offsets.state import State, state_in, without_state
+from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
+from penstock.streams.kafka.offsets.state import State
 
 __all__ = ["Member", "Part", "View", "groups_of", "look"]
 
@@ -48,7 +48,8 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class View:
     """A snapshot of one group. `kept` records are in the topic; `keys` are the most frequent keys
-    of the first `sampled` unfinished records, with how many each has."""
+    of the first `sampled` unfinished records, with how many each has. `ignored` says of a partition
+    why the text beside its offset is not used."""
 
     group: str
     topic: str
@@ -58,6 +59,7 @@ class View:
     members: list[Member]
     keys: list[tuple[str, int]]
     sampled: int
+    ignored: dict[int, str]
 
     @property
     def unfinished(self) -> int:
@@ -85,14 +87,17 @@ def look(layout: Layout, patience: float) -> View:
     count = layout.count(layout.topic, patience)
     bounds = marks(layout, layout.topic, count)
     floors = [begin for begin, _ in bounds]
-    finished: list[list[Range]] = [[] for _ in bounds]
-    states: dict[int, State | None] = {}
+    said = [Metadata() for _ in bounds]
+    ignored: dict[int, str] = {}
+    cluster = layout.cluster(patience)
     for place in committed(layout, count):
         # What was deleted before it was read is not unfinished.
         floors[place.partition] = max(place.offset, floors[place.partition])
-        metadata = without_state(place.metadata)
-        finished[place.partition] = finished_in(place.offset, without_note(metadata))
-        states[place.partition] = state_in(place.metadata)
+        beside = metadata_in(cluster, place)
+        if isinstance(beside, Unusable):
+            ignored[place.partition] = f"the metadata beside offset {place.offset}: {beside}"
+        else:
+            said[place.partition] = beside
     unread = [(floor, end) for floor, (_, end) in zip(floors, bounds, strict=True)]
     most = -(-_SAMPLE // max(1, sum(floor < end for floor, end in unread)))
     keys: Counter[bytes | None] = Counter()
@@ -101,12 +106,12 @@ def look(layout: Layout, patience: float) -> View:
     for message in records(layout, layout.topic, unread, most):
         number, offset = place_of(message)
         read[number] += 1
-        if not any(begin <= offset < end for begin, end in finished[number]):
+        if not any(begin <= offset < end for begin, end in said[number].finished):
             left[number] += 1
             keys[message.key()] += 1
     parts: dict[int, Part] = {}
     for number, (floor, end) in enumerate(unread):
-        above = sum(last - first for first, last in finished[number])
+        above = sum(last - first for first, last in said[number].finished)
         # Where not all were read: not each offset has a record, some belong to transactions.
         rest = max(0, end - floor - above) if read[number] >= most else left[number]
         parts[number] = Part(floor, above, end, rest)
@@ -116,9 +121,10 @@ def look(layout: Layout, patience: float) -> View:
         sum(end - begin for begin, end in bounds),
         sum(1 for _ in letters_of(layout, patience)),
         parts,
-        _members(layout, states),
+        _members(layout, {number: one.state for number, one in enumerate(said)}),
         [(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
         sum(left.values()),
+        ignored,
     )
 
 

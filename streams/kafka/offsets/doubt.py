@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isqrt
 from typing import NamedTuple
 
-__all__ = ["HELD", "MOST", "NOTE", "Doubt", "doubt_in", "without_note"]
+__all__ = ["HELD", "MOST", "NOTE", "Doubt", "doubt_in"]
 
 NOTE = "!"
 """What a note begins with; no encoding of what is finished has it."""
@@ -58,19 +58,9 @@ HELD = Doubt()
 """The note of a holder that has no doubt."""
 
 
-def doubt_in(metadata: str | None) -> Doubt | None:
-    """The note in the metadata of a commit; None if there is none that can be read."""
-    _, note, said = (metadata or "").partition(NOTE)
+def doubt_in(note: str) -> Doubt | None:
+    """The doubt in a note, without what it begins with; None if there is no note."""
     if not note:
         return None
-    try:
-        lost, until, count, reach, begun = map(int, said.split(","))
-    except ValueError:
-        # Of another version: that its writer was lost is known.
-        return HELD
+    lost, until, count, reach, begun = map(int, note.split(","))
     return Doubt(lost, until, count, reach, begun)
-
-
-def without_note(metadata: str | None) -> str:
-    """The rest of the metadata."""
-    return (metadata or "").partition(NOTE)[0]

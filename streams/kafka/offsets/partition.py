@@ -6,14 +6,10 @@ from collections.abc import Sequence, Set
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.streams.delivery.text import text_of, text_size
 from penstock.streams.kafka.offsets.doubt import Doubt
-from penstock.streams.kafka.offsets.progress import (
-    METADATA,
-    Progress,
-    Range,
-    metadata_of,
-    whole_metadata_of,
-)
+from penstock.streams.kafka.offsets.metadata import METADATA, about
+from penstock.streams.kafka.offsets.progress import Progress, Range, text_of_all, text_of_most
 from penstock.streams.kafka.record import Place, headers_of, texts_of
 
 if TYPE_CHECKING:
@@ -29,16 +25,19 @@ class Partition:
     """One assignment of a partition. When it comes back later, that is another one.
 
     `held` is False as soon as another reader may get it, so that no more of its events begin.
+    `cluster` is the id of the brokers' cluster.
     """
 
     def __init__(
         self,
+        cluster: str,
         topic: str,
         number: int,
         floor: int | None,
         known: Sequence[Range] = (),
         accepted: int = 0,
     ) -> None:
+        self.cluster = cluster
         self.topic = topic
         self.number = number
         self.progress = Progress(known)
@@ -94,7 +93,9 @@ class Partition:
             floor = self._first
         if floor is None:
             return None
-        return floor, self._noted(metadata_of(floor, self.progress.finished(), self._room))
+        notes = self._notes(floor)
+        room = self._room(floor) - len(notes)
+        return floor, self._text(floor, text_of_most(floor, self.progress.finished(), room) + notes)
 
     def mark_after(self, done: Set[int]) -> Mark | None:
         """What to commit when these records are finished as well; None if that does not fit, or is
@@ -104,12 +105,13 @@ class Partition:
             floor = self._first
         if floor is None:
             return None
-        text = whole_metadata_of(floor, self.progress.finished(done), self._room)
-        if text is not None:
-            return floor, self._noted(text)
         # A note is left out before anything that is finished.
-        text = whole_metadata_of(floor, self.progress.finished(done), self._most)
-        return None if text is None else (floor, text)
+        for notes in (self._notes(floor), ""):
+            room = self._room(floor) - len(notes)
+            text = text_of_all(floor, self.progress.finished(done), room)
+            if text is not None:
+                return floor, self._text(floor, text + notes)
+        return None
 
     @property
     def has_floor(self) -> bool:
@@ -121,13 +123,17 @@ class Partition:
         """Whether the metadata has more than what is finished."""
         return self.note is not None or bool(self.said)
 
-    def _noted(self, text: str) -> str:
-        return f"{text}{'' if self.note is None else self.note}{self.said}"
+    def _notes(self, floor: int) -> str:
+        """What is said beside what is finished, if there is room for it."""
+        notes = f"{'' if self.note is None else self.note}{self.said}"
+        return notes if len(notes) <= self._room(floor) else ""
 
-    @property
-    def _room(self) -> int:
-        """Bytes for what is finished."""
-        return self._most - len(self._noted(""))
+    def _room(self, floor: int) -> int:
+        """Characters that the body of the text beside this floor may have."""
+        return self._most - text_size(about(self.cluster, *self.key, floor))
+
+    def _text(self, floor: int, body: str) -> str:
+        return text_of(about(self.cluster, *self.key, floor), body) if body else ""
 
     def remember_less(self, least: int = 0) -> None:
         """The brokers accept less metadata than by default, but at least so many bytes."""

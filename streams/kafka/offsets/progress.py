@@ -13,17 +13,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 
-__all__ = ["METADATA", "Progress", "Range", "finished_in", "metadata_of", "whole_metadata_of"]
-
-METADATA = 4096
-"""Bytes of metadata that a broker accepts by default (`offset.metadata.max.bytes`)."""
+__all__ = ["Progress", "Range", "finished_in", "text_of_all", "text_of_most"]
 
 Range = tuple[int, int]
 """Offsets from the first, up to and without the second."""
 
-# What a text begins with: the version of the format, and one of two encodings. Texts of others,
-# and of versions that are not known, hold nothing.
-_RUNS, _BITS = "penstock1r:", "penstock1b:"
+# What a text begins with: one of two encodings.
+_RUNS, _BITS = "r", "b"
 
 _NONE: Set[int] = frozenset()
 
@@ -116,7 +112,7 @@ class Progress:
                 yield max(first, self.position), end
 
 
-def metadata_of(floor: int, finished: Iterable[Range], most: int = METADATA) -> str:
+def text_of_most(floor: int, finished: Iterable[Range], most: int) -> str:
     """The text for these ranges above the floor, of at most so many bytes.
 
     What does not fit is left out, the last ranges first: it is then repeated after a restart.
@@ -134,16 +130,15 @@ def metadata_of(floor: int, finished: Iterable[Range], most: int = METADATA) -> 
     return _RUNS + b64encode(runs).decode() if runs else ""
 
 
-def whole_metadata_of(floor: int, finished: Iterable[Range], most: int = METADATA) -> str | None:
+def text_of_all(floor: int, finished: Iterable[Range], most: int) -> str | None:
     """The text for all these ranges; None if they do not fit."""
     ranges = list(_joined(finished))
-    text = metadata_of(floor, ranges, most)
+    text = text_of_most(floor, ranges, most)
     return text if finished_in(floor, text) == ranges else None
 
 
-def finished_in(floor: int, metadata: str | None) -> list[Range]:
-    """The ranges in a text that `metadata_of` made for this floor; none in any other text."""
-    text = metadata or ""
+def finished_in(floor: int, text: str) -> list[Range]:
+    """The ranges in a text that `text_of_most` made for this floor; none in any other text."""
     try:
         if text.startswith(_RUNS):
             return list(_from_runs(floor, b64decode(text[len(_RUNS) :], validate=True)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from zlib import crc32
 
-__all__ = ["SAID", "State", "state_in", "state_of", "without_state"]
+__all__ = ["SAID", "State", "state_in", "state_of"]
 
 SAID = "~"
 """The marker with which the counts begin, after all else in the metadata."""
@@ -40,19 +40,12 @@ def state_of(name: str, numbers: dict[str, Any]) -> State:
     return State(_checksum(name), *counts)
 
 
-def state_in(metadata: str | None) -> State | None:
-    """The state in the metadata of a commit; None if there is none that can be read."""
-    _, _, said = (metadata or "").partition(SAID)
-    try:
-        who, in_flight, waiting, finished, failed = map(int, said.split(","))
-    except ValueError:
+def state_in(said: str) -> State | None:
+    """The state in a text, without what it begins with; None if there is none."""
+    if not said:
         return None
+    who, in_flight, waiting, finished, failed = map(int, said.split(","))
     return State(who, in_flight, waiting, finished, failed)
-
-
-def without_state(metadata: str | None) -> str:
-    """The rest of the metadata."""
-    return (metadata or "").partition(SAID)[0]
 
 
 def _checksum(name: str) -> int:

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.streams.kafka.offsets.commits import Commits, Committing
-from penstock.streams.kafka.offsets.doubt import HELD, MOST, doubt_in
+from penstock.streams.kafka.offsets.doubt import HELD, MOST, Doubt
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.runtime.context import Run
 
@@ -78,10 +78,10 @@ class Suspects:
         self._width = 0
         self._began = self._called_at = self._quiet_since = inf
 
-    def take(self, partition: Partition, metadata: str | None, end: int | None) -> None:
-        """A partition has come. Nothing of it begins before it is noted that it is held."""
+    def take(self, partition: Partition, note: Doubt | None, end: int | None) -> None:
+        """A partition has come, with the note of its last holder if that has left one. Nothing of
+        it begins before it is noted that it is held."""
         partition.reach, partition.is_noted, self.withholds = 0, False, True
-        note = doubt_in(metadata)
         if note is None:
             partition.note = HELD
         else:

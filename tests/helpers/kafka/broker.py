@@ -82,17 +82,18 @@ class Brokers(Cluster):
         self._ports, self._controllers = ports[:count], ports[count:]
         super().__init__(",".join(f"127.0.0.1:{port}" for port in self._ports))
         self.count = count
+        self.id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        """The id of the cluster."""
         self._folder = folder
         self._settings = settings
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
 
     def __enter__(self) -> Brokers:
         libraries()
-        cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=").replace("-", "A")
         for number in range(self.count):
             self._configuration(number).write_text(self._properties(number), encoding="utf-8")
             subprocess.run(
-                self._java(number, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"),
+                self._java(number, "kafka.tools.StorageTool", "format", "-t", self.id, "-c"),
                 check=True,
                 capture_output=True,
             )

@@ -19,7 +19,16 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from penstock.streams.kafka.producer import NoAnswer
 
-__all__ = ["TRANSACTION", "Broker", "Member", "ModelProducer", "Record", "model_of", "numbers"]
+__all__ = [
+    "CLUSTER",
+    "TRANSACTION",
+    "Broker",
+    "Member",
+    "ModelProducer",
+    "Record",
+    "model_of",
+    "numbers",
+]
 
 TRANSACTION = 10.0
 """Seconds after which brokers abort a transaction that other readers wait for."""
@@ -70,6 +79,9 @@ class Record:
 
     def error(self) -> KafkaError | None:
         return self._error
+
+
+CLUSTER = "cluster"
 
 
 class Broker:
@@ -212,7 +224,7 @@ class Member:
         if topic not in ("", known):
             fault = KafkaError(KafkaError._UNKNOWN_TOPIC)
             found = {topic: SimpleNamespace(error=fault, partitions={})}
-        return SimpleNamespace(topics=found)
+        return SimpleNamespace(topics=found, cluster_id=CLUSTER)
 
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self._callbacks = callbacks

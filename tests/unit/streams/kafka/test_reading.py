@@ -28,10 +28,10 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import CannotConnect, PenstockError, RightsMissing, StreamMissing
-from penstock.streams.kafka.offsets.progress import finished_in, metadata_of
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.metadata import finished_beside, metadata_of
 from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
 
 
@@ -304,7 +304,7 @@ def test_the_floor_waits_for_what_is_not_finished_and_the_rest_is_noted(
         running = flow.to(collect([])).start()
         await settled()
         floor, text = broker.committed["t", 0]
-        assert (floor, finished_in(floor, text)) == (10, [(11, 20), (21, 100)])
+        assert (floor, finished_beside(floor, text)) == (10, [(11, 20), (21, 100)])
         stuck.set()
         await settled()
         assert broker.committed["t", 0] == (100, "")
@@ -326,7 +326,7 @@ def test_brokers_that_accept_less_metadata_get_less(broker: Broker, run: Run) ->
         running = pipeline.start()
         await settled(10)
         floor, text = broker.committed["t", 0]
-        known = finished_in(floor, text)
+        known = finished_beside(floor, text)
         assert floor == 0
         assert 0 < len(text) <= 100
         assert set(known) <= {(n, n + 1) for n in range(1, 300, 2)} | {(299, 400)}

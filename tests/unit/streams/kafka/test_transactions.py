@@ -40,13 +40,21 @@ from penstock.streams.errors import (
     RightsMissing,
 )
 from penstock.streams.kafka.offsets.partition import Partition, Token
-from penstock.streams.kafka.offsets.progress import finished_in
 from penstock.streams.kafka.producer import NoAnswer, in_thread, is_member
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.units import Result
 from penstock.streams.runtime import context
 from penstock.streams.testing.plugin import Run
-from tests.helpers.kafka.model import Broker, Member, ModelProducer, Record, model_of, numbers
+from tests.helpers.kafka.metadata import finished_beside
+from tests.helpers.kafka.model import (
+    CLUSTER,
+    Broker,
+    Member,
+    ModelProducer,
+    Record,
+    model_of,
+    numbers,
+)
 
 
 def source(**options: Any) -> Any:
@@ -192,7 +200,7 @@ def test_all_results_of_an_event_are_in_one_transaction(broker: Broker, run: Run
         await settled()
         assert sorted(results(broker)) == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
         floor, text = broker.committed["t", 0]
-        assert (floor, finished_in(floor, text)) == (1, [(2, 3)])
+        assert (floor, finished_beside(floor, text)) == (1, [(2, 3)])
         stuck.set()
         await settled()
         assert sorted(results(broker)) == [10 * n + i for n in range(3) for i in range(5)]
@@ -248,7 +256,7 @@ def test_a_result_is_not_written_when_one_of_its_records_was_returned(
             context.Run(), TransactionSettings("id", 0.1, 10, 60, none, none)
         )
         transactions.serve(lambda: None, again.extend)
-        partition = Partition("t", 0, 0)
+        partition = Partition(CLUSTER, "t", 0, 0)
         records: list[Any] = [Record(("t", 0), offset, b"") for offset in (0, 1)]
         one, two = (Token(partition, record, record.offset()) for record in records)
         transactions.add([one, two], Result(none, none, ("out", b"", None, [])))
@@ -402,7 +410,7 @@ def test_a_result_that_the_brokers_refuse_is_found_among_the_others(
         assert 37 not in results(broker)
         floor, text = broker.committed.get(("t", 0), (0, ""))
         assert floor <= 37
-        assert not any(begin <= 37 < end for begin, end in finished_in(floor, text))
+        assert not any(begin <= 37 < end for begin, end in finished_beside(floor, text))
     else:
         run(pipeline.run())
         assert results(broker) == [n for n in range(100) if n != 37]
@@ -416,7 +424,7 @@ def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_ot
     broker: Broker, run: Run
 ) -> None:
     # Every other record of the stuck key leaves a hole, and few holes fit.
-    broker.most_metadata = 40
+    broker.most_metadata = 70
     count = 100_000
     stuck_ones = set(range(0, 200, 10))
     broker.write(*(b'{"k": %d, "n": %d}' % (n not in stuck_ones, n) for n in range(count)))
@@ -440,7 +448,7 @@ def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_ot
         floor, text = broker.committed["t", 0]
         assert floor == 0
         assert len(text) <= broker.most_metadata
-        known = {n for begin, end in finished_in(floor, text) for n in range(begin, end)}
+        known = {n for begin, end in finished_beside(floor, text) for n in range(begin, end)}
         # What is committed is what is written, of every record.
         assert known == set(results(broker))
         assert len(results(broker)) < 2000, "records were begun that could not be remembered"
@@ -507,7 +515,7 @@ def test_a_stuck_key_does_not_stop_others_whose_end_can_be_remembered(
         await asyncio.sleep(120)
         assert len(results(broker)) == count - 1
         floor, text = broker.committed["t", 0]
-        assert (floor, finished_in(floor, text)) == (7, [(8, count)])
+        assert (floor, finished_beside(floor, text)) == (7, [(8, count)])
         running.cancel()
         await running.wait()
 

@@ -22,11 +22,12 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.kafka.offsets.doubt import HELD, doubt_in, without_note
-from penstock.streams.kafka.offsets.progress import finished_in, metadata_of
-from penstock.streams.kafka.offsets.state import State, state_in, state_of, without_state
+from penstock.streams.kafka.offsets.doubt import HELD
+from penstock.streams.kafka.offsets.metadata import Metadata
+from penstock.streams.kafka.offsets.state import State, state_of
 from penstock.streams.runtime.overrides import Engine
 from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.metadata import metadata_of, said_in
 from tests.helpers.kafka.model import Broker, model_of, numbers
 
 COUNTS = st.integers(0, 2**63)
@@ -41,17 +42,9 @@ def test_a_state_is_found_behind_all_else_and_changes_nothing_of_it(
     state: State, noted: bool, ranges: list[int]
 ) -> None:
     finished = [(60 * at + 1, 60 * at + 1 + size) for at, size in enumerate(ranges)]
-    text = metadata_of(0, finished) + (str(HELD) if noted else "")
-    said = f"{text}{state}"
-    assert state_in(said) == state
-    assert without_state(said) == text
-    assert doubt_in(without_state(said)) == (HELD if noted else None)
-    assert finished_in(0, without_note(without_state(said))) == finished
-
-
-@pytest.mark.parametrize("metadata", [None, "", "of another program", "~", "~1,2,3", "~1,2,3,4,x"])
-def test_what_is_no_state_is_none(metadata: str | None) -> None:
-    assert state_in(metadata) is None
+    notes = [HELD] if noted else []
+    said = said_in(metadata_of(0, finished, *notes, state))
+    assert said == Metadata(finished, HELD if noted else None, state)
 
 
 def test_a_state_is_of_the_member_that_has_written_it() -> None:
@@ -73,7 +66,7 @@ def member(name: str, work: Any, *, transactional: bool = False) -> tuple[Pipeli
 
 
 def states(broker: Broker) -> dict[int, State | None]:
-    return {number: state_in(text) for (_, number), (_, text) in broker.committed.items()}
+    return {number: said_in(text).state for (_, number), (_, text) in broker.committed.items()}
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -152,7 +145,7 @@ def test_what_is_finished_has_less_room_beside_what_a_member_says(
             running = pipeline.start(engine=engine, limit=(2000, 2000))
             await asyncio.sleep(10)
             _, text = broker.committed["t", 0]
-            assert state_in(text) == state_of("one", running.statistics())
+            assert said_in(text).state == state_of("one", running.statistics())
             assert 150 < len(text) <= 200
             running.cancel()
             await running.wait()
@@ -167,7 +160,7 @@ def test_what_is_finished_is_known_to_the_next_reader_beside_what_a_member_said(
     async def story() -> None:
         broker.write(*numbers(0, 10))
         state = state_of("one", {"in_flight": 1, "waiting": 2, "finished": 3, "failed": 4})
-        broker.committed["t", 0] = 5, f"{metadata_of(5, [(7, 9)])}{state}"
+        broker.committed["t", 0] = 5, metadata_of(5, [(7, 9)], state)
         with model_of(broker):
             running = read_kafka("t", "g").to(collect(found)).start()
             await asyncio.sleep(5)

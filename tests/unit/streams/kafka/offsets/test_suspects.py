@@ -23,8 +23,10 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.errors import WorkerLost
-from penstock.streams.kafka.offsets.doubt import HELD, Doubt, doubt_in, without_note
+from penstock.streams.kafka.offsets.doubt import HELD, Doubt
+from penstock.streams.kafka.offsets.metadata import Metadata
 from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.metadata import metadata_of, said_in
 from tests.helpers.kafka.model import Broker, model_of, numbers
 
 
@@ -195,7 +197,7 @@ def test_who_gives_a_partition_up_leaves_no_doubt(broker: Broker, run: Run) -> N
         group = Group(broker, lambda n: False, limit=100)
         running = group.start()
         await asyncio.sleep(1.5)
-        assert doubt_in(broker.committed["t", 0][1]) == HELD
+        assert said_in(broker.committed["t", 0][1]).doubt == HELD
         await running.drain(5)
         assert broker.committed["t", 0] == (100, "")
         broker.write(*numbers(100, 200))
@@ -214,7 +216,7 @@ def test_nothing_begins_before_it_is_noted_who_holds_the_partition(
     broker.write(*numbers(0, 10))
 
     async def story() -> None:
-        group = Group(broker, lambda n: doubt_in(broker.committed["t", 0][1]) is None)
+        group = Group(broker, lambda n: said_in(broker.committed["t", 0][1]).doubt is None)
         running = group.start()
         await asyncio.sleep(5)
         assert not group.killed.is_set()
@@ -226,11 +228,7 @@ def test_nothing_begins_before_it_is_noted_who_holds_the_partition(
 
 def test_a_note_is_read_as_it_was_written() -> None:
     doubt = Doubt(2, 100, 3, 50, 1)
-    assert doubt_in(f"penstock1r:AAAA{doubt}") == doubt
-    assert without_note(f"penstock1r:AAAA{doubt}") == "penstock1r:AAAA"
-    assert doubt_in("of another program") is None
-    # What later versions may write says at least that somebody held it.
-    assert doubt_in("!1,2,3,4,5,6,7") == HELD
+    assert said_in(metadata_of(7, [(8, 9)], doubt)) == Metadata([(8, 9)], doubt)
 
 
 def test_nothing_else_is_in_the_pipeline_while_records_are_in_doubt(two: Broker, run: Run) -> None:

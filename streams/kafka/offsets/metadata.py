@@ -1,0 +1,52 @@
+"""The metadata of a commit: what the next reader is told beside the offset.
+
+Kafka keeps a short text with each committed offset. Ours is the text of a ledger, which is about
+the cluster, the topic, the partition and the offset. MirrorMaker copies it beside another offset of
+another cluster, and so may any tool that moves offsets: there it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.streams.delivery.text import About, Unusable, body_in
+from penstock.streams.kafka.offsets.doubt import NOTE, Doubt, doubt_in
+from penstock.streams.kafka.offsets.progress import Range, finished_in
+from penstock.streams.kafka.offsets.state import SAID, State, state_in
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
+
+__all__ = ["METADATA", "Metadata", "about", "metadata_in"]
+
+METADATA = 4096
+"""Bytes of metadata that a broker accepts by default (`offset.metadata.max.bytes`)."""
+
+
+class Metadata(NamedTuple):
+    """What is finished above the committed offset, the note of who holds the partition, if it has
+    left one, and its counts."""
+
+    finished: Sequence[Range] = ()
+    doubt: Doubt | None = None
+    state: State | None = None
+
+
+def about(cluster: str, topic: str, partition: int, offset: int) -> About:
+    """What the metadata beside an offset is about. `cluster` is the id that brokers give: a copy of
+    a topic may have the same name and the same offset, and other records above it."""
+    return cluster, topic, partition, offset
+
+
+def metadata_in(cluster: str, committed: TopicPartition) -> Metadata | Unusable:
+    """What is beside a committed offset, or the reason why it says nothing."""
+    if not committed.metadata:
+        return Metadata()
+    where = about(cluster, committed.topic, committed.partition, committed.offset)
+    body = body_in(committed.metadata, where)
+    if isinstance(body, Unusable):
+        return body
+    rest, _, said = body.partition(SAID)
+    finished, _, note = rest.partition(NOTE)
+    return Metadata(finished_in(committed.offset, finished), doubt_in(note), state_in(said))
