@@ -1,7 +1,8 @@
 """Write to a stream of NATS JetStream, which others may read.
 
 Items:   publishes every value: an object as JSON, bytes as they are; in order, except for repeated
-         publications.
+         publications. One that the stream has already counts as dropped, as a duplicate, or as
+         finished beside other sinks.
 Time:    at once; an event is accepted when the server has confirmed that it is stored.
 Memory:  `window` events under way.
 Demand:  `window` at first, then one for each that is stored.
@@ -10,8 +11,8 @@ Ends:    when everything under way is stored. Cancel returns those events; they 
 Errors:  CannotConnect, and StreamMissing when no stream takes the first event for `patience`
          seconds, end the pipeline. An unacknowledged message is published again under the same id,
          with growing pauses, for `patience` seconds; then it is PublishFailed, which says whether
-         it may be stored. That, PayloadTooLarge, and a value that is not valid JSON fail the event,
-         and `on_error` applies.
+         it may be stored. That, PayloadTooLarge, an id that is null, empty or not a number, and a
+         value that is not valid JSON fail the event, and `on_error` applies.
 
     source            --a--b-----|
     server            ---a---b--

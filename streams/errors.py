@@ -32,6 +32,7 @@ __all__ = [
     "ColumnMissing",
     "CostTooHigh",
     "DatabaseUnavailable",
+    "DeliveriesExceeded",
     "DrainTimeout",
     "EventOmitted",
     "FolderInUse",
@@ -189,6 +190,10 @@ class LineTooLong(BadLine):
 
 class BadRow(BadLine):
     """No event can be made from the payload of a queue's row."""
+
+
+class DeliveriesExceeded(PenstockError):
+    """A message was not finished, and its consumer has delivered it as often as it ever does."""
 
 
 class LeaseLost(PenstockError):

@@ -60,11 +60,15 @@ class ConfirmedSink(SinkStage[Any]):
         """The error that `send` raised, as users get it."""
         return error
 
-    def stored(self, event: Event[Any]) -> None:
-        """The server has the event, unless that was returned meanwhile."""
+    def stored(self, event: Event[Any], *, known: bool = False) -> None:
+        """The server has the event, unless that was returned meanwhile. It may have been `known`
+        there before, as a duplicate: other sinks of the pipeline may need it all the same."""
         if event in self.under_way:
             del self.under_way[event]
-            event.finish()
+            if known and self.is_alone:
+                event.drop("duplicate")
+            else:
+                event.finish()
             self._ask()
 
     def failed(self, event: Event[Any], error: Exception) -> None:

@@ -85,13 +85,14 @@ class SinkStage(Generic[T_contra]):
     `end_if_idle` then. It sends no events, so it needs no drain loop.
 
     A sink that `observes` accepts every event at once. Beside other sinks its `finishes` is False:
-    those finish the events.
+    those finish the events. A sink that `is_alone`, except for those that observe, may drop one.
     """
 
     upstream: Subscription = UNCONNECTED
     asks_first = UNBOUNDED
     observes = False
     finishes = True
+    is_alone = True
     # Its number and name in the pipeline, for messages; set by the runner.
     info = StageInfo("sink")
 

@@ -29,6 +29,9 @@ class Broadcast:
             sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes
         ]
         others = len(sinks) - len(observers)
+        for sink in sinks:
+            if isinstance(sink, SinkStage):
+                sink.is_alone = others < 2
         if others:
             for sink in observers:
                 sink.finishes = False

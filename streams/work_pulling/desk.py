@@ -14,7 +14,8 @@ from penstock.streams.errors import PenstockError
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.place import place_of
-from penstock.streams.nats.streams.replies import ACK, TERM, WORKING, Replies, later
+from penstock.streams.nats.streams.leases import Leases
+from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -49,15 +50,14 @@ _BUSY = 0.125
 class RemoteDesk(SourceStage[Any]):
     """The jobs of one run of a worker, as its source. It never ends by itself.
 
-    The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet. A
-    parcel belongs to the worker for the length of a lease from `_heard`: everything the server sent
-    before that has been read. A job whose lease ran out before it began, because the process was
-    frozen, cut off or blocked, is returned instead of begun.
+    The parcels that the leases hold have jobs that are `_arrived`, in the pipeline, or not reported
+    yet. A job whose lease ran out before it began is returned instead of begun.
     """
 
     _client: Client | None = None
     _requests: Requests | None = None
     _replies: Replies
+    _leases: Leases[str, Parcel]
     _reports: Reports
     _stopping: asyncio.Task[None] | None = None
     _opening = False
@@ -69,10 +69,7 @@ class RemoteDesk(SourceStage[Any]):
         self.nack = self._came_back
         run.lessors.append(self)
         self._wire = wire
-        self._lease = wire.lease
-        self._heard = 0.0
         self._arrived: deque[RemoteJob] = deque()
-        self._held: dict[str, Parcel] = {}
         self._in_pipe = 0
         # The number of jobs in the last parcel.
         self._size = 1
@@ -114,7 +111,7 @@ class RemoteDesk(SourceStage[Any]):
         try:
             client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
             self._client = client
-            self._lease = await wire.prepare(client)
+            lease = await wire.prepare(client)
             await client.listen(wire.call, self._called)
         except PenstockError as error:
             self.fail(error)
@@ -124,25 +121,14 @@ class RemoteDesk(SourceStage[Any]):
         self._replies = Replies(client)
         self._reports = Reports(client, wire, self)
         self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.fail)
-        self._heard = self.run.now()
+        self._leases = Leases(client, wire.stream, CONSUMER, lease, self.run.now)
         await self._requests.start()
         self.run.spawn(self._renew(), "leases of jobs")
         self.run.spawn(self._greet(), "greetings")
 
     async def _renew(self) -> None:
-        every = self._lease / 3
         while True:
-            await asyncio.sleep(every)
-            asked = self.run.now()
-            parcels = list(self._held.values())
-            self._replies.send_all([(one.reply, WORKING) for one in parcels])
-            if await self._replies.flush(every):
-                self._heard = asked
-                now = self.run.now()
-                for parcel in parcels:
-                    # An expired parcel may belong to another worker, whatever the renewal returns.
-                    if now < parcel.until:
-                        parcel.until = asked + self._lease
+            await self._leases.renew()
 
     def holds(self, token: RemoteJob, /) -> bool:
         """Whether it is certain that no other worker has a job."""
@@ -181,10 +167,8 @@ class RemoteDesk(SourceStage[Any]):
         return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
 
     def _came(self, message: Message) -> None:
-        known = self._held.get(message.subject)
-        if known is not None:
-            # Redelivered, because the renewal was late.
-            known.reply = message.reply
+        leases = self._leases
+        if leases.came_again(message.subject, message.reply):
             return
         try:
             jobs = jobs_in(message)
@@ -198,7 +182,7 @@ class RemoteDesk(SourceStage[Any]):
             return
         self._count_dry(self.run.now())
         self._dry_since = None
-        parcel = self._held[message.subject] = Parcel(message, len(jobs), self._heard + self._lease)
+        parcel = leases.held[message.subject] = Parcel(message, len(jobs), leases.until)
         self._size = len(jobs)
         again = place_of(message.reply).delivered > 1
         for number, generation, value in jobs:
@@ -217,7 +201,7 @@ class RemoteDesk(SourceStage[Any]):
         parcel.open -= 1
         parcel.known &= known
         if not parcel.open:
-            del self._held[parcel.subject]
+            del self._leases.held[parcel.subject]
             # Without a master, the next one clears the queue.
             self._replies.send(parcel.reply, ACK if parcel.known else later(_LATER))
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from penstock.streams.nats.streams.leases import Leased
+
 if TYPE_CHECKING:
     from penstock.streams.nats.client.message import Message
     from penstock.streams.work_pulling.desk import RemoteDesk
@@ -35,20 +37,16 @@ def _is_job(one: Any) -> bool:
             return False
 
 
-class Parcel:
-    """A message with jobs; it is acknowledged when none of them is `open` any more.
+class Parcel(Leased):
+    """A message with jobs; it is acknowledged when none of them is `open` any more."""
 
-    No other worker gets it before `until`.
-    """
-
-    __slots__ = ("epic", "known", "open", "reply", "subject", "until")
+    __slots__ = ("epic", "known", "open", "subject")
 
     def __init__(self, message: Message, jobs: int, until: float) -> None:
+        super().__init__(message.reply, until)
         self.subject = message.subject
         self.epic = message.subject.split(".")[-2]
-        self.reply = message.reply
         self.open = jobs
-        self.until = until
         self.known = True
 
 

@@ -1,20 +1,27 @@
-"""Requests to servers that may be unavailable or electing a leader."""
+"""Requests to the API of servers, which may be unavailable or electing a leader."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orjson import loads
 
 from penstock.streams.errors import CannotConnect
 
-__all__ = ["answered"]
+if TYPE_CHECKING:
+    from penstock.streams.nats.client.client import Client
+
+__all__ = ["answered", "info_of"]
 
 T = TypeVar("T")
 
 # Seconds: longer than a server takes to restart; if no server has JetStream, which may be
 # permanent; and between two tries.
 _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
+# Seconds in which a server answers.
+_ANSWER = 2.0
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
@@ -40,6 +47,20 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
                     "with -js, or wait until its cluster has a leader and all of its servers"
                 ) from error
         await asyncio.sleep(_PAUSE)
+
+
+async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
+    """What the server says of a consumer, of which nats-py leaves some out.
+
+    Raises NotFoundError, other errors of the API, RightsMissing, and what silence raises.
+    """
+    from nats.js.errors import APIError
+
+    subject = f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"
+    said: Any = loads((await client.request(subject, b"", timeout=_ANSWER)).data)
+    if "error" in said:
+        APIError.from_error(said["error"])
+    return dict(said)
 
 
 def _patience(error: Exception) -> float:

@@ -138,10 +138,18 @@ class Outbox:
                 f"a subject of {len(subject):,} letters is longer than a server takes: "
                 f"{subject[:80]}..."
             )
-        if not _SUBJECT.fullmatch(subject) or "\n" in id or "\r" in id:
+        # Servers ignore blanks around an id, and a message whose id is empty has none.
+        if (
+            not _SUBJECT.fullmatch(subject)
+            or "\n" in id
+            or "\r" in id
+            or not id
+            or id != id.strip()
+        ):
             raise ValueError(
                 f"nothing can be published to the subject {subject!r} with the identity {id!r}: a "
-                "subject is words with dots between, without blanks, * or >, an identity one line"
+                "subject is words with dots between, without blanks, * or >, an identity one line "
+                "without blanks at its ends"
             )
         largest = self._client.max_payload
         # With its header: a server that is sent more closes the connection.
@@ -241,7 +249,8 @@ class Outbox:
         if error is None:
             del self._open[number]
             self._has_stored = True
-            letter.done(None, bool(answer.get("duplicate")))
+            # It may be known by an earlier attempt of its own, whose answer was lost.
+            letter.done(None, bool(answer.get("duplicate")) and letter.doubtful is None)
             return
         text = str(error.get("description"))
         refusal = refusal_of(error)

@@ -9,9 +9,10 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from orjson import dumps, loads
+from orjson import dumps
 
 from penstock.streams.errors import PenstockError, StreamMissing
+from penstock.streams.nats.client.answers import info_of
 from penstock.streams.nats.client.connection import is_refused, refusal
 from penstock.streams.nats.client.message import Message, fields_of
 from penstock.streams.nats.client.refusals import rights_missing
@@ -38,8 +39,6 @@ _LARGEST = 256
 _BEAT, _SILENT = 1.0, 3.0
 # Seconds until the next request after a refused one, and between checks of the connection.
 _PAUSE, _LOOK = 0.1, 0.5
-# Seconds in which servers answer, and the code of an answer about a consumer that is not there.
-_ANSWER, _NOT_FOUND = 2.0, 404
 # Seconds for which servers may refuse a connection that has broken, as while they are given new
 # credentials. The same as for the first connection.
 _REFUSED = 10.0
@@ -243,21 +242,21 @@ class Requests:
         return int(client.stats["reconnects"])
 
     async def _verify(self) -> None:
-        """Look for the consumer, and for its limits, which nats-py leaves out."""
+        """Look for the consumer, and for its limits."""
         from nats.errors import Error
+        from nats.js.errors import NotFoundError
 
-        subject = f"$JS.API.CONSUMER.INFO.{self._stream}.{self._consumer}"
         try:
-            answer = loads((await self._client.request(subject, b"", timeout=_ANSWER)).data)
+            config = (await info_of(self._client, self._stream, self._consumer))["config"]
+        except NotFoundError:
+            self._failed(self._gone())
+            return
         except PenstockError as error:
             self._failed(error)
             return
         except (Error, TimeoutError):
             # No leader yet: the next request shows it.
             return
-        if answer.get("error", {}).get("code") == _NOT_FOUND:
-            self._failed(self._gone())
-        config = answer.get("config", {})
         self._most = min(_LARGEST, config.get("max_batch") or _LARGEST)
         self._expires = min(_EXPIRES, (config.get("max_expires") or inf) / _NANOSECONDS)
 

@@ -1,30 +1,51 @@
-"""Finds or creates the consumer of a stream that others own."""
+"""Finds or creates the consumer of a stream that others own, and knows its settings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.streams.errors import StreamDiffers, StreamMissing
-from penstock.streams.nats.client.answers import answered
+from penstock.streams.nats.client.answers import answered, info_of
 from penstock.streams.nats.client.connection import jetstream
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
-    from nats.js.api import ConsumerInfo
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["Since", "consumer_of"]
+__all__ = ["Since", "Standing", "consumer_of", "standing_of"]
 
 Since = Literal["first", "new"]
 
 # Seconds after which the server deletes an unnamed consumer without readers.
 _FORGOTTEN = 60.0
+_NANOSECONDS = 1_000_000_000
+
+
+class Standing(NamedTuple):
+    """A consumer, its settings, and where it stands: messages `pending`, which have not been
+    delivered, and those `out`, delivered and not acknowledged.
+
+    The length of a lease is in seconds. `most_out` messages may be out, and each is delivered
+    `most_deliveries` times at most; 0 is no bound.
+    """
+
+    stream: str
+    name: str
+    created: str
+    pending: int
+    out: int
+    lease: float
+    most_out: int
+    most_deliveries: int
+    paused: float
+    """For so many more seconds it delivers nothing."""
 
 
 async def consumer_of(
     client: Client, what: str, durable: str | None, lease: float, since: Since
-) -> ConsumerInfo:
+) -> Standing:
     """The consumer that reads `what`, the name of a stream or a subject that may have wildcards.
 
     One with the name `durable` is used as it is, or made; without a name a new one is made.
@@ -33,7 +54,7 @@ async def consumer_of(
     from nats.js.errors import APIError, NotFoundError
 
     try:
-        return await answered(lambda: _consumer_of(jetstream(client), what, durable, lease, since))
+        return await answered(lambda: _consumer_of(client, what, durable, lease, since))
     except NotFoundError as error:
         raise StreamMissing(
             f"no stream on the server is called '{what}' or takes that subject. Make it, or "
@@ -46,22 +67,24 @@ async def consumer_of(
 
 
 async def _consumer_of(
-    js: JetStreamContext, what: str, durable: str | None, lease: float, since: Since
-) -> ConsumerInfo:
+    client: Client, what: str, durable: str | None, lease: float, since: Since
+) -> Standing:
     from nats.js.api import ConsumerConfig, DeliverPolicy
     from nats.js.errors import NotFoundError
 
-    stream, subject = await _stream_of(js, what)
-    if durable is not None:
+    js = jetstream(client)
+    stream, subject, subjects = await _stream_of(js, what)
+    name = durable
+    if name is not None:
         try:
-            info: ConsumerInfo = await js.consumer_info(stream, durable)
+            info = await info_of(client, stream, name)
         except NotFoundError:
             pass
         else:
-            _compare(info, subject)
-            return info
+            _compare(info, subject, subjects)
+            return standing_of(info)
     untyped: Any = js
-    made: ConsumerInfo = await untyped.add_consumer(
+    made = await untyped.add_consumer(
         stream,
         ConsumerConfig(
             durable_name=durable,
@@ -73,11 +96,29 @@ async def _consumer_of(
             inactive_threshold=None if durable is not None else _FORGOTTEN,
         ),
     )
-    return made
+    return standing_of(await info_of(client, stream, made.name))
 
 
-async def _stream_of(js: JetStreamContext, what: str) -> tuple[str, str | None]:
-    """The stream, and which of its subjects to read."""
+def standing_of(info: dict[str, Any]) -> Standing:
+    """The standing that the server's answer says."""
+    config: dict[str, Any] = info["config"]
+    # Those of the first deliveries, in the place of `ack_wait`.
+    waits = config.get("backoff") or [config["ack_wait"]]
+    return Standing(
+        info["stream_name"],
+        info["name"],
+        info["created"],
+        info["num_pending"],
+        info["num_ack_pending"],
+        min(waits) / _NANOSECONDS,
+        max(0, config.get("max_ack_pending", 0)),
+        max(0, config.get("max_deliver", 0)),
+        info.get("pause_remaining", 0) / _NANOSECONDS,
+    )
+
+
+async def _stream_of(js: JetStreamContext, what: str) -> tuple[str, str | None, Sequence[str]]:
+    """The stream, which of its subjects to read, and all of them."""
     from nats.js.errors import NotFoundError
 
     if not set(what) & set(".*>"):
@@ -86,25 +127,29 @@ async def _stream_of(js: JetStreamContext, what: str) -> tuple[str, str | None]:
         except NotFoundError:
             pass
         else:
-            return what, None
+            return what, None, ()
     found: str = await js.find_stream_name_by_subject(what)
-    return found, what
+    return found, what, (await js.stream_info(found)).config.subjects or ()
 
 
-def _compare(info: ConsumerInfo, subject: str | None) -> None:
-    from nats.js.api import AckPolicy
-
-    config = info.config
-    assert config is not None
+def _compare(info: dict[str, Any], subject: str | None, subjects: Sequence[str]) -> None:
+    config: dict[str, Any] = info["config"]
     differences: list[str] = []
-    if config.deliver_subject:
+    if config.get("deliver_subject"):
         differences.append("it pushes its messages")
-    if config.ack_policy != AckPolicy.EXPLICIT:
-        differences.append(f"its acknowledgements are '{config.ack_policy}', not 'explicit'")
-    if subject is not None and (config.filter_subject or subject) != subject:
-        differences.append(f"it reads '{config.filter_subject}', not '{subject}'")
+    if config["ack_policy"] != "explicit":
+        differences.append(f"its acknowledgements are '{config['ack_policy']}', not 'explicit'")
+    if config.get("headers_only"):
+        differences.append("it delivers the headers of messages only (headers_only)")
+    if config.get("priority_groups"):
+        differences.append("it delivers to priority groups only (priority_groups)")
+    if subject is not None:
+        one = config.get("filter_subject")
+        read: Sequence[str] = config.get("filter_subjects") or ([one] if one else subjects)
+        if list(read) != [subject]:
+            differences.append(f"it reads {' and '.join(map(repr, read))}, not '{subject}'")
     if differences:
         raise StreamDiffers(
-            f"the consumer '{info.name}' of the stream '{info.stream_name}' is of another kind: "
-            f"{'; '.join(differences)}. Nothing was changed; give another durable name."
+            f"the consumer '{info['name']}' of the stream '{info['stream_name']}' is of another "
+            f"kind: {'; '.join(differences)}. Nothing was changed; give another durable name."
         )

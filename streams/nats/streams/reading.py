@@ -8,24 +8,25 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams import clock
-from penstock.streams.errors import BadLine, PenstockError
+from penstock.streams.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
 from penstock.streams.failures.policy import OnBadInput, Route
 from penstock.streams.io.body import json_object, text_of, value_of
+from penstock.streams.nats.client.answers import info_of
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.message import fields_of
 from penstock.streams.nats.client.requests import Requests
-from penstock.streams.nats.partition.place import place_of
-from penstock.streams.nats.streams.consumers import Since, consumer_of
-from penstock.streams.nats.streams.replies import ACK, TERM, WORKING, Replies, later
-from penstock.streams.protocol.event import Event
+from penstock.streams.nats.partition.place import Place, place_of
+from penstock.streams.nats.streams.consumers import Since, Standing, consumer_of, standing_of
+from penstock.streams.nats.streams.leases import Leased, Leases
+from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
+from penstock.streams.nats.streams.standstill import Standstill
+from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
-    from nats.js.api import ConsumerInfo
-
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
 
@@ -33,6 +34,9 @@ __all__ = ["Reading", "ReadingSettings"]
 
 
 _CHUNK = 256
+# Seconds until a reader from which nothing comes asks the server why: when it may have caught up,
+# otherwise, and at most.
+_FIRST, _QUIET, _LONGEST = 0.02, 0.5, 5.0
 
 
 class ReadingSettings(NamedTuple):
@@ -49,15 +53,26 @@ class ReadingSettings(NamedTuple):
     on_bad_message: OnBadInput
 
 
-class _Message(NamedTuple):
-    """A message as the token of its event."""
+class _Message(Leased):
+    """A message as the token of its event; `delivered` is how often it was."""
 
-    subject: str
-    sequence: int
-    reply: str
-    data: bytes
-    stored: float
-    headers: Mapping[str, str] = {}
+    __slots__ = ("data", "delivered", "headers", "sequence", "stored", "subject")
+
+    def __init__(
+        self, message: Message, place: Place, until: float, headers: Mapping[str, str]
+    ) -> None:
+        super().__init__(message.reply, until)
+        self.subject = message.subject
+        self.data = message.data
+        self.sequence = place.sequence
+        self.stored = place.stored
+        self.delivered = place.delivered
+        self.headers = headers
+
+    @property
+    def key(self) -> tuple[int, float]:
+        """What distinguishes it from messages of an earlier stream of that name."""
+        return self.sequence, self.stored
 
     def __str__(self) -> str:
         return f"message {self.sequence}, '{self.subject}'"
@@ -66,16 +81,16 @@ class _Message(NamedTuple):
 class Reading(SourceStage[Any]):
     """One run of `penstock.read_jetstream`.
 
-    `_arrived` messages have not gone out; those in `_held` are not settled.
+    `_arrived` messages have not gone out; those that the leases hold are not settled.
     """
 
     _client: Client | None = None
-    _consumer: ConsumerInfo | None = None
+    _consumer: Standing | None = None
     _requests: Requests | None = None
+    _replies: Replies
+    _leases: Leases[tuple[int, float], _Message]
     _stopping: asyncio.Task[None] | None = None
     _opening = False
-    # Whether the reader has caught up, with `follow=False`.
-    _caught_up = False
     # The message that ends the stream, once the events before it are out.
     _failure: BadLine | None = None
 
@@ -93,14 +108,18 @@ class Reading(SourceStage[Any]):
         on_bad = settings.on_bad_message
         self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
         self._arrived: deque[_Message] = deque()
-        self._held: dict[str, None] = {}
         # When messages that failed are due again; the server then gives them to any reader.
         self._due: deque[float] = deque()
-        self._replies: Replies | None = None
+        self._standstill = Standstill(run.errors)
+        # Messages whose leases ran out, those that other readers have, and when the last one came
+        # or ended.
+        self._lost = self._elsewhere = 0
+        self._moved_at = 0.0
         # Messages of the stream that have not been delivered, as of the last one.
         self._pending: int | None = None
         # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
+        run.lessors.append(self)
 
     # Connecting.
 
@@ -113,16 +132,16 @@ class Reading(SourceStage[Any]):
         while arrived and self.demand and self._failure is None:
             events: list[Event[Any]] = []
             while arrived and len(events) < min(self.demand, _CHUNK) and self._failure is None:
-                event = self._event(arrived.popleft())
-                if event is not None:
+                message = arrived.popleft()
+                if not self.holds(message):
+                    self._settle([message], later(0))
+                elif (event := self._event(message)) is not None:
                     events.append(event)
             self.send_all(events)
             if self._slice.is_over(self.run.now()):
                 return
         if self._failure is not None:
             self.fail(self._failure)
-        elif self._caught_up and not arrived:
-            self.complete()
         elif self._requests is not None:
             self._requests.look()
 
@@ -137,24 +156,75 @@ class Reading(SourceStage[Any]):
         except PenstockError as error:
             self.fail(error)
             return
-        if not settings.follow and not consumer.num_pending:
-            self.complete()
         if self.state:
             return
-        assert consumer.config is not None
-        self._pending = consumer.num_pending
+        run = self.run
+        self._pending = consumer.pending
+        self._leases = Leases(client, consumer.stream, consumer.name, consumer.lease, run.now)
         self._requests = Requests(
-            client, consumer.stream_name, consumer.name, self._room, self._came, self.fail
+            client, consumer.stream, consumer.name, self._room, self._came, self.fail
         )
         await self._requests.start()
-        lease = consumer.config.ack_wait or settings.lease
-        self.run.spawn(self._renew(lease / 3), "leases of read_jetstream")
+        self._standstill.warn_of_bounds(consumer)
+        run.spawn(self._renew(), "leases of read_jetstream")
+        run.spawn(self._watch(), "standing of read_jetstream")
 
-    async def _renew(self, every: float) -> None:
-        assert self._replies is not None
+    def holds(self, token: _Message, /) -> bool:
+        return self.run.now() < token.until
+
+    async def _renew(self) -> None:
         while True:
-            await asyncio.sleep(every)
-            self._replies.send_all([(reply, WORKING) for reply in self._held])
+            await self._leases.renew()
+            await self._look()
+
+    async def _look(self) -> Standing | None:
+        """Ask where the consumer stands, and keep to its present settings."""
+        from nats.errors import Error
+
+        before = self._consumer
+        assert self._client is not None
+        assert before is not None
+        try:
+            now = standing_of(await info_of(self._client, before.stream, before.name))
+        except PenstockError as error:
+            self.fail(error)
+            return None
+        except (Error, TimeoutError):
+            # It has no leader, or is deleted, which the requests notice.
+            return None
+        if now.created != before.created:
+            self.fail(
+                StreamMissing(
+                    f"the consumer '{now.name}' of the stream '{now.stream}' has been deleted and "
+                    "made again. Start again, to read with that one."
+                )
+            )
+        self._consumer = now
+        self._leases.length = now.lease
+        self._standstill.warn_of_bounds(now)
+        return now
+
+    async def _watch(self) -> None:
+        """While nothing comes, ask why; without `follow`, end when nothing will."""
+        settings, pause = self._settings, _FIRST
+        while not self.state:
+            moved_at = self._moved_at
+            await asyncio.sleep(pause)
+            if self._moved_at != moved_at or not self.demand or self._arrived or self.run.calls:
+                pause = _FIRST if self._pending == 0 and not settings.follow else _QUIET
+                continue
+            pause = min(2 * pause, _LONGEST)
+            await self._replies.flush()
+            now, held = await self._look(), len(self._leases.held)
+            if now is None or self._moved_at != moved_at:
+                continue
+            self._pending, self._elsewhere = now.pending, max(0, now.out - held)
+            quiet = self.run.now() - moved_at
+            self._standstill.explain(now, held, quiet)
+            if not settings.follow and self._standstill.has_caught_up(
+                now, held, quiet, settings.retry_after
+            ):
+                self.complete()
 
     @property
     def is_connected(self) -> bool:
@@ -164,30 +234,23 @@ class Reading(SourceStage[Any]):
 
     def _room(self) -> int:
         """How many messages may be on request."""
-        if self.state or self._caught_up:
+        if self.state:
             return 0
         return self.demand - len(self._arrived)
 
     def _came(self, message: Message) -> None:
-        assert self._replies is not None
+        leases, place = self._leases, place_of(message.reply)
+        self._moved_at = self.run.now()
+        if leases.came_again((place.sequence, place.stored), message.reply):
+            return
         if self.state:
             self._replies.send(message.reply, later(0))
             return
-        place = place_of(message.reply)
-        self._held[message.reply] = None
-        self._arrived.append(
-            _Message(
-                message.subject,
-                place.sequence,
-                message.reply,
-                message.data,
-                place.stored,
-                fields_of(message.header) if message.header and self.run.tracing else {},
-            )
-        )
+        headers = fields_of(message.header) if message.header and self.run.tracing else {}
+        one = _Message(message, place, leases.until, headers)
+        leases.held[one.key] = one
+        self._arrived.append(one)
         self._pending = place.pending
-        if not place.pending and not self._settings.follow:
-            self._caught_up = True
         self.wake_soon()
 
     def _event(self, message: _Message) -> Event[Any] | None:
@@ -213,11 +276,49 @@ class Reading(SourceStage[Any]):
     # Outcomes.
 
     def _settle(self, messages: Iterable[_Message], what: bytes) -> None:
-        assert self._replies is not None
-        replies = [message.reply for message in messages]
-        for reply in replies:
-            self._held.pop(reply, None)
-        self._replies.send_all([(reply, what) for reply in replies])
+        """Send the outcome of messages. What is to come again does so without a word if its lease
+        is over, and another reader may have it by now."""
+        self._moved_at = now = self.run.now()
+        replies: list[tuple[str, bytes]] = []
+        for message in messages:
+            self._leases.held.pop(message.key, None)
+            if now < message.until or what in (ACK, TERM):
+                replies.append((message.reply, what))
+            if now >= message.until:
+                self._count_lost(message)
+        self._replies.send_all(replies)
+
+    def _count_lost(self, message: _Message) -> None:
+        if not self._lost:
+            self.run.errors.warn(
+                f"read_jetstream: the lease of {message} was over before it had ended: other "
+                "readers get such messages too. A handler blocks the loop, the process was frozen, "
+                "or the server did not answer"
+            )
+        self._lost += 1
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        most = 0 if self._consumer is None else self._consumer.most_deliveries
+        if most and ending >= Ending.RETURNED:
+            last = [event for event in events if event.token.delivered >= most]
+            events = [event for event in events if event.token.delivered < most]
+            if last:
+                self._give_up(last, why)
+        if events:
+            super().settle(events, ending, why)
+
+    def _give_up(self, events: list[Event[Any]], why: BaseException | None) -> None:
+        """The consumer delivers these events to nobody any more."""
+        messages = [event.token for event in events]
+        self.count_failures(len(events), True)
+        for message in messages:
+            error = DeliveriesExceeded(
+                f"{message} is not finished and never comes again: its consumer has delivered it "
+                f"{message.delivered} times, the most that it does (max_deliver)"
+            )
+            error.__cause__ = why
+            self.run.errors.count(error)
+        self._settle(messages, later(0))
 
     def _acknowledge(self, events: list[Event[Any]]) -> None:
         self._settle([event.token for event in events], ACK)
@@ -238,7 +339,7 @@ class Reading(SourceStage[Any]):
     def release(self) -> None:
         self._forget_due()
         self.leave_to_others(len(self._due))
-        if self._replies is not None:
+        if self._arrived:
             self._settle(self._arrived, later(0))
         self._arrived.clear()
         if self._requests is not None:
@@ -255,24 +356,26 @@ class Reading(SourceStage[Any]):
             await self._requests.stop()
         if self._client is None:
             return
-        assert self._replies is not None
-        for reply in self._held:
-            self._replies.send(reply, later(0))
+        if self._requests is not None:
+            self._settle(list(self._leases.held.values()), later(0))
         await self._replies.flush()
         if self._settings.durable is None and self._consumer is not None:
             try:
                 js = jetstream(self._client)
-                await js.delete_consumer(self._consumer.stream_name, self._consumer.name)
+                await js.delete_consumer(self._consumer.stream, self._consumer.name)
             except (Error, TimeoutError):
                 # The server deletes it by itself.
                 pass
         await self._client.close()
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics of every source, the messages `read_ahead` (waiting during a pause), and
-        those `pending` in the stream after the last one that has arrived."""
+        """The statistics of every source, the messages `read_ahead` (waiting during a pause), those
+        `pending` in the stream after the last one that has arrived, those `elsewhere`, delivered to
+        other readers or to come again, as of the last look, and `lost_leases`."""
         return {
             **super().statistics(),
             "read_ahead": len(self._arrived),
             "pending": self._pending,
+            "elsewhere": self._elsewhere,
+            "lost_leases": self._lost,
         }

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 from orjson import OPT_NON_STR_KEYS
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.errors import PenstockError, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
 from penstock.streams.io.letter_line import letter_line
-from penstock.streams.keyed.key import By, key_function
+from penstock.streams.keyed.key import By, key_function, key_name
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.protocol.event import Event
@@ -107,7 +107,17 @@ class Writing(ConfirmedSink):
         """The subject and the id for a value."""
         subject = self._settings.subject
         to = subject if isinstance(subject, str) else subject(value)
-        return to, uuid4().hex if self._id is None else str(self._id(value))
+        return to, uuid4().hex if self._id is None else self._id_of(self._id(value))
+
+    def _id_of(self, id: Any) -> str:
+        """The text of an id; ValueError for what would be one id of many values."""
+        if id is None or id == "" or id != id:
+            raise ValueError(
+                f"id={key_name(self._settings.id or '')} is {describe(id)}, by which the stream "
+                "would take every such value for a duplicate of the first: give an id to each, or "
+                "write those without one by another write_jetstream"
+            )
+        return str(id)
 
     def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
         if error is not None:
@@ -115,7 +125,7 @@ class Writing(ConfirmedSink):
             return
         self._stored += not known
         self._known += known
-        self.stored(event)
+        self.stored(event, known=known)
 
     def give_back(self) -> None:
         self._waiting.clear()

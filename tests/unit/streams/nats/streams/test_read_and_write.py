@@ -11,21 +11,26 @@ from typing import Any
 
 import msgspec
 import pytest
-from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 from orjson import dumps
 
 from penstock import (
     Fixed,
     Pipeline,
+    Running,
     adaptive_flat_map,
+    chunk,
     collect,
     dead_letters,
     for_each,
     from_async_iterable,
     from_iterable,
+    group_by,
+    latency_histogram,
     read_jetstream,
     route,
+    spread,
     write_jetstream,
 )
 from penstock.streams.errors import (
@@ -38,6 +43,7 @@ from penstock.streams.errors import (
 )
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.client.server import Servers
 from tests.helpers.spans import Spans, identity, parent
 from tests.helpers.until import until
@@ -219,20 +225,271 @@ def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
 
 
 @pytest.mark.parametrize("failing", [0, 2])
-def test_a_message_that_fails_before_the_reader_has_caught_up_is_left_to_another_run(
+def test_a_reader_that_does_not_follow_waits_for_a_message_that_comes_again(
     server: Servers, failing: int
 ) -> None:
     async def story() -> None:
         async with stream(server, "late") as it:
             await it.numbers(3)
+            tried: list[int] = []
 
-            def fails(value: Any) -> None:
-                if value["n"] == failing:
+            def fails_once(value: Any) -> None:
+                tried.append(value["n"])
+                if tried.count(failing) == 1 and value["n"] == failing:
                     raise ValueError("not yet")
 
-            flow = read_jetstream("late", "reader", it.urls, retry_after=60, follow=False)
+            flow = read_jetstream("late", "reader", it.urls, retry_after=0.3, follow=False)
+            report = await flow.to(for_each(fails_once, on_error="revert")).run()
+            assert (report.outcome, report.statistics["finished"]) == ("completed", 3)
+            assert sorted(tried) == sorted([0, 1, 2, failing])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("lose", ["purge", "expire", "delete"])
+def test_a_reader_that_does_not_follow_ends_although_the_last_messages_vanish(
+    server: Servers, lose: str
+) -> None:
+    async def story() -> None:
+        async with stream(server, "vanish", max_age=0.5 if lose == "expire" else None) as it:
+            await it.numbers(5)
+            seen: list[Any] = []
+            goes_on = asyncio.Event()
+
+            async def wait(value: Any) -> Any:
+                await goes_on.wait()
+                return value
+
+            flow = read_jetstream("vanish", "reader", it.urls, follow=False)
+            running = flow.pipe(adaptive_flat_map(wait, Fixed(2))).to(collect(seen)).start()
+            await until(lambda: running.statistics()["in"] == 2)
+            if lose == "purge":
+                await it.js.purge_stream("vanish")
+            elif lose == "delete":
+                for number in (3, 4, 5):
+                    await it.js.delete_msg("vanish", number)
+            else:
+                await until(lambda: _has_expired(it))
+            goes_on.set()
+            report = await running.wait()
+            assert (report.outcome, [one["n"] for one in seen]) == ("completed", [0, 1])
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+async def _has_expired(it: Stream) -> bool:
+    return await it.messages() == 0
+
+
+def test_a_reader_that_does_not_follow_waits_for_the_leases_of_one_that_died(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "died") as it:
+            await it.numbers(3)
+            config = ConsumerConfig(
+                durable_name="reader", ack_policy=AckPolicy.EXPLICIT, ack_wait=0.6
+            )
+            await it.js.add_consumer("died", config)
+            # It never says anything again.
+            dead = await it.js.pull_subscribe_bind("reader", "died")
+            assert len(await dead.fetch(3)) == 3
+            seen: list[Any] = []
+            report = await read(it, seen, follow=False).run()
+            assert report.outcome == "completed"
+            assert sorted(value["n"] for value in seen) == [0, 1, 2]
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_holds_what_only_its_end_finishes_does_not_wait_for_readers_that_live(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "both") as it:
+            await it.numbers(3)
+            config = ConsumerConfig(
+                durable_name="reader", ack_policy=AckPolicy.EXPLICIT, ack_wait=0.3
+            )
+            await it.js.add_consumer("both", config)
+            other = await it.js.pull_subscribe_bind("reader", "both")
+            (held,) = await other.fetch(1)
+
+            async def work() -> None:
+                while True:
+                    await held.in_progress()
+                    await asyncio.sleep(0.05)
+
+            working = asyncio.create_task(work())
+            seen: list[Any] = []
+            flow = read_jetstream("both", "reader", it.urls, retry_after=0.1, follow=False)
+            report = await flow.pipe(chunk(10)).to(collect(seen)).run()
+            assert (report.outcome, seen) == ("completed", [[{"n": 1}, {"n": 2}]])
+            working.cancel()
+
+    asyncio.run(story())
+
+
+def test_a_message_whose_lease_was_over_before_it_began_is_left_to_the_next_reader(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "over") as it:
+            await it.numbers(3)
+            goes_on = asyncio.Event()
+            begun: list[int] = []
+
+            async def handle(value: Any) -> None:
+                begun.append(value["n"])
+                await goes_on.wait()
+
+            flow = read_jetstream("over", "reader", it.urls, lease=1)
+            stages = group_by(lambda _: 0), spread(), adaptive_flat_map(handle, Fixed(1))
+            running = flow.pipe(*stages).to(collect([])).start()
+            await until(lambda: running.statistics()["in"] == 3)
+            # As after a freeze: another reader may have all of them.
+            for message in reading(running)._leases.held.values():
+                message.until = 0.0
+            goes_on.set()
+            await until(lambda: running.statistics()["finished"] == 3)
+            await running.drain()
+            report = running.report()
+            assert begun == [0, 1, 2]
+            assert report.statistics["returned"] == 2
+            assert report.statistics["stages"][0]["lost_leases"] == 3
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_a_message_that_is_in_work_and_is_delivered_here_again_is_not_begun_again(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "twice") as it:
+            await it.numbers(1)
+            goes_on = asyncio.Event()
+            begun: list[int] = []
+
+            async def handle(value: Any) -> None:
+                begun.append(value["n"])
+                await goes_on.wait()
+
+            flow = read_jetstream("twice", "reader", it.urls)
+            stage = adaptive_flat_map(handle, Fixed(2))
+            running = flow.pipe(stage).to(collect([])).start()
+            await until(lambda: begun == [0])
+            (message,) = reading(running)._leases.held.values()
+            before = message.reply
+            await it.client.publish(before, b"-NAK")
+            await until(lambda: message.reply != before)
+            goes_on.set()
+            await until(lambda: running.statistics()["finished"] == 1)
+            await running.drain()
+            assert begun == [0]
+
+    asyncio.run(story())
+
+
+def test_what_is_over_is_not_taken_from_the_reader_that_has_it_by_now(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "taken") as it:
+            await it.numbers(1)
+            goes_on = asyncio.Event()
+
+            async def fails(value: Any) -> None:
+                await goes_on.wait()
+                raise ValueError("late")
+
+            flow = read_jetstream("taken", "reader", it.urls, lease=30, retry_after=0.001)
+            stage = adaptive_flat_map(fails, on_error="revert")
+            running = flow.pipe(stage).to(collect([])).start()
+            await until(lambda: running.statistics()["in"] == 1)
+            for message in reading(running)._leases.held.values():
+                message.until = 0.0
+            goes_on.set()
+            await until(lambda: running.statistics()["returned"] == 1)
+            await running.drain()
+            info = await it.js.consumer_info("taken", "reader")
+            assert (info.num_ack_pending, info.delivered.consumer_seq) == (1, 1)
+
+    asyncio.run(story())
+
+
+def reading(running: Running) -> Any:
+    """The source of a run."""
+    (source,) = running._run.sources  # pyright: ignore[reportPrivateUsage]
+    return source
+
+
+def test_what_a_consumer_never_delivers_again_is_counted_as_failed(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "spent") as it:
+            await it.numbers(2)
+            config = ConsumerConfig(
+                durable_name="reader", ack_policy=AckPolicy.EXPLICIT, max_deliver=2
+            )
+            await it.js.add_consumer("spent", config)
+            tried: list[int] = []
+
+            def fails(value: Any) -> None:
+                tried.append(value["n"])
+                if value["n"] == 1:
+                    raise ValueError("never")
+
+            flow = read_jetstream("spent", "reader", it.urls, retry_after=0.1, follow=False)
             report = await flow.to(for_each(fails, on_error="revert")).run()
-            assert (report.outcome, report.exit_status) == ("incomplete", 5)
+            assert tried == [0, 1, 1]
+            assert report.statistics["failed"] == 1
+            assert report.exit_status == 3
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_a_bound_of_the_consumer_that_stops_the_pipeline_is_said(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "bound") as it:
+            await it.numbers(8)
+            config = ConsumerConfig(
+                durable_name="reader", ack_policy=AckPolicy.EXPLICIT, max_ack_pending=2
+            )
+            await it.js.add_consumer("bound", config)
+            warnings: list[str] = []
+            flow = read_jetstream("bound", "reader", it.urls)
+            async with flow.pipe(chunk(3)).to(collect([])).start() as running:
+                errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
+                errors.on_warning = lambda text, _: warnings.append(text)
+                await until(lambda: bool(warnings))
+                running.cancel()
+            (warning,) = warnings
+            assert "at most 2 unacknowledged ones (max_ack_pending), and the pipeline holds 2" in (
+                warning
+            )
+
+    asyncio.run(story())
+
+
+def test_a_lease_that_others_shorten_is_kept(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "shorter") as it:
+            await it.numbers(1)
+            begun: list[int] = []
+
+            async def slow(value: Any) -> None:
+                begun.append(value["n"])
+                config = (await it.js.consumer_info("shorter", "reader")).config
+                config.ack_wait = 0.4
+                await it.js.add_consumer("shorter", config)
+                await until(lambda: reading(running)._leases.length == 0.4)
+                await asyncio.sleep(1)
+
+            flow = read_jetstream("shorter", "reader", it.urls, lease=0.9)
+            running = flow.pipe(adaptive_flat_map(slow)).to(collect([])).start()
+            await until(lambda: running.statistics()["finished"] == 1)
+            await running.drain()
+            assert begun == [0]
 
     asyncio.run(story())
 
@@ -341,6 +598,35 @@ def test_a_consumer_of_others_may_limit_what_is_requested_at_a_time(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"headers_only": True}, "headers of messages only"),
+        ({"priority_policy": "overflow", "priority_groups": ["a"]}, "priority groups only"),
+        ({"filter_subjects": ["kind.a", "kind.b"]}, "reads 'kind.a' and 'kind.b', not 'kind.a'"),
+        ({}, "reads 'kind.>', not 'kind.a'"),
+        ({"ack_policy": "none"}, "acknowledgements are 'none'"),
+        ({"ack_policy": "all"}, "acknowledgements are 'all'"),
+        ({"deliver_subject": "somewhere"}, "pushes its messages"),
+    ],
+)
+def test_a_consumer_that_would_deliver_something_else_is_refused(
+    config: dict[str, Any], words: str, server: Servers
+) -> None:
+    async def story() -> None:
+        async with stream(server, "kind") as it:
+            whole = {"durable_name": "reader", "ack_policy": "explicit", **config}
+            answer = await it.client.request(
+                "$JS.API.CONSUMER.DURABLE.CREATE.kind.reader",
+                dumps({"stream_name": "kind", "config": whole}),
+            )
+            assert b'"error"' not in answer.data
+            with pytest.raises(StreamDiffers, match=words):
+                await read_jetstream("kind.a", "reader", it.urls).to(collect([])).run()
+
+    asyncio.run(story())
+
+
 def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> None:
     async def story() -> None:
         async with stream(server, "deleted") as it:
@@ -350,6 +636,20 @@ def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> No
             with pytest.raises(
                 StreamMissing, match="'reader' of the stream 'deleted' has been deleted"
             ):
+                await running.wait()
+
+    asyncio.run(story())
+
+
+def test_a_consumer_that_somebody_deletes_and_makes_again_ends_the_stream(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "anew") as it:
+            running = read(it, [], lease=0.3).start()
+            await until(lambda: _asked(it, 1))
+            config = (await it.js.consumer_info("anew", "reader")).config
+            await it.js.delete_consumer("anew", "reader")
+            await it.js.add_consumer("anew", config)
+            with pytest.raises(StreamMissing, match="'reader' of the stream 'anew' has been delet"):
                 await running.wait()
 
     asyncio.run(story())
@@ -394,9 +694,61 @@ def test_what_has_the_same_id_is_stored_once(server: Servers) -> None:
             values = [Order(n % 10) for n in range(30)]
             sink = write_jetstream("unique.new", it.urls, id="n")
             report = await from_iterable(values).to(sink).run()
-            assert report.statistics["finished"] == 30
+            assert report.statistics["finished"] == 10
+            assert report.statistics["dropped"] == {"duplicate": 20}
             assert await it.messages() == 10
             assert report.statistics["stages"][-1]["known"] == 20
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_another_sink_accepts_is_finished_although_the_stream_has_it(
+    server: Servers, others: int
+) -> None:
+    async def story() -> None:
+        async with stream(server, "beside") as it:
+            seen: list[Any] = []
+            sinks = [write_jetstream("beside.new", it.urls, id="n"), latency_histogram(every=9)]
+            sinks[others:others] = [collect(seen)]
+            report = await from_iterable([{"n": 1}, {"n": 1}]).to(*sinks).run()
+            assert (report.statistics["finished"], report.statistics["dropped"]) == (2, {})
+            assert len(seen) == 2
+            assert await it.messages() == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("id", [None, "", " ", " 1", float("nan")])
+def test_what_would_be_one_id_of_many_values_is_refused(server: Servers, id: Any) -> None:
+    async def story() -> None:
+        async with stream(server, "nameless") as it:
+            values = [{"id": id}, {"id": 7}, {"id": id}]
+            sink = write_jetstream("nameless.new", it.urls, id="id", on_error="skip")
+            report = await from_iterable(values).to(sink).run()
+            assert (report.statistics["finished"], report.statistics["failed"]) == (1, 2)
+            assert await it.messages() == 1
+            with pytest.raises(ValueError, match="id"):
+                await from_iterable(values).to(write_jetstream("nameless.new", it.urls, "id")).run()
+
+    asyncio.run(story())
+
+
+def test_a_message_whose_own_first_attempt_the_stream_has_is_no_duplicate(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "answers") as it:
+            outbox = Outbox(it.client)
+            await outbox.start()
+            outcomes: list[bool] = []
+            outbox.send("answers.new", b"1", "one", lambda _, known: outcomes.append(known))
+            (letter,) = outbox._open.values()  # pyright: ignore[reportPrivateUsage]
+            # The answer to its first attempt was lost.
+            await it.js.publish("answers.new", b"1", headers={"Nats-Msg-Id": "one"})
+            letter.doubt("no answer")
+            await until(lambda: outcomes == [False])
+            outbox.send("answers.new", b"1", "one", lambda _, known: outcomes.append(known))
+            await until(lambda: outcomes == [False, True])
+            await outbox.stop()
 
     asyncio.run(story())
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -42,7 +42,9 @@ def test_a_list_is_acknowledged_by_one_call_and_failures_come_again_after_a_whil
         run, sent = Run(), Sent()
         reading = Reading(Probe[Any](), run, StageInfo("read_jetstream"), settings)
         reading._replies = sent  # pyright: ignore[reportPrivateUsage]
-        messages = [SimpleNamespace(reply=f"reply {n}") for n in range(3)]
+        reading._leases = cast(Any, SimpleNamespace(held={}))  # pyright: ignore[reportPrivateUsage]
+        until = run.now() + 1
+        messages = [SimpleNamespace(reply=f"reply {n}", key=n, until=until) for n in range(3)]
         end(new_events([0, 1, 2], 0.0, reading, messages))
         await run.close()
         return sent.calls
