@@ -6,18 +6,25 @@ Items:   the groups of the keys that have events, to be read by `spread()` direc
          `Group`, which is a Flowable with a `.key`), with its own state.
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
-         small queue per live group, with its operators if there is `each`. When operators hold so
-         much that nothing else fits, and there is demand, the longest idle groups are closed, as
-         many as hold a sixteenth of the buffer: their operators emit what they hold, perhaps a
-         result of only a part of the group's events. Such groups are counted as `closed_early`.
-Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bounded memory comes
-         first, and the statistics name the key.
+         small queue per live group, with its operators if there is `each`. Of these events `share`
+         may be of one key. With `overflow="spill"` the values of up to `spill_events` more events,
+         in `spill_bytes` bytes, are in a temporary file, in order; each such event keeps about 200
+         bytes in memory. When operators hold so much that nothing else fits, and there is demand,
+         the longest idle groups are closed, as many as hold a sixteenth of the buffer: their
+         operators emit what they hold, perhaps a result of only a part of the group's events. Such
+         groups are counted as `closed_early`.
+Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while keys are over their
+         share, so that such a key does not hold up the others; a warning names it. With
+         `overflow="wait"`, and when the file is full, the source waits when the buffer is full.
+         With `route(sink)` what comes for a key over its share is a dead letter.
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
-         the source; drain lets them be processed.
+         the source; drain lets them be processed, those on disk too.
 Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and
          names the event; `on_error="skip"` or `route(sink)` go on. An error of an operator inside
          a group (`each=`) ends the pipeline. HoldExceeded when the buffer is full and closing
-         groups frees nothing.
+         groups frees nothing. KeyOverShare is the error of what `overflow=route(sink)` routes.
+         A value that cannot be pickled, or a file that cannot be written, is as
+         `overflow="wait"`, and said once; SpillBroken if a value cannot be read back.
 
     source            --a1--b1--a2--|
     group_by(key)     --A---B-------|     A = a1 a2, B = b1
@@ -35,6 +42,7 @@ from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.keyed.overflow import Overflow, OverflowPolicy, check_overflow, check_share
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -54,6 +62,10 @@ def group_by(
     buffer: int = ...,
     each: None = ...,
     *,
+    share: int | None = ...,
+    overflow: OverflowPolicy = ...,
+    spill_events: int = ...,
+    spill_bytes: int = ...,
     on_error: OnError = ...,
 ) -> Callable[[Flowable[T]], Flowable[Group[K, T]]]: ...
 
@@ -64,6 +76,10 @@ def group_by(
     buffer: int = ...,
     each: None = ...,
     *,
+    share: int | None = ...,
+    overflow: OverflowPolicy = ...,
+    spill_events: int = ...,
+    spill_bytes: int = ...,
     on_error: OnError = ...,
 ) -> Callable[[Flowable[T]], Flowable[Group[Any, T]]]: ...
 
@@ -76,17 +92,25 @@ def group_by(
     each: Callable[[Group[Any, T]], Flowable[R]],
     idle: float,
     max_groups: int | None = ...,
+    share: int | None = ...,
+    overflow: OverflowPolicy = ...,
+    spill_events: int = ...,
+    spill_bytes: int = ...,
     on_error: OnError = ...,
 ) -> Callable[[Flowable[T]], Flowable[Group[Any, R]]]: ...
 
 
 def group_by(
     by: By[Any],
-    buffer: int = 1024,
+    buffer: int = 4096,
     each: Callable[[Any], Flowable[Any]] | None = None,
     idle: float = 0,
     max_groups: int | None = None,
     *,
+    share: int | None = None,
+    overflow: OverflowPolicy = "spill",
+    spill_events: int = 100_000,
+    spill_bytes: int = 2**30,
     on_error: OnError = "stop",
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Group events by the key `by`: a name, an index or a function.
@@ -96,10 +120,21 @@ def group_by(
     been empty for `idle` seconds, which must then be given, or is the least recently used empty one
     above `max_groups` or when the buffer is full. The function is called for every group, until it
     has returned the group's count or list (`ops.count()`, `ops.to_list()`) twice in succession
-    without reading the key; it is not called again then. Raises BuildError for a `buffer` below 1,
-    for `each` without `idle`, and for `idle` or `max_groups` without `each`.
+    without reading the key; it is not called again then. `share` is the most events of a key in
+    memory, by default a quarter of `buffer`, and `overflow` says what becomes of more: "spill",
+    "wait" or `route(sink)`; with `each` they wait. Raises BuildError for a `buffer`, a `share` or a
+    `spill_` bound below 1, a `share` above the buffer, for `each` without `idle`, and for `idle` or
+    `max_groups` without `each`.
     """
-    require_count("group_by", buffer=buffer, **given(max_groups=max_groups))
+    require_count(
+        "group_by",
+        buffer=buffer,
+        spill_events=spill_events,
+        spill_bytes=spill_bytes,
+        **given(max_groups=max_groups, share=share),
+    )
+    share = check_share(share, buffer)
+    check_overflow(overflow)
     if each is None and (idle or max_groups is not None):
         raise BuildError(
             "group_by(idle=, max_groups=) say how long the state of each= lives; without each= "
@@ -114,7 +149,12 @@ def group_by(
     # A result of a group's operators may derive from all events that fit.
     gathers = 1 if each is None else buffer
     most = "" if max_groups is None else f", at most {max_groups:,}"
-    note = "" if each is None else f"keeps empty groups for {idle:g} s{most}"
+    if overflow == "spill":
+        note = f"{share:,} of a key, {spill_events:,} more on disk"
+    else:
+        note = "" if overflow == "wait" else f"{share:,} of a key, more are routed"
+    if each is not None:
+        note = f"keeps empty groups for {idle:g} s{most}"
     info = StageInfo(
         "group_by",
         key_name(by),
@@ -122,7 +162,8 @@ def group_by(
         note,
         by=by,
         gathers=gathers,
-        routed=routed_by(on_error),
+        routed=routed_by(on_error, overflow),
+        spills=spill_events if overflow == "spill" and each is None else 0,
         keeps=each is not None,
         policy=on_error,
         inside=None if each is None else partial(_inside, each),
@@ -137,7 +178,9 @@ def group_by(
         ) -> None:
             info = run.placed(grouped.info)
             faults = KeyFaults(on_error, run, info, by)
-            common = downstream, run, info, key, buffer, faults, feeders
+            policy = overflow if each is None else "wait"
+            beyond = Overflow(run, info, share, policy, spill_events, spill_bytes)
+            common = downstream, run, info, key, buffer, faults, beyond, feeders
             if each is None:
                 stage = KeyedStage(*common)
             else:

@@ -42,6 +42,7 @@ __all__ = [
     "InboxClosed",
     "InputCorrupt",
     "JobFailed",
+    "KeyOverShare",
     "LeaseLost",
     "LineTooLong",
     "MissingExtra",
@@ -58,6 +59,7 @@ __all__ = [
     "Returned",
     "RightsMissing",
     "ServerTooOld",
+    "SpillBroken",
     "StreamDiffers",
     "StreamMissing",
     "TableMissing",
@@ -135,6 +137,14 @@ class BufferFull(PenstockError):
 
 class HoldExceeded(PenstockError):
     """A stage would have to hold more events than allowed."""
+
+
+class KeyOverShare(PenstockError):
+    """An event came for a key that has its share of the buffer of a `group_by`."""
+
+
+class SpillBroken(PenstockError):
+    """Values that were written to a temporary file cannot be read back."""
 
 
 class CostTooHigh(PenstockError):

@@ -365,7 +365,9 @@ def total_text(stages: list[StageInfo]) -> str:
             f"Holds {_events(bounded)}{made}, and what {' and '.join(open_ended)} may hold, "
             "for which you set no bound."
         )
-    return f"Holds at most {_events(bounded)} at once{made}."
+    on_disk = sum(stage.on_disk for stage in stages)
+    beside = f" in memory and {on_disk:,} on disk" if on_disk else ""
+    return f"Holds at most {_events(bounded)}{beside} at once{made}."
 
 
 def _events(number: int) -> str:

@@ -21,6 +21,7 @@ from weakref import WeakSet
 
 from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.keyed.key import Key
+from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import Event, Turn
 
@@ -40,18 +41,26 @@ __all__ = [
 class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
-    `outer` is the turn that its events held before; it ends with this one.
+    `outer` is the turn that its events held before; it ends with this one. `tail` and `limit` are
+    those of a `Backlog`.
     """
 
-    __slots__ = ("events", "holders", "is_open", "key", "outer", "queues")
+    __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "queues", "tail")
 
     def __init__(self, key: Any, queues: KeyedQueues) -> None:
         self.key = key
         self.queues = queues
         self.events: deque[Event[Any]] = deque()
+        self.tail: Tail | None = None
+        self.limit = 0
         self.holders = 0
         self.is_open = False
         self.outer: Turn | None = None
+
+    @property
+    def size(self) -> int:
+        """The events that wait, with those of the tail."""
+        return len(self.events) + (0 if self.tail is None else len(self.tail))
 
     def end(self) -> None:
         """Give up one share of the turn; after the last one the next event may be taken."""
@@ -105,9 +114,10 @@ class Turns:
 class KeyedQueues:
     """Events go in by `put`, come out by `take`, and end their turns by `release`.
 
-    `key` reads the key of an event's value. At most `feeders` queues are in the rotation at a time,
-    if a number is given, and another enters when one has ended. `go_on` is called when there may be
-    something to take: after turns have ended or were opened.
+    `key` reads the key of an event's value, and `overflow` has what is beyond a key's share. At
+    most `feeders` queues are in the rotation at a time, if a number is given, and another enters
+    when one has ended. `go_on` is called when there may be something to take: after turns have
+    ended or were opened.
 
     `leaves`: events come out of operators inside groups, which they leave when they are taken. The
     keys of those taken are added to `taken`, and the keys of queues that have ended to `ended`; the
@@ -121,12 +131,15 @@ class KeyedQueues:
         self,
         key: Key,
         go_on: Callable[[], None],
+        overflow: Overflow,
         feeders: int | None = None,
         *,
         leaves: bool = False,
     ) -> None:
         self.go_on = go_on
         self.waiting = 0
+        """The events that wait, in memory and in a file."""
+        self.overflow = overflow
         self._key = key
         self._leaves = leaves
         self._queues: dict[Any, KeyQueue] = {}
@@ -164,7 +177,11 @@ class KeyedQueues:
                 raise
             if queue is None:
                 queue = self._begin(key)
-            queue.events.append(event)
+            waiting = queue.events
+            if len(waiting) < queue.limit:
+                waiting.append(event)
+            elif not self.overflow.add(queue, event):
+                self.waiting -= 1
             if queue.is_open:
                 self.opened[queue] = None
         self.waiting += len(events)
@@ -189,6 +206,7 @@ class KeyedQueues:
             queue.key = key
         else:
             queue = KeyQueue(key, self)
+        queue.limit = self.overflow.limit
         self._queues[key] = queue
         if self._feeders is None or len(self._queues) - len(self._outside) <= self._feeders:
             self.rotation.append(queue)
@@ -213,6 +231,8 @@ class KeyedQueues:
         for _ in range(min(n, len(rotation))):
             queue = rotation.popleft()
             event = queue.events.popleft()
+            if queue.tail is not None:
+                self.overflow.refill(queue)
             turn = event.turn
             if turn is not None:
                 queue.outer = turn.leave() if leaves else turn
@@ -231,6 +251,8 @@ class KeyedQueues:
         queue = next(iter(self.opened))
         del self.opened[queue]
         event = queue.events.popleft()
+        if queue.tail is not None:
+            self.overflow.refill(queue)
         if queue.events:
             self.opened[queue] = None
         queue.holders += 1
@@ -288,11 +310,17 @@ class KeyedQueues:
             rest = deque[Event[Any]]()
             for event in queue.events:
                 (events if is_gone(event) else rest).append(event)
-            if queue.events and not rest:
+            had_any = bool(queue.events)
+            taken = len(queue.events) - len(rest)
+            queue.events = rest
+            if queue.tail is not None:
+                # Their places are those of what moves up.
+                self.overflow.vacated -= taken
+                events += self.overflow.withdraw(queue, is_gone)
+            if had_any and not queue.events:
                 self.opened.pop(queue, None)
                 if not queue.holders:
                     emptied.append(queue)
-            queue.events = rest
         outside = set(self._outside)
         for queues in (self.rotation, self._outside):
             ready = [queue for queue in queues if queue.events]
@@ -309,7 +337,8 @@ class KeyedQueues:
         return events
 
     def close(self) -> list[Event[Any]]:
-        """Take out all events that wait. Turns that are held end without effect."""
+        """Take out all events that wait in memory, or first in front of the others of their keys;
+        the others are the overflow's. Turns that are held end without effect."""
         events = [event for queue in self._queues.values() for event in queue.events]
         for queue in self._queues.values():
             queue.events = deque()
@@ -351,9 +380,14 @@ class KeyedQueues:
         queue = self._queues.get(key)
         return queue.events[0] if queue is not None and queue.events else None
 
+    @property
+    def all(self) -> Collection[KeyQueue]:
+        """The queues, in the order in which they began."""
+        return self._queues.values()
+
     def fullest(self, n: int) -> list[KeyQueue]:
         """The `n` queues with the most events, the fullest first. Time: O(queues)."""
-        return nlargest(n, self._queues.values(), lambda queue: len(queue.events))
+        return nlargest(n, self._queues.values(), lambda queue: queue.size)
 
 
 _all: WeakSet[KeyedQueues] = WeakSet()

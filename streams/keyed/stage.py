@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.neighbours import Neighbours
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -31,8 +32,9 @@ HOTTEST = 5
 class KeyedStage(DemandStage):
     """Subscriber to the stream of events, subscription of the stage that works on them.
 
-    At most `buffer` events are requested and waiting, in all queues together. It completes when
-    the stream above has and the queues are empty; on cancel and on errors it returns what waits.
+    At most `buffer` events are requested and waiting in memory, in all queues together; `overflow`
+    has what is beyond a key's share of it. It completes when the stream above has and the queues
+    are empty; on cancel and on errors it returns what waits.
 
     `Substreams` is the same stage with operators inside groups, from which events come into the
     queues. It replaces `_put`, and extends what it has in common with `DemandStage`.
@@ -46,12 +48,14 @@ class KeyedStage(DemandStage):
         key: Key,
         buffer: int,
         faults: KeyFaults,
+        overflow: Overflow,
         feeders: int | None,
         *,
         leaves: bool = False,
     ) -> None:
         super().__init__(downstream, run, info)
-        self.queues = KeyedQueues(key, self._go_on, feeders, leaves=leaves)
+        self.queues = KeyedQueues(key, self._go_on, overflow, feeders, leaves=leaves)
+        self.overflow = overflow
         self._neighbours = Neighbours()
         self._put = self.queues.put
         self._key = key
@@ -70,9 +74,10 @@ class KeyedStage(DemandStage):
         self.upstream = subscription
         self.downstream.on_subscribe(self)
         if not self.state:
-            self.upstream.request(self._buffer)
+            self.ask(self._buffer)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        self.asked -= len(events)
         if self.state >= CLOSED:
             give_back_all(events)
             return
@@ -83,12 +88,14 @@ class KeyedStage(DemandStage):
         self._freed += skipped
         if self.state >= CLOSED:
             # The function of the key has cancelled the pipeline, and more was put after that.
-            give_back_all(queues.close())
+            self.release()
         if error is not None:
             self.fail(error)
             return
-        if queues.waiting > self._peak:
-            self._peak = queues.waiting
+        self._take_vacated()
+        in_memory = queues.waiting - self.overflow.on_disk
+        if in_memory > self._peak:
+            self._peak = in_memory
         if len(queues) > self._peak_groups:
             self._peak_groups = len(queues)
         self._drain()
@@ -99,7 +106,7 @@ class KeyedStage(DemandStage):
         """Request what is free, and again what is skipped of that."""
         while not self.state:
             freed, self._freed = self._freed, 0
-            self.upstream.request(freed)
+            self.ask(freed)
             if self._freed < self._batch:
                 break
 
@@ -107,6 +114,7 @@ class KeyedStage(DemandStage):
         """Return to their source the waiting events for which this is true."""
         events = self.queues.withdraw(is_gone)
         self._freed += len(events)
+        self._take_vacated()
         give_back_all(events)
         if self._freed >= self._batch:
             self._ask()
@@ -117,18 +125,43 @@ class KeyedStage(DemandStage):
             self._drain()
 
     def _proceed(self) -> None:
-        queues, neighbours = self.queues, self._neighbours
+        queues, neighbours, overflow = self.queues, self._neighbours, self.overflow
         while self.demand and (queues.rotation or queues.opened):
             events = queues.take(self.demand)
             n = len(events)
             self.demand -= n
             self._freed += n
+            if overflow.vacated or overflow.error is not None:
+                self._take_vacated()
+                if self.state >= CLOSED:
+                    give_back_all(events)
+                    return
             neighbours.left += n
             if neighbours.left > neighbours.resume:
                 neighbours.look(events)
             send_list(self.downstream, events)
             if self._freed >= self._batch:
                 self._ask()
+        if self.demand and not self.asked:
+            self._find_room()
+
+    def _find_room(self) -> None:
+        """Nothing is ready although more is wanted, and nothing comes: request what is free, or
+        make room for other keys."""
+        if self.state:
+            return
+        if self._freed <= 0 and self.overflow.make_room(self.queues.all):
+            self._take_vacated()
+        if self._freed > 0:
+            self._ask()
+
+    def _take_vacated(self) -> None:
+        overflow = self.overflow
+        self._freed += overflow.vacated
+        overflow.vacated = 0
+        error, overflow.error = overflow.error, None
+        if error is not None:
+            self.fail(error)
 
     def _end_if_idle(self) -> None:
         if self.state is COMPLETING and not self.queues.waiting:
@@ -137,7 +170,12 @@ class KeyedStage(DemandStage):
     def _close(self, state: State) -> None:
         super()._close(state)
         self.demand = 0
+
+    def release(self) -> None:
+        """Return all that waits to its source."""
         give_back_all(self.queues.close())
+        for events in self.overflow.close():
+            give_back_all(events)
 
     # Numbers.
 
@@ -149,8 +187,8 @@ class KeyedStage(DemandStage):
         queues = self.queues
         hottest = self._hottest_keys()
         numbers: dict[str, Any] = {
-            "waiting": queues.waiting,
-            "peak": max(self._peak, queues.waiting),
+            "waiting": (in_memory := queues.waiting - self.overflow.on_disk),
+            "peak": max(self._peak, in_memory),
             "bound": self._buffer,
             "groups": len(queues),
             "peak_groups": max(self._peak_groups, len(queues)),
@@ -159,12 +197,12 @@ class KeyedStage(DemandStage):
             "hottest_keys": hottest,
             "closed_early": {},
         }
-        return numbers | self._faults.statistics()
+        return numbers | self.overflow.statistics() | self._faults.statistics()
 
     def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()
         return [
-            {"key": queue.key, "waiting": len(queue.events), "age": now - queue.events[0].created}
+            {"key": queue.key, "waiting": queue.size, "age": now - queue.events[0].created}
             for queue in self.queues.fullest(HOTTEST)
             if queue.events
         ]

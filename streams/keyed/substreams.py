@@ -15,6 +15,7 @@ from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.gathered import Gathered
 from penstock.streams.keyed.grouped import Group
 from penstock.streams.keyed.key import Key, KeyFaults
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.place import Place, new_place
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Substream
@@ -70,12 +71,13 @@ class Substreams(KeyedStage):
         key: Key,
         buffer: int,
         faults: KeyFaults,
+        overflow: Overflow,
         feeders: int | None,
         each: Callable[[Any], Flowable[Any]],
         idle: float,
         max_groups: int | None,
     ) -> None:
-        super().__init__(downstream, run, info, key, buffer, faults, feeders, leaves=True)
+        super().__init__(downstream, run, info, key, buffer, faults, overflow, feeders, leaves=True)
         self._put = self._put_into_groups
         self._each = each
         self._seconds = idle

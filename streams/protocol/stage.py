@@ -167,7 +167,8 @@ class StageInfo:
     """The description of a stage, before anything runs, for `penstock draw` and for errors.
 
     `bound` is the most events that ever wait in the stage, None for a stage whose user chose to
-    have no bound. `number` counts from 1 at the source, over all streams that the pipeline reads
+    have no bound; `spills` is how many more it may have in a temporary file.
+    `number` counts from 1 at the source, over all streams that the pipeline reads
     (see `penstock.streams.protocol.numbering`); 0 is a stage that is not in a pipeline yet. `path`
     is the file, or the descriptor, that the stage reads or writes; `by` is the key of a stage that
     has one, and `seconds` the length of its window. `acknowledges`: a source that forgets an event
@@ -213,6 +214,7 @@ class StageInfo:
     appends: bool = False
     within: StageInfo | None = None
     gathers: int = 1
+    spills: int = 0
     weight: int = 1
     feeders: int | None = None
     once: str = ""
@@ -269,6 +271,11 @@ class StageInfo:
     def bounded(self) -> int:
         """The same for what has a bound: the stage's events, the letters about them, or both."""
         return ((self.bound or 0) + (self.letters or 0)) * self.weight
+
+    @property
+    def on_disk(self) -> int:
+        """The most events of the source that are ever in the stage's temporary file."""
+        return self.spills * self.weight
 
     def limited(self, limit: tuple[int, int] | None) -> StageInfo:
         """The same stage in a run with this limit, a floor and a ceiling, if it has one."""

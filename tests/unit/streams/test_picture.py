@@ -34,7 +34,7 @@ def test_a_notebook_shows_a_stream_as_its_stages_without_sinks() -> None:
     picture = stream._repr_svg_()
     assert names(picture) == ["from_iterable", "group_by", "spread"]
     assert [box.get("class") for box in boxes(picture)] == ["ends", "stage", "stage"]
-    assert "Holds at most 1,024 events at once." in picture
+    assert "Holds at most 4,096 events in memory and 100,000 on disk at once." in picture
 
 
 def test_the_picture_of_a_source_alone_is_one_box() -> None:

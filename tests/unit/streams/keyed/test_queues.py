@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.streams.keyed.key import Key
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.queues import KeyedQueues, close_turns, hand_over, open_turns, release
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
+from penstock.streams.protocol.stage import StageInfo
 
 NOBODY = Nobody()
 
@@ -33,8 +35,14 @@ def turns(taken: list[Event[Any]]) -> list[Any]:
     return [one.turn for one in taken]
 
 
+def all_fits() -> Overflow:
+    """An overflow of a stage whose keys may wait in the whole buffer."""
+    run: Any = None
+    return Overflow(run, StageInfo("group_by"), 1, "wait", 1, 1)
+
+
 def queues(*first: Any, feeders: int | None = None) -> KeyedQueues:
-    made = KeyedQueues(Key(0), lambda: None, feeders)
+    made = KeyedQueues(Key(0), lambda: None, all_fits(), feeders)
     made.put(events(*first))
     return made
 
@@ -96,7 +104,7 @@ def test_a_group_is_not_opened_before_a_feeder_is_free() -> None:
 
 
 def test_what_leaves_groups_is_noted_with_the_queues_that_end() -> None:
-    made = KeyedQueues(Key(0), lambda: None, leaves=True)
+    made = KeyedQueues(Key(0), lambda: None, all_fits(), leaves=True)
     made.put(events("a1", "b1", "a2"))
     first = made.take(9)
     assert (made.taken, made.ended) == (["a", "b"], [])
@@ -131,7 +139,7 @@ def test_a_turn_that_is_shared_ends_with_its_last_share() -> None:
 
 def test_groups_whose_turns_end_together_are_all_in_line_before_the_next_event_goes() -> None:
     lines: list[list[Any]] = []
-    made = KeyedQueues(Key(0), lambda: lines.append(values(made.take(9))))
+    made = KeyedQueues(Key(0), lambda: lines.append(values(made.take(9))), all_fits())
     made.put(events("a1", "b1", "a2", "b2"))
     release([*reversed(turns(made.take(9))), None])
     assert lines == [["b2", "a2"]]
@@ -140,7 +148,7 @@ def test_groups_whose_turns_end_together_are_all_in_line_before_the_next_event_g
 @pytest.mark.parametrize("end", [finish_all, give_back_all])
 def test_the_turns_of_events_that_end_together_end_together(end: Any) -> None:
     ready: list[int] = []
-    made = KeyedQueues(Key(0), lambda: ready.append(made.ready))
+    made = KeyedQueues(Key(0), lambda: ready.append(made.ready), all_fits())
     made.put(events("a1", "b1", "c1", "a2", "b2"))
     taken = made.take(3)
     end(taken)
@@ -156,7 +164,7 @@ def test_turns_of_two_stages_that_end_together_make_room_each_in_its_own_queues(
 
 
 def test_a_turn_that_an_event_held_before_ends_with_the_one_that_it_got_here() -> None:
-    outer, inner = queues("a1", "a2"), KeyedQueues(Key(1), lambda: None)
+    outer, inner = queues("a1", "a2"), KeyedQueues(Key(1), lambda: None, all_fits())
     inner.put(outer.take(1))
     (turn,) = turns(inner.take(1))
     assert outer.take(1) == []

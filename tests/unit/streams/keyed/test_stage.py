@@ -170,7 +170,7 @@ def test_what_waits_and_what_is_asked_for_never_exceed_the_buffer(
     keys: list[str], buffer: int, data: st.DataObject
 ) -> None:
     source, probe = CountedSource(numbered(keys)), Probe[Event](hold=True)
-    grouped(source, buffer=buffer).connect(probe)
+    grouped(source, buffer=buffer, overflow="wait").connect(probe)
     held: list[Any] = []
     for _ in range(len(keys)):
         assert source.emitted - len(probe.values) <= buffer
@@ -194,7 +194,7 @@ def test_a_hot_key_may_fill_the_buffer_and_the_statistics_name_it() -> None:
             await stopped.wait()
 
         events = [("cold", 0), *(("hot", n) for n in range(100)), ("late", 0)]
-        stream = grouped(from_iterable(events), buffer=10)
+        stream = grouped(from_iterable(events), buffer=10, overflow="wait")
         pipeline = stream.pipe(adaptive_flat_map(work, Fixed(8))).to(collect([]))
         async with pipeline.start() as running:
             await asyncio.sleep(1)

@@ -62,10 +62,10 @@ def test_the_text_shows_every_stage_its_bound_and_their_sum(
         "adaptive_flat_map",
         "write_jsonl",
     ]
-    assert "1,024 events" in lines[3]
+    assert "4,096 events  1,024 of a key, 100,000 more on disk" in lines[3]
     # 1,000 in work at most, and 256 results; then the writer's 1,024.
     assert "1,256 events" in lines[5]
-    assert lines[-1] == "Holds at most 4,328 events at once."
+    assert lines[-1] == "Holds at most 7,400 events in memory and 100,000 on disk at once."
 
 
 @pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
@@ -79,7 +79,7 @@ def test_with_workers_it_shows_which_stages_run_in_them(
     alone = penstock("draw", pipeline_file, "--format", form)
     assert "worker" not in alone.out
     # What may be held is the same.
-    assert "Holds at most 4,328 events at once." in result.out
+    assert "Holds at most 7,400 events in memory and 100,000 on disk at once." in result.out
 
 
 def test_a_pipeline_without_a_handler_has_nothing_for_workers(
@@ -127,7 +127,7 @@ def test_how_long_the_state_of_a_group_is_kept_is_shown(
         "pipeline = from_iterable([]).pipe(*groups).to(collect([]))\n"
     )
     lines = penstock("draw", write_file("grouped.py", text)).out.splitlines()
-    assert lines[2].endswith(f"1,024 events  {expected}")
+    assert lines[2].endswith(f"4,096 events  {expected}")
 
 
 @pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
@@ -147,8 +147,8 @@ def test_mermaid_joins_the_stages_in_order(penstock: Penstock, pipeline_file: Pa
     lines = [line.strip() for line in result.out.splitlines()]
     assert result.status == 0
     assert lines[0] == "flowchart TD"
-    assert 's3["3 group_by<br>client_id<br>1,024 events"]' in lines
-    assert "s3 --> s4" in lines
+    assert 's3["3 group_by<br>client_id<br>4,096 events"]' in lines
+    assert "s4 --> s5" in lines
     assert any(line.startswith("s5 -->|") and line.endswith("s6") for line in lines)
 
 

@@ -1,0 +1,415 @@
+"""What waits of a key beyond its share of the memory: in a temporary file, behind the rest of it.
+
+One slow key must not fill the buffer that all keys share. Source of the idea of a limit for each
+queue on a shared buffer: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for
+Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998; that the longest
+queue gives way when the buffer is full: B. Suter et al., "Buffer Management Schemes for Supporting
+TCP in Gigabit Routers with Per-flow Queueing", IEEE JSAC 17(6), 1999.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, Protocol
+
+from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
+from penstock.streams.failures.policy import ErrorPolicy, Route
+from penstock.streams.keyed.spill import Block, Refused, Spill
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Backlog", "Overflow", "OverflowPolicy", "Tail", "check_overflow", "check_share"]
+
+OverflowPolicy = Literal["spill", "wait"] | Route
+
+# Events that are written and read together. Chosen: more make a list that holds up the loop for
+# longer, fewer make many blocks, each of which costs some memory.
+_BLOCK = 64
+
+
+def check_share(share: int | None, buffer: int) -> int:
+    """The share of a key: by default a quarter of the buffer. Raises BuildError if it is larger
+    than the buffer."""
+    if share is None:
+        return max(1, buffer // 4)
+    if share > buffer:
+        raise BuildError(
+            f"group_by(share={share}): a key cannot have more than the whole buffer={buffer}"
+        )
+    return share
+
+
+def check_overflow(policy: object) -> None:
+    """Raise BuildError unless `policy` can be the `overflow` of a `group_by`."""
+    if policy in ("spill", "wait") or isinstance(policy, Route):
+        return
+    if isinstance(policy, Sink):
+        name = policy.info.name
+        raise BuildError(
+            f"group_by(overflow={name}(...)): what is over a key's share goes to a sink by route: "
+            f"overflow=route({name}(...))"
+        )
+    raise BuildError(f'group_by(overflow={policy!r}): use "spill", "wait" or route(sink)')
+
+
+class Backlog(Protocol):
+    """The waiting events of one key.
+
+    `events` are the first of them, in memory; behind them comes the `tail`, if there is one. An
+    event that comes is given to `Overflow.add` if there are `limit` events, which is 0 where there
+    is a tail.
+    """
+
+    key: Any
+    events: deque[Event[Any]]
+    tail: Tail | None
+    limit: int
+
+
+class Tail:
+    """The events of a key behind the first ones: `blocks` in the file or, where that could not be
+    written, in memory; then the newest in memory, `back`.
+
+    `room` places of the buffer are the first ones', however many of them wait. An event of `back`
+    and of a block in memory has a place of its own. `block` events are written together.
+    """
+
+    __slots__ = ("back", "block", "blocks", "room")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.block = min(_BLOCK, max(1, room // 4))
+        self.blocks: deque[Block | list[Event[Any]]] = deque()
+        self.back: list[Event[Any]] = []
+
+    def __len__(self) -> int:
+        return len(self.back) + sum(map(_count, self.blocks))
+
+
+class Overflow:
+    """The share of each key of one stage, and what is beyond it.
+
+    `share` events of a key wait in memory; `policy` says what becomes of more: they `spill` to a
+    temporary file, `wait` in the buffer, or are routed. The stage takes the `vacated` places of its
+    buffer, which may be fewer than 0, and fails with the `error`, if there is one. `backlogs` are
+    those that have a tail.
+
+    Memory: what has a place in the buffer, and what `Spill` needs. Time: constant per event.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        info: StageInfo,
+        share: int,
+        policy: OverflowPolicy,
+        most_events: int,
+        most_bytes: int,
+    ) -> None:
+        self.vacated = 0
+        self.error: SpillBroken | None = None
+        self.backlogs: dict[Backlog, None] = {}
+        self.spilled = 0
+        """Events that have ever been written to the file."""
+        self.peak = 0
+        """The most that were in it at once."""
+        self._run = run
+        self._info = info
+        self._spill = Spill(most_events, most_bytes)
+        self._faults: ErrorPolicy | None = None
+        self._routed = 0
+        self._refused: dict[str, int] = {}
+        self._said: set[str] = set()
+        self.set(share, policy)
+
+    def set(self, share: int, policy: OverflowPolicy) -> None:
+        """Set the share and the policy, for events that come from now on."""
+        self.share = share
+        self.policy: OverflowPolicy = policy
+        self.limit = sys.maxsize if policy == "wait" else share
+        if isinstance(policy, Route):
+            if self._faults is not None:
+                self._routed += self._faults.routed
+            self._faults = ErrorPolicy(policy, self._run, self._info)
+
+    @property
+    def on_disk(self) -> int:
+        """The events in the file, now."""
+        return self._spill.events
+
+    # Events on their way in.
+
+    def add(self, backlog: Backlog, event: Event[Any]) -> int:
+        """Put an event behind those of its key, which has at least its limit of them.
+
+        Returns how many more events wait: 0 if it was routed.
+        """
+        tail = backlog.tail
+        if tail is None:
+            if isinstance(self.policy, Route):
+                self._route(backlog, event)
+                return 0
+            if self.policy == "wait":
+                # The limit of an older policy.
+                backlog.limit = self.limit
+                backlog.events.append(event)
+                return 1
+            tail = self._begin(backlog, len(backlog.events))
+        elif isinstance(self.policy, Route) and len(backlog.events) >= self.share:
+            self._route(backlog, event)
+            return 0
+        tail.back.append(event)
+        if len(tail.back) >= tail.block:
+            self._store(backlog, tail)
+        return 1
+
+    def _begin(self, backlog: Backlog, room: int) -> Tail:
+        tail = backlog.tail = Tail(max(room, 1))
+        backlog.limit = 0
+        self.backlogs[backlog] = None
+        return tail
+
+    def _store(self, backlog: Backlog, tail: Tail) -> None:
+        """Write the newest events of a key, or keep them where they are."""
+        events, tail.back = tail.back, []
+        block = self._written(backlog, events) if self.policy == "spill" else None
+        if block is None:
+            tail.blocks.append(events)
+        else:
+            tail.blocks.append(block)
+            self.vacated += len(block.events)
+
+    def _written(self, backlog: Backlog, events: list[Event[Any]]) -> Block | None:
+        try:
+            block = self._spill.write(events)
+        except Refused as refused:
+            why = "full" if refused.is_full else "unwritable"
+            self._refused[why] = self._refused.get(why, 0) + len(events)
+            self._say(
+                why,
+                backlog,
+                f"it waits in the buffer, and when that is full so does the source: {refused}. "
+                + (
+                    "Raise spill_events= or spill_bytes=, or send what is over the share to "
+                    "dead letters by overflow=route(sink)"
+                    if refused.is_full
+                    else 'Give overflow="wait" or overflow=route(sink) if that is intended'
+                ),
+            )
+            return None
+        self.spilled += len(block.events)
+        self.peak = max(self.peak, self._spill.events)
+        self._say(
+            "spilled",
+            backlog,
+            "what comes of it is written to a temporary file and stays unfinished, while the other "
+            'keys go on. The choices are overflow="spill", "wait" or route(sink), and share=',
+        )
+        return block
+
+    def _route(self, backlog: Backlog, event: Event[Any]) -> None:
+        faults = self._faults
+        assert faults is not None
+        self.vacated += 1
+        self._say("routed", backlog, "what comes of it goes to the dead letters")
+        faults.survives(
+            event,
+            KeyOverShare(
+                f"{self._info}: {len(backlog.events):,} events of the key {backlog.key!r} wait, "
+                f"which is its share of the buffer (share={self.share})"
+            ),
+        )
+
+    def _say(self, what: str, backlog: Backlog, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            many = len(backlog.events) + len(backlog.tail or ())
+            self._run.errors.warn(
+                f"{self._info}: the key {backlog.key!r} has {many:,} waiting events, and its share "
+                f"is {self.share:,}; {text}."
+            )
+
+    # Events on their way out.
+
+    def refill(self, backlog: Backlog) -> None:
+        """An event of a key with a tail was taken: move others up into its place, when a block of
+        them fits."""
+        tail = backlog.tail
+        assert tail is not None
+        # The place of what was taken stays that of the next.
+        self.vacated -= 1
+        self._move_up(backlog, tail)
+
+    def _move_up(self, backlog: Backlog, tail: Tail) -> None:
+        events, blocks = backlog.events, tail.blocks
+        while blocks and len(events) + _count(blocks[0]) <= tail.room:
+            block = blocks.popleft()
+            if isinstance(block, list):
+                self.vacated += len(block)
+            events.extend(self._events_of(block))
+        if not blocks and len(events) + len(tail.back) <= tail.room:
+            self.vacated += tail.room - len(events)
+            events.extend(tail.back)
+            self._end(backlog)
+
+    def _end(self, backlog: Backlog) -> None:
+        backlog.tail = None
+        backlog.limit = self.limit
+        del self.backlogs[backlog]
+
+    # Room for others.
+
+    def make_room(self, backlogs: Iterable[Backlog]) -> bool:
+        """Vacate places of the key that has the most of them: those of its last events, or half of
+        the room of its first ones.
+
+        Returns whether any was vacated; if not, the source waits, which is said once.
+        Time: O(backlogs).
+        """
+        backlog = max(backlogs, key=_places, default=None)
+        if backlog is None:
+            return False
+        before = self.vacated
+        if self.policy == "spill":
+            if backlog.tail is not None:
+                self._store_what_waited(backlog, backlog.tail)
+            if self.vacated == before:
+                self._shrink(backlog)
+        if self.vacated > before:
+            return True
+        if _places(backlog) >= min(self.share, _BLOCK):
+            self._say(
+                "waits",
+                backlog,
+                "the buffer is full, and the source waits, although handlers are free: the other "
+                'keys wait, too. The choices are overflow="spill" or route(sink), and a larger '
+                "buffer=",
+            )
+        return False
+
+    def _store_what_waited(self, backlog: Backlog, tail: Tail) -> None:
+        """Write the events that could not be written when they came."""
+        blocks = tail.blocks
+        for place, block in enumerate(blocks):
+            if isinstance(block, list):
+                written = self._written(backlog, block)
+                if written is None:
+                    break
+                blocks[place] = written
+                self.vacated += len(written.events)
+
+    def _shrink(self, backlog: Backlog) -> None:
+        """Write the last of the first events of a key."""
+        events = backlog.events
+        tail = backlog.tail or self._begin(backlog, len(events))
+        room = max(tail.block, tail.room // 2)
+        while len(events) > room:
+            last = [events.pop() for _ in range(min(tail.block, len(events) - room))]
+            last.reverse()
+            block = self._written(backlog, last)
+            if block is None:
+                events.extend(last)
+                room = tail.room
+                break
+            tail.blocks.appendleft(block)
+        self.vacated += tail.room - room
+        tail.room = room
+        if not (tail.blocks or tail.back):
+            self.vacated += tail.room - len(events)
+            self._end(backlog)
+
+    # The end.
+
+    def withdraw(self, backlog: Backlog, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Take the events for which this is true out of a tail, and move others up.
+
+        The stage counts each of them as a place that is free.
+        """
+        tail = backlog.tail
+        assert tail is not None
+        gone: list[Event[Any]] = []
+
+        def rest_of(events: list[Event[Any]]) -> list[Event[Any]]:
+            rest: list[Event[Any]] = []
+            for event in events:
+                (gone if is_gone(event) else rest).append(event)
+            return rest
+
+        for _ in range(len(tail.blocks)):
+            block = tail.blocks.popleft()
+            rest = rest_of(self._events_of(block))
+            if not rest:
+                again: Block | list[Event[Any]] | None = None
+            elif isinstance(block, list):
+                again = rest
+            else:
+                again = self._written(backlog, rest)
+                if again is None:
+                    again = rest
+                    self.vacated -= len(rest)
+            if not isinstance(block, list):
+                # They had no places.
+                self.vacated -= len(block.events) - len(rest)
+            if again is not None:
+                tail.blocks.append(again)
+        tail.back = rest_of(tail.back)
+        self._move_up(backlog, tail)
+        return gone
+
+    def _events_of(self, block: Block | list[Event[Any]]) -> list[Event[Any]]:
+        if isinstance(block, list):
+            return block
+        try:
+            return self._spill.read(block)
+        except SpillBroken as error:
+            self.error = error
+            give_back_all(block.events)
+            return []
+
+    def close(self) -> Iterator[list[Event[Any]]]:
+        """All events of all tails, a list of them at a time; the file is removed behind them."""
+        for backlog in list(self.backlogs):
+            tail = backlog.tail
+            if tail is None:
+                continue
+            while tail.blocks:
+                yield self._events_of(tail.blocks.popleft())
+            yield tail.back
+            backlog.tail = None
+        self.backlogs.clear()
+        self._spill.close()
+        if self.error is not None:
+            self._run.late_error(self.error)
+
+    # Numbers.
+
+    def statistics(self) -> dict[str, Any]:
+        """The `share` of a key and, of the events beyond it, those `on_disk` now and at the
+        `peak_on_disk`, their `bytes_on_disk`, all that were ever `spilled` or `over_share`, which
+        were routed, and those `not_spilled`, by reason; `keys_over_share`, now."""
+        return {
+            "share": self.share,
+            "keys_over_share": len(self.backlogs),
+            "on_disk": self._spill.events,
+            "peak_on_disk": self.peak,
+            "bytes_on_disk": self._spill.bytes,
+            "spilled": self.spilled,
+            "not_spilled": dict(self._refused),
+            "over_share": self._routed + (0 if self._faults is None else self._faults.routed),
+        }
+
+
+def _count(block: Block | list[Event[Any]]) -> int:
+    return len(block) if isinstance(block, list) else len(block.events)
+
+
+def _places(backlog: Backlog) -> int:
+    """The places of the buffer that a key has."""
+    tail = backlog.tail
+    if tail is None:
+        return len(backlog.events)
+    return tail.room + len(tail.back) + sum(len(one) for one in tail.blocks if type(one) is list)
