@@ -67,8 +67,14 @@ class Batch:
     @property
     def held_back(self) -> set[str]:
         """The keys of rows that are to be tried again before any later ones."""
-        failed = (failure.row for failure in self.failed if failure.delay is not None)
+        failed = (failure.row for failure in self.failed if failure.parks)
         return {row.key for row in (*failed, *self.abandoned) if row.key is not None}
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """Two parts of it; what finished comes before what holds a key back."""
+        rows = self.rows()
+        middle = len(rows) // 2
+        return self.without(set(rows[middle:])), self.without(set(rows[:middle]))
 
     def cut(self, most: int) -> Batch:
         """Keep the first `most` of those that finished; gives the others."""

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.store import Claim, Row, Store, Terms
+from penstock.streams.sql_queue.store import Claim, Refused, Row, Store, Terms
 
 __all__ = ["Claims"]
 
@@ -30,12 +31,20 @@ class Claims:
     """Makes claims of at most `most` rows, one at a time; their rows are entered in the ledger at
     once.
 
-    `count` is how many there were, `buried` how many rows they found that had used up their
-    attempts, `began` when the last one began that was for all rows that are due.
+    `refused` is called with the id of each row that the database lets nobody claim. `count` is how
+    many claims there were, `buried` how many rows they found that had used up their attempts,
+    `began` when the last one began that was for all rows that are due.
     """
 
     def __init__(
-        self, run: Run, store: Store, terms: Terms, most: int, insist: Insistence, ledger: Ledger
+        self,
+        run: Run,
+        store: Store,
+        terms: Terms,
+        most: int,
+        insist: Insistence,
+        ledger: Ledger,
+        refused: Callable[[Any, Refused], None],
     ) -> None:
         self.count = self.buried = 0
         self.began = run.now()
@@ -45,6 +54,7 @@ class Claims:
         self._most = most
         self._insist = insist
         self._ledger = ledger
+        self._refused = refused
         self._claiming: asyncio.Future[Claim] | None = None
         self._reclaim_at = 0.0
         # When the last claim ended, how long it took, and how many events were over then.
@@ -58,7 +68,7 @@ class Claims:
         claim = await self._claim(partial(self._store.claim, wanted, self._terms, reclaim=reclaim))
         self.began, self._ended, self._over = began, self._run.now(), over
         self._took = self._ended - began
-        enough = len(claim.rows) + len(claim.buried) == wanted
+        enough = len(claim.rows) + len(claim.buried) + len(claim.refused) >= wanted
         self._reclaim_at = began + _RECLAIM if enough else 0.0
         # A claim that did not cover all rows does not show that there are no more.
         return claim.rows, enough or not reclaim
@@ -89,6 +99,8 @@ class Claims:
             raise
         self.count += 1
         self.buried += len(claim.buried)
+        for id, error in claim.refused:
+            self._refused(id, error)
         return claim
 
     async def _claim_alone(self, call: Callable[[], Awaitable[Claim]]) -> Claim:

@@ -8,7 +8,7 @@ from penstock.streams.sql_queue.store import Store, Terms
 __all__ = ["Elsewhere"]
 
 _IN_WORK = """SELECT t.{owner}, count(*), {seconds}min(t.{expires}) - {now}), min(t.{expires})
-FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{owner} <> :owner
+FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{owner} <> :owner{spared}
 GROUP BY t.{owner} ORDER BY t.{owner}"""
 
 # With keys, rows that are due and could not be claimed belong to keys that others hold. Without,
@@ -18,7 +18,7 @@ _TO_COME = """SELECT due, count(*), {seconds}min(run_at) - {now}) FROM (
         WHEN t.{run_at} IS NULL OR t.{run_at} <= {now} OR t.{run_at} <= t.{enqueued} THEN 1
         WHEN t.{attempts} > 0 THEN 0 END AS due
     FROM {table} AS t
-    WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{attempts} IS NOT NULL) AS found
+    WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{attempts} IS NOT NULL{spared}) AS found
 WHERE due IS NOT NULL GROUP BY due ORDER BY due"""
 
 

@@ -12,13 +12,19 @@ from math import inf
 from random import Random
 from typing import Any
 
-from penstock.streams.errors import DatabaseUnavailable, LeaseLost, notes_of
+from penstock.streams.errors import (
+    DatabaseUnavailable,
+    LeaseLost,
+    RightsMissing,
+    add_note,
+    notes_of,
+)
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.batch import Batch, insertions
 from penstock.streams.sql_queue.insist import Insistence
-from penstock.streams.sql_queue.store import Failure, Row, Settlement, Store, Tenure, Terms
+from penstock.streams.sql_queue.store import Failure, Refused, Row, Settlement, Store, Tenure, Terms
 from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Ledger"]
@@ -36,7 +42,8 @@ class Ledger:
     """Records the outcomes of rows in batches, and renews the leases of the others.
 
     One transaction at a time; rows that end meanwhile go with the next. `marked` is called with the
-    number of rows marked as finished, `void` with each row that finished and could not be marked.
+    number of rows marked as finished, `void` with each row that finished and could not be marked,
+    `spoiled` with each that was to be tried again and cannot be.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class Ledger:
         insist: Insistence,
         marked: Callable[[int], None],
         void: Callable[[Row, Exception, bool], None],
+        spoiled: Callable[[Row, Exception], None],
     ) -> None:
         self.held: dict[Row, None] = {}
         self.lost = self.reverted = self.dead = 0
@@ -69,6 +77,7 @@ class Ledger:
         self._insist = insist
         self._marked = marked
         self._void = void
+        self._spoiled = spoiled
         self._keys: Counter[str] = Counter()
         # The tenure of the rows that were claimed last, and the one that was reported as over.
         self._tenure = self._reported = Tenure(-inf)
@@ -237,13 +246,17 @@ class Ledger:
             )
             try:
                 lost = await self._insist(partial(self._store.settle, settlement, self._terms))
-            except DatabaseUnavailable:
+            except (DatabaseUnavailable, RightsMissing):
                 raise
             except Exception as error:
-                if not settlement.inserts:
+                if not (settlement.inserts or isinstance(error, Refused)):
                     raise
-                await self._refused(batch, error)
-                return
+                if len(batch) > 1:
+                    for half in batch.halves():
+                        await self._write(half)
+                    return
+                batch = self._refused(batch, error)
+                continue
             if not lost:
                 self._settled(batch)
                 return
@@ -327,19 +340,39 @@ class Ledger:
             "longer lease=, or keep the event loop free."
         )
 
-    async def _refused(self, batch: Batch, error: Exception) -> None:
-        """The database refused a result: find out which, and write the others."""
-        if len(batch.finished) > 1:
-            rest = batch.cut(len(batch.finished) // 2)
-            await self._write(batch)
-            await self._write(rest)
-            return
-        row = batch.finished.pop()
-        fates = [result.settle(error) for result in row.results or ()]
-        failure = self._failure(row, error, final=any(fates))
-        self._void(row, error, failure.delay is None)
-        batch.failed.append(failure)
-        await self._write(batch)
+    def _refused(self, batch: Batch, error: Exception) -> Batch:
+        """The database refused the only outcome of `batch`, or a result: what to write instead."""
+        (row,) = batch.rows()
+        if not isinstance(error, Refused):
+            fates = [result.settle(error) for result in row.results or ()]
+            failure = self._failure(row, error, final=any(fates))
+            self._void(row, error, failure.delay is None)
+            return Batch(failed=[failure])
+        before = batch.failed[0] if batch.failed else None
+        if before is not None and before.held_back:
+            # Perhaps the later rows of its key: those are claimed again when their lease is over.
+            return Batch(failed=[Failure(row, before.error)])
+        if before is not None and before.delay is None:
+            # Not even that it has failed.
+            self._run.errors.warn(
+                f"{redacted(self._store.url)}: {row} has failed for good, which the database "
+                f"refuses to record: {error}"
+            )
+            self._lose([row])
+            return Batch()
+        self.dead += 1
+        self._failed.discard(row)
+        text = _text(error.error)
+        add_note(error.error, f"{row} could not be marked otherwise, and has failed for good")
+        if before is not None:
+            self.reverted -= 1
+            text = f"{before.error[: _LONGEST_ERROR - len(text) - 1]}\n{text}"
+            self._spoiled(row, error.error)
+        elif batch.finished:
+            self._void(row, error.error, True)
+        else:
+            self._run.errors.count(error.error)
+        return Batch(failed=[Failure(row, text, held_back=before is not None)])
 
     # Leases.
 
@@ -353,12 +386,27 @@ class Ledger:
         if not rows:
             return
         tenure, began = self._tenure, self._run.now()
-        lost = await self._store.renew(rows, self._terms)
+        try:
+            lost = await self._store.renew(rows, self._terms)
+        except Refused:
+            lost = await self._renew_apart(rows)
         if self._run.now() < tenure.until:
             tenure.until = began + self._terms.lease
         # They are reported when their events end, if they have begun.
         for row in lost:
             self._forget(row)
+
+    async def _renew_apart(self, rows: list[Row]) -> list[Row]:
+        """Renew in parts; a row whose lease the database does not let grow is lost."""
+        try:
+            return await self._store.renew(rows, self._terms)
+        except Refused:
+            if len(rows) == 1:
+                return rows
+        middle = len(rows) // 2
+        return [
+            row for half in (rows[:middle], rows[middle:]) for row in await self._renew_apart(half)
+        ]
 
     # The end.
 

@@ -24,7 +24,7 @@ from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.elsewhere import Elsewhere
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Row, Store, Terms
+from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Refused, Row, Store, Terms
 from penstock.streams.sql_queue.url import database_of, redacted
 
 __all__ = ["Manner", "TableReader"]
@@ -70,9 +70,18 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._is_open = False
         self._insist = Insistence(run, store.url, manner.patience)
         self.ledger = Ledger(
-            run, store, terms, manner.backoff, self._insist, self._marked, self._void
+            run,
+            store,
+            terms,
+            manner.backoff,
+            self._insist,
+            self._marked,
+            self._void,
+            self._spoiled,
         )
-        self._claims = Claims(run, store, terms, manner.batch, self._insist, self.ledger)
+        self._claims = Claims(
+            run, store, terms, manner.batch, self._insist, self.ledger, self._unclaimable
+        )
         self._elsewhere = Elsewhere(store, terms)
         self._told_of_others = False
         self._info = info
@@ -235,11 +244,20 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
         text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
-        error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
-        error.place = f"{row} of {self._info.detail}"
+        self.ledger.fail(
+            row, self._bad_one(row, f"its payload {what}: {describe(text)}"), final=True
+        )
+
+    def _unclaimable(self, id: Any, error: Refused) -> None:
+        self._bad_one(f"row {id}", f"the database lets nobody claim it: {error}")
+
+    def _bad_one(self, row: Row | str, what: str) -> BadRow:
+        place = f"{row} of {self._info.detail}"
+        error = BadRow(f"{place}: {what}")
+        error.place = place
         self._bad += 1
         self.run.errors.count_bad_line(error)
-        self.ledger.fail(row, error, final=True)
+        return error
 
     async def _until_more(self) -> None:
         """Wait until another row may be due; without `follow`, end if nothing is left."""
@@ -313,6 +331,10 @@ class TableReader(SourceStage[dict[str, Any]]):
         if not notes_of(error):
             add_note(error, f"in {self._info}")
         self.run.errors.count(error)
+
+    def _spoiled(self, row: Row, error: Exception) -> None:
+        self.counts["returned"] -= 1
+        self._void(row, error, True)
 
     # The end.
 

@@ -26,6 +26,7 @@ __all__ = [
     "Failure",
     "Insertion",
     "NotHeld",
+    "Refused",
     "Row",
     "Settlement",
     "Store",
@@ -39,11 +40,22 @@ __all__ = [
     "were_settled",
 ]
 
+# The most rows that are left alone.
+_SPARED = 1_000
+
 EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reader crashed or hung"
 
 
 class DatabaseLost(PenstockError):
     """The database is unavailable at the moment: try again."""
+
+
+class Refused(PenstockError):
+    """A constraint, or a trigger, refuses what a statement does with rows: `error` says why."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {str(error).strip()}")
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +158,32 @@ class Claim:
     """The result of a claim: rows in the order of their ids.
 
     `buried` are the ids of rows whose lease ran out after their last attempt: they have failed
-    for good.
+    for good. So have those that the database `refused` to let anybody claim, for an error each,
+    unless it refuses that too: then they are left alone.
     """
 
     rows: list[Row] = field(default_factory=list[Row])
     buried: list[Any] = field(default_factory=list[Any])
+    refused: list[tuple[Any, Refused]] = field(default_factory=list[tuple[Any, Refused]])
 
 
 @dataclass(slots=True)
 class Failure:
     """A failed row and its error. Without a `delay` (seconds) it has failed for good.
 
-    With one it is tried again after the delay, unless its attempts are used up.
+    With one it is tried again after the delay, unless its attempts are used up. `held_back`: the
+    later rows of its key that were claimed with it are given back.
     """
 
     row: Row
     error: str
     delay: float | None = None
+    held_back: bool = False
+
+    @property
+    def parks(self) -> bool:
+        """Whether later rows of its key are given back, unless it has failed for good."""
+        return self.held_back or self.delay is not None
 
 
 @dataclass(slots=True)
@@ -216,6 +237,7 @@ class Store(ABC):
     layout: Layout
     near: Sequence[str] = ()
     """Tables whose names are near to that of the one that `open` has made."""
+    _spared: list[Any]
 
     @abstractmethod
     async def open(
@@ -263,12 +285,22 @@ class Store(ABC):
         """Record the outcomes of rows, all or none; of rows that have only finished perhaps some.
 
         Returns the rows whose lease was lost; if there are any, the others are to be settled again.
+        Raises Refused if the database refuses an outcome; if it refuses a result, its own error.
         A settlement that was written before, by a call whose answer was lost, is not written again.
         """
 
     @abstractmethod
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
-        """Renew the leases of `rows`; returns those that are lost."""
+        """Renew the leases of `rows`; returns those that are lost. May raise Refused."""
+
+    def spare(self, id: Any, refused: Refused) -> None:
+        """Leave a row alone from now on, because the database refuses every change of it.
+
+        Raises `refused` if there are too many: then the cause is hardly one of single rows.
+        """
+        if len(self._spared) == _SPARED:
+            raise refused
+        self._spared.append(id)
 
     @abstractmethod
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
@@ -294,7 +326,8 @@ class Store(ABC):
         all rows and is to be given a name (`{rows} AS t`; it may be two tables), `{now}` for the
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
         seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
-        is called `t`, and `:name` for parameters. Braces otherwise are doubled.
+        is called `t`, `{spared}` for a further condition of rows that may be changed, and `:name`
+        for parameters. Braces otherwise are doubled. Raises Refused.
         """
 
     @abstractmethod

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.sql_queue.schema import DEAD, PROCESSED, UNPROCESSED
-from penstock.streams.sql_queue.store import Store
+from penstock.streams.sql_queue.store import Refused, Store
 
-__all__ = ["Found", "peek", "purge", "retry", "retry_some"]
+__all__ = ["Found", "Refusals", "peek", "purge", "retry", "retry_some"]
 
 _BATCH = 5_000
+
+Refusals = list[tuple[Any, Refused]]
 
 # The largest integer of both databases.
 _MOST = 2**63 - 1
@@ -31,7 +33,7 @@ WHERE """
 _RETRY = (
     _AGAIN
     + """{id} IN (
-    SELECT {id} FROM {table} WHERE {status} >= -1 AND {status} <= -1 AND {behind}
+    SELECT {id} FROM {table} AS t WHERE {status} >= -1 AND {status} <= -1 AND {behind}{spared}
     ORDER BY {status}, {id} LIMIT :count)
 RETURNING {id}"""
 )
@@ -45,9 +47,9 @@ RETURNING {id}"""
 
 # Some rows that have had their status for long enough, to be deleted.
 _OLD = """(
-    SELECT {id} FROM {table}
+    SELECT {id} FROM {table} AS t
     WHERE {status} >= :status AND {status} <= :status AND {behind}
-        AND {finished} <= {now} - :age * {second}
+        AND {finished} <= {now} - :age * {second}{spared}
     ORDER BY {status}, {id} LIMIT :count)"""
 
 # Of the user's own table, and then what is beside rows that are gone.
@@ -79,48 +81,69 @@ async def peek(store: Store, count: int, status: int = UNPROCESSED) -> list[Foun
     return [Found(*row) for row in await store.read(_PEEK, status=status, count=count)]
 
 
-async def retry(store: Store) -> int:
+async def retry(store: Store, refused: Refusals) -> int:
     """Let all rows that failed for good be tried again, at once and as often as new ones.
 
-    The last error stays with a row until it has finished. Returns how many there were.
+    The last error stays with a row until it has finished. Returns how many there were, without
+    those for which the database `refused` it, which are added there with its errors.
     """
-    return await _in_batches(store, _RETRY)
+    return await _in_batches(store, _RETRY, refused)
 
 
-async def retry_some(store: Store, ids: Collection[Any]) -> set[Any]:
+async def retry_some(store: Store, ids: Collection[Any], refused: Refusals) -> set[Any]:
     """As `retry`, for rows that failed for good or wait for their next attempt.
 
     Returns those ids whose rows will be tried. An id may be given as its text.
     """
-    return {id for id in ids if await store.query(_RETRY_ONE, text=str(id))}
+    found: set[Any] = set()
+    for id in ids:
+        try:
+            if await store.query(_RETRY_ONE, text=str(id)):
+                found.add(id)
+        except Refused as error:
+            refused.append((id, error))
+    return found
 
 
-async def purge(store: Store, age: float, *, dead: bool = False) -> int:
+async def purge(store: Store, age: float, refused: Refusals, *, dead: bool = False) -> int:
     """Delete rows that finished at least `age` seconds ago; with `dead` those that failed for good.
 
-    Returns how many there were.
+    Returns how many there were, without those that the database `refused` to delete.
     """
     status = DEAD if dead else PROCESSED
     if not store.layout.beside:
-        return await _in_batches(store, _PURGE, status=status, age=float(age))
-    deleted = await _in_batches(store, _PURGE_OWN, status=status, age=float(age))
+        return await _in_batches(store, _PURGE, refused, status=status, age=float(age))
+    deleted = await _in_batches(store, _PURGE_OWN, refused, status=status, age=float(age))
     await store.query(_PURGE_BESIDE, status=status, age=float(age))
     return deleted
 
 
-async def _in_batches(store: Store, text: str, **parameters: Any) -> int:
-    """Run a statement that returns ids until no more come.
+async def _in_batches(store: Store, text: str, refused: Refusals, **parameters: Any) -> int:
+    """Run a statement that returns ids until no more come, for fewer rows and at last one where the
+    database refuses it.
 
     If ids are numbers, each statement begins after those of the last one, and reads no dead index
     entries. Text ids are compared by the database only.
     """
     done = 0
     behind: dict[str, Any] = {}
+    count = _BATCH
     while True:
         statement = text.replace("{behind}", "{id} > :after" if behind else "TRUE")
-        found = await store.query(statement, count=_BATCH, **behind, **parameters)
+        values: dict[str, Any] = {"count": count, **behind, **parameters}
+        try:
+            found = await store.query(statement, **values)
+        except Refused as error:
+            if count == 1:
+                rows = statement[statement.index("SELECT ") : statement.rindex(")")]
+                ((id,),) = await store.read(rows, **values)
+                store.spare(id, error)
+                refused.append((id, error))
+            count = -(-count // 4)
+            continue
         done += len(found)
-        if len(found) < _BATCH:
+        if len(found) < count:
             return done
+        count = min(count * 4, _BATCH)
         ids = [id for (id,) in found]
         behind = {"after": max(ids)} if isinstance(ids[0], int) else {}

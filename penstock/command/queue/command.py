@@ -25,11 +25,14 @@ from penstock.streams.sql_queue import (
     open_store,
     redacted,
 )
-from penstock.streams.sql_queue.upkeep import Found, peek, purge, retry, retry_some
+from penstock.streams.sql_queue.upkeep import Found, Refusals, peek, purge, retry, retry_some
 
 __all__ = ["call"]
 
 _T = TypeVar("_T")
+
+# The most rows that are named.
+_SHOWN = 10
 
 _STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED, "dead": DEAD}
 
@@ -130,22 +133,33 @@ def _time(seconds: float | None) -> datetime | None:
 
 
 async def _retry(store: Store, options: argparse.Namespace) -> int:
+    refused: Refusals = []
     if not options.id:
-        mention(f"{_rows(await retry(store))} will be tried again")
-        return 0
+        mention(f"{_rows(await retry(store, refused))} will be tried again")
+        return _status(refused)
     asked = set(options.id)
-    found = await retry_some(store, asked)
+    found = await retry_some(store, asked, refused)
     mention(f"{_rows(len(found))} will be tried again")
-    if others := sorted(asked - found):
+    if others := sorted(asked - found - {id for id, _ in refused}):
         mention(f"not {', '.join(map(str, others))}: there is no such row, or it has not failed")
-        return 1
-    return 0
+        return _status(refused) or 1
+    return _status(refused)
 
 
 async def _purge(store: Store, options: argparse.Namespace) -> int:
-    count = await purge(store, options.older_than, dead=options.dead)
+    refused: Refusals = []
+    count = await purge(store, options.older_than, refused, dead=options.dead)
     mention(f"{_rows(count)} deleted")
-    return 0
+    return _status(refused)
+
+
+def _status(refused: Refusals) -> int:
+    """Report the rows for which the database refused it; 1 if there are any."""
+    for id, error in refused[:_SHOWN]:
+        mention(f"not {id}: the database refuses it: {' '.join(str(error).split())}")
+    if len(refused) > _SHOWN:
+        mention(f"nor {_rows(len(refused) - _SHOWN)} more")
+    return 1 if refused else 0
 
 
 def _rows(count: int) -> str:

@@ -9,17 +9,20 @@ has undone its lease of the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from penstock.streams.sql_queue.postgres import statements as sql
-from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable
+from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.store import (
     EXHAUSTED,
     Claim,
     Failure,
     NotHeld,
+    Refused,
     Row,
     Settlement,
     Terms,
@@ -31,6 +34,8 @@ from penstock.streams.sql_queue.store import (
 
 __all__ = ["PostgresStore"]
 
+Refusals = list[tuple[Any, Refused]]
+
 
 class PostgresStore(PostgresTable):
     """Claims and settlements."""
@@ -40,28 +45,76 @@ class PostgresStore(PostgresTable):
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         if terms.by is not None:
-            return await self._claim_by_key(terms.by, values, reclaim)
+            await self._prepare_keys(terms.by)
+            return await self._apart(partial(self._claim_by_key, values, reclaim))
         text = sql.CLAIM
         values["behind"] = self._position.behind(reclaim)
         if values["behind"] is not None:
             text = sql.CLAIM_BEHIND
-        if self.layout.beside:
-            async with self._transaction() as db:
-                await self._all(db, sql.ADOPT, {"adopt": count})
-                rows = await self._all(db, text, values)
-        else:
-            async with self._using() as db:
-                rows = await self._all(db, text, values)
-        claim = sorted_out(rows, values["token"])
+        claim = await self._apart(partial(self._claim, text, values))
         self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
         values = _conditions(terms, alone=True)
         if terms.by is not None:
-            return await self._claim_suspect_by_key(terms.by, values)
-        async with self._using() as db:
-            return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
+            await self._prepare_keys(terms.by)
+            return await self._apart(partial(self._claim_suspect_by_key, values))
+        return await self._apart(partial(self._claim, sql.CLAIM_SUSPECT, values))
+
+    async def _apart(self, claim: Callable[[Refusals | None], Awaitable[Claim]]) -> Claim:
+        """A claim; if the database refuses it, without the rows for which it does so."""
+        try:
+            with refusals():
+                return await claim(None)
+        except Refused:
+            refused: Refusals = []
+            found = await claim(refused)
+            found.refused = refused
+            return found
+
+    async def _claim(self, text: str, values: dict[str, Any], refused: Refusals | None) -> Claim:
+        if self.layout.beside or refused is not None:
+            async with self._transaction() as db:
+                if self.layout.beside and "count" in values:
+                    await self._all(db, sql.ADOPT, {"adopt": values["count"]})
+                rows = await self._changed(db, text, values, refused)
+        else:
+            async with self._using() as db:
+                rows = await self._all(db, text, values)
+        return sorted_out(rows, values["token"])
+
+    async def _changed(
+        self, db: Connection, text: str, values: dict[str, Any], refused: Refusals | None
+    ) -> list[tuple[Any, ...]]:
+        """What a claim returns; with `refused`, those rows of it that the database refuses to
+        change have failed for good, and are added there."""
+        if refused is None:
+            return await self._all(db, text, values)
+        await self._all(db, sql.CHECK_AT_ONCE)
+        rows: list[tuple[Any, ...]] = []
+        parts = [[id for (id,) in await self._all(db, sql.ids_of(text), values)]]
+        while parts:
+            some = parts.pop()
+            try:
+                with refusals():
+                    async with db.transaction():
+                        rows += await self._all(db, sql.some_of(text), {**values, "some": some})
+            except Refused as error:
+                if len(some) > 1:
+                    parts += [some[len(some) // 2 :], some[: len(some) // 2]]
+                else:
+                    refused.append((some[0], error))
+                    await self._bury(db, some, error)
+        return rows
+
+    async def _bury(self, db: Connection, some: list[Any], error: Refused) -> None:
+        try:
+            with refusals():
+                async with db.transaction():
+                    await self._all(db, sql.BURY, {"some": some, "refusal": str(error)})
+        except Refused:
+            self.spare(some[0], error)
 
     async def has_suspects(self, terms: Terms) -> bool:
         text = sql.HAS_SUSPECTS
@@ -85,8 +138,9 @@ class PostgresStore(PostgresTable):
                 await self._all(db, sql.CREATE_KEY_FUNCTION)
         self._by = by
 
-    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
-        await self._prepare_keys(by)
+    async def _claim_by_key(
+        self, values: dict[str, Any], reclaim: bool, refused: Refusals | None
+    ) -> Claim:
         buried: list[Any] = []
         async with self._transaction(durable=True) as db:
             if self.layout.beside:
@@ -94,12 +148,12 @@ class PostgresStore(PostgresTable):
                 await self._all(db, sql.ADOPT_ALL)
             if reclaim:
                 await self._all(db, sql.RECLAIM_KEYS, values)
-                rows = await self._all(db, sql.RECLAIM_ROWS, values)
+                rows = await self._changed(db, sql.RECLAIM_ROWS, values, refused)
                 buried += [id for id, status, _ in rows if status == DEAD]
                 if suspected := {key for _, status, key in rows if status == IN_PROCESS}:
                     await self._all(db, sql.MARK_SUSPECTS, {"keys": list(suspected)})
             leased = await self._all(db, sql.LEASE_KEYS, values)
-            rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
+            rows = await self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
             epochs = {row[5]: row[-1] for row in rows}
             unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
             if unused:
@@ -108,14 +162,16 @@ class PostgresStore(PostgresTable):
         found.buried += buried
         return found
 
-    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
-        await self._prepare_keys(by)
+    async def _claim_suspect_by_key(
+        self, values: dict[str, Any], refused: Refusals | None
+    ) -> Claim:
         async with self._transaction(durable=True) as db:
             leased = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
             if not leased:
                 return Claim()
             ((key, epoch),) = leased
-            rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, {**values, "key": key})
+            of_key = {**values, "key": key}
+            rows = await self._changed(db, sql.CLAIM_SUSPECT_OF_KEY, of_key, refused)
             if not rows:
                 # The queue was changed by hand.
                 await self._all(db, sql.RELEASE, _leases([(key, epoch)]))
@@ -128,14 +184,19 @@ class PostgresStore(PostgresTable):
         # Without a transaction: those that are held are marked, whatever became of the others.
         each = settlement.only_finished and terms.by is None
         try:
-            if each:
-                async with self._using() as db:
-                    await self._finish(db, settlement.finished)
-            else:
-                # With results, or with order per key, the commit must be durable.
-                durable = bool(settlement.inserts) or terms.by is not None
-                async with self._transaction(durable=durable) as db:
-                    await self._write(db, settlement, terms)
+            # What the commit refuses may be a result.
+            with nullcontext() if settlement.inserts else refusals():
+                if each:
+                    async with self._using() as db:
+                        await self._finish(db, settlement.finished)
+                else:
+                    # With results, or with order per key, the commit must be durable.
+                    durable = bool(settlement.inserts) or terms.by is not None
+                    async with self._transaction(durable=durable) as db:
+                        with refusals():
+                            await self._write(db, settlement, terms)
+                        for insertion in settlement.inserts:
+                            await self._insert(db, insertion)
         except NotHeld:
             rows = settlement.rows()
             states = await self._states(rows)
@@ -166,8 +227,6 @@ class PostgresStore(PostgresTable):
         if terms.by is not None and alone:
             # Other suspects of the same key keep it.
             await self._all(db, sql.MARK_SUSPECTS, {"keys": list(alone)})
-        for insertion in settlement.inserts:
-            await self._insert(db, insertion)
 
     async def _fail(self, db: Connection, failed: list[Failure], terms: Terms) -> None:
         values = {
@@ -181,9 +240,10 @@ class PostgresStore(PostgresTable):
         if len(left) < len(failed):
             raise NotHeld
         parked = {
-            failure.row.key: (failure.row.epoch, failure.delay)
+            failure.row.key: (failure.row.epoch, failure.delay or 0.0)
             for failure in failed
-            if failure.row.key is not None and left[failure.row.id] == UNPROCESSED
+            if failure.row.key is not None
+            and (failure.held_back or left[failure.row.id] == UNPROCESSED)
         }
         if parked:
             keys = {
@@ -214,16 +274,17 @@ class PostgresStore(PostgresTable):
         return {id: (token, status) for id, token, status in found}
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
-        async with self._transaction(durable=terms.by is not None) as db:
-            keys = {(row.key, row.epoch) for row in rows if row.key is not None}
-            values = {"lease": terms.lease, "owner": terms.owner, "alone": terms.alone}
-            kept: set[int] = set()
-            if keys:
-                found = await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
-                kept = {epoch for (epoch,) in found}
-            # A row only with its key: one that was abandoned meanwhile would let later ones pass.
-            held = [row for row in rows if row.key is None or row.epoch in kept]
-            renewed = await self._count(db, sql.RENEW, {**values, **_marks(held)})
+        with refusals():
+            async with self._transaction(durable=terms.by is not None) as db:
+                keys = {(row.key, row.epoch) for row in rows if row.key is not None}
+                values = {"lease": terms.lease, "owner": terms.owner, "alone": terms.alone}
+                kept: set[int] = set()
+                if keys:
+                    found = await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
+                    kept = {epoch for (epoch,) in found}
+                # A row only with its key: one abandoned meanwhile would let later ones pass.
+                held = [row for row in rows if row.key is None or row.epoch in kept]
+                renewed = await self._count(db, sql.RENEW, {**values, **_marks(held)})
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 

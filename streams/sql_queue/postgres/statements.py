@@ -6,6 +6,8 @@ from __future__ import annotations
 __all__ = [
     "ADOPT",
     "ADOPT_ALL",
+    "BURY",
+    "CHECK_AT_ONCE",
     "CLAIM",
     "CLAIM_BEHIND",
     "CLAIM_OF_KEYS",
@@ -46,8 +48,10 @@ __all__ = [
     "STATES",
     "TABLES",
     "field_in_json",
+    "ids_of",
     "key_in_json",
     "short_key",
+    "some_of",
 ]
 
 _METHODS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
@@ -239,9 +243,9 @@ _BEHIND = "({status}, {id}) > (0, :behind)"
 # that was never to wait is due, although the clock may have been set back since.
 CLAIM = (
     """WITH due AS MATERIALIZED (
-    SELECT {id} FROM {table} WHERE {status} >= 0 AND {status} <= 0
+    SELECT {id} FROM {table} AS t WHERE {status} >= 0 AND {status} <= 0
         AND {attempts} IS NOT NULL
-        AND ({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued})
+        AND ({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued}){spared}
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), expired AS MATERIALIZED (
     SELECT {id} FROM {table} AS t
@@ -250,7 +254,7 @@ CLAIM = (
     + _SUSPECT
     + """) OR """
     + _EXHAUSTED
-    + """)
+    + """){spared}
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), oldest AS (
     SELECT {id} FROM (TABLE due UNION ALL TABLE expired) AS found ORDER BY {id} LIMIT :count
@@ -267,7 +271,7 @@ CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
 # What crashed its readers may do so again: its last attempt is made alone.
 _SUSPECTS = (
     f"t.{{status}} >= 9 AND t.{{status}} <= 9 AND t.{{expires}} <= now() AND {_SUSPECT}"
-    f" AND ({_EXHAUSTED}) IS NOT TRUE"
+    f" AND ({_EXHAUSTED}) IS NOT TRUE{{spared}}"
 )
 HAS_SUSPECTS = "SELECT 1 FROM {table} AS t WHERE " + _SUSPECTS + " LIMIT 1"
 CLAIM_SUSPECT = (
@@ -290,10 +294,10 @@ CLAIM_SUSPECT = (
 RECLAIM_KEYS = """DELETE FROM {keys} WHERE key IN (
     SELECT key FROM {keys} WHERE expires <= now() AND owner IS DISTINCT FROM ''
     ORDER BY key FOR UPDATE SKIP LOCKED)"""
-RECLAIM_ROWS = f"""WITH expired AS MATERIALIZED (
+RECLAIM_ROWS = f"""WITH oldest AS MATERIALIZED (
     SELECT t.{{id}} FROM {{table}} AS t
     WHERE t.{{status}} >= 9 AND t.{{status}} <= 9 AND t.{{expires}} <= now()
-        AND NOT EXISTS (SELECT FROM {{keys}} AS k WHERE k.key = {{key_of}})
+        AND NOT EXISTS (SELECT FROM {{keys}} AS k WHERE k.key = {{key_of}}){{spared}}
     ORDER BY t.{{status}}, t.{{id}} FOR UPDATE OF t SKIP LOCKED
 )
 UPDATE {{table}} AS t SET
@@ -303,7 +307,7 @@ UPDATE {{table}} AS t SET
     {{token}} = NULL,
     {{owner}} = CASE WHEN {_SUSPECT} THEN t.{{owner}} END,
     {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
-FROM expired WHERE t.{{id}} = expired.{{id}}
+FROM oldest WHERE t.{{id}} = oldest.{{id}}
 RETURNING t.{{id}}, t.{{status}}, {{key_of}}"""
 # Only these keys, none of which is another reader's: two readers marking each other's keys would
 # deadlock.
@@ -311,7 +315,7 @@ MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, '', now() FROM (
     SELECT DISTINCT {key_of} AS key FROM {table} AS t
     WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
-        AND {key_of} = ANY((:keys)::text[])
+        AND {key_of} = ANY((:keys)::text[]){spared}
 ) AS keys
 ORDER BY key ON CONFLICT (key) DO NOTHING"""
 HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner IN ('', :alone) LIMIT 1"
@@ -329,7 +333,7 @@ CLAIM_SUSPECT_OF_KEY = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
     WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
-        AND k.key = :key AND k.owner IN (:owner, :alone)
+        AND k.key = :key AND k.owner IN (:owner, :alone){spared}
     ORDER BY t.{status}, t.{id} LIMIT 1 FOR UPDATE OF t
 )
 """
@@ -349,6 +353,7 @@ SELECT key, :owner, now() + :lease * interval '1 s' FROM (
             AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
             AND NOT EXISTS (
             SELECT FROM {keys} AS k WHERE k.key = {key_of} AND k.owner IS DISTINCT FROM :owner)
+            {spared}
         ORDER BY t.{status}, t.{id} LIMIT :count) AS head) AS keys
 ORDER BY key
 ON CONFLICT (key) DO UPDATE SET expires = excluded.expires WHERE k.owner = excluded.owner
@@ -361,7 +366,7 @@ CLAIM_OF_KEYS = (
     WHERE t.{status} >= 0 AND t.{status} <= 0
         AND t.{attempts} IS NOT NULL
         AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
-        AND k.owner = :owner
+        AND k.owner = :owner{spared}
     ORDER BY t.{status}, t.{id} LIMIT :count FOR UPDATE OF t
 )
 """
@@ -370,6 +375,27 @@ CLAIM_OF_KEYS = (
     + _RETURNING
     + "oldest.key{context}, oldest.epoch"
 )
+
+# A claim, or RECLAIM_ROWS, in parts, where the database refuses to change one of its rows.
+
+
+def ids_of(claim: str) -> str:
+    """Select the rows of a claim, and lock them."""
+    return claim[: claim.index("UPDATE {table}")] + "SELECT {id} FROM oldest"
+
+
+def some_of(claim: str) -> str:
+    """A claim of only some of its rows."""
+    return claim.replace(_OLDEST, _SOME)
+
+
+_OLDEST = "FROM oldest WHERE t.{id} = oldest.{id}"
+_SOME = _OLDEST + " AND t.{id} = ANY((:some)::{id_type}[])"
+BURY = """UPDATE {table} AS t SET
+    {status} = -1, {finished} = now(), {owner} = NULL, {token} = NULL, {expires} = NULL,
+    {error} = concat(t.{error} || chr(10), (:refusal)::text)
+WHERE t.{id} = ANY((:some)::{id_type}[])"""
+CHECK_AT_ONCE = "SET CONSTRAINTS ALL IMMEDIATE"
 
 # The token stays: a repeated call after a lost answer sees that it was written. The status is
 # hidden from the planner: if its statistics know of no row in process, it would read all such rows

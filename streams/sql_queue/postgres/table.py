@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -20,15 +20,26 @@ from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
 from penstock.streams.sql_queue.schema import Layout, quoted
-from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
+from penstock.streams.sql_queue.store import (
+    DatabaseLost,
+    Insertion,
+    Refused,
+    Store,
+    columns_of,
+    payload_of,
+)
 from penstock.streams.sql_queue.url import redacted
 
-__all__ = ["Connection", "PostgresTable"]
+__all__ = ["Connection", "PostgresTable", "refusals"]
 
 _OLDEST = 150000
 _LONGEST_NAME = 63
 _TIMES = ("run_at", "enqueued", "started", "finished", "expires")
 _WITHOUT_ZONE = "timestamp without time zone"
+
+# Classes of errors of SQL that say that a row, or a value, is refused: of data, of constraints and
+# of the triggers and functions of a user.
+_REFUSALS = ("22", "23", "27", "38", "39", "44", "P0")
 
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 """Errors after which the same call may succeed, perhaps with a new connection."""
@@ -66,7 +77,9 @@ class PostgresTable(Store):
             "wake": layout.next_to("_wake"),
             "key_function": layout.next_to("_key"),
             "id_type": "bigint",
+            "spared": "",
         }
+        self._spared = []
         self._channel = _channel(layout.table)
         self._names["channel"] = quoted(self._channel)
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
@@ -298,10 +311,17 @@ class PostgresTable(Store):
         except _PASSING as error:
             raise DatabaseLost(_first_line(error)) from error
 
+    def spare(self, id: Any, refused: Refused) -> None:
+        super().spare(id, refused)
+        ids = ", ".join(Literal(str(one)).as_string(None) for one in self._spared)
+        self._names["spared"] = f" AND t.{self._names['id']} NOT IN ({ids})"
+        self._statements.clear()
+
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        async with self._transaction(durable=True) as db:
-            await self._all(db, sql.PLAN_FREELY)
-            return await self._all(db, text, parameters)
+        with refusals():
+            async with self._transaction(durable=True) as db:
+                await self._all(db, sql.PLAN_FREELY)
+                return await self._all(db, text, parameters)
 
     async def read(
         self, text: str, /, *, field: str | None = None, **parameters: Any
@@ -356,7 +376,33 @@ def _channel(table: str) -> str:
     return f"penstock_{sha256(table.encode()).hexdigest()[:32]}"
 
 
+@contextmanager
+def refusals() -> Generator[None, None, None]:
+    """Raise Refused where the database refuses what it is told to write."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if _refuses(error):
+            raise Refused(error) from error
+        raise
+
+
+def _refuses(error: psycopg.Error) -> bool:
+    state = error.sqlstate
+    if state is None or error.diag.source_function in _EXTENDS_FILE:
+        return False
+    if state[:2] in _REFUSALS:
+        return True
+    try:
+        errors.lookup(state)
+    except KeyError:
+        return True  # Only a trigger, or a function, of a user's raises it.
+    return False
+
+
 def _may_pass(error: psycopg.Error) -> bool:
+    if _refuses(error):
+        return False
     return isinstance(error, _PASSING) or error.diag.source_function in _EXTENDS_FILE
 
 

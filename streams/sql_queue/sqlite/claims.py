@@ -8,18 +8,20 @@ query.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from penstock.streams import clock
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.sqlite import statements as sql
-from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path
+from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
 from penstock.streams.sql_queue.store import (
     EXHAUSTED,
     Claim,
     NotHeld,
+    Refused,
     Row,
     Settlement,
     Terms,
@@ -30,6 +32,8 @@ from penstock.streams.sql_queue.store import (
 )
 
 __all__ = ["SqliteStore"]
+
+Refusals = list[tuple[Any, Refused]]
 
 _BEFORE_ALL = -(2**63)  # an id
 
@@ -44,16 +48,16 @@ class SqliteStore(SqliteTable):
         behind = self._position.behind(reclaim)
         values["behind"] = _BEFORE_ALL if behind is None else behind
         if terms.by is not None:
-            return await self._claim_by_key(terms.by, values, reclaim)
-        claim = await self._claim(sql.CLAIM, values)
+            return await self._apart(partial(self._claim_by_key, terms.by, values, reclaim))
+        claim = await self._apart(partial(self._claim, sql.CLAIM, values))
         self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
         values = _conditions(terms, alone=True)
         if terms.by is None:
-            return await self._claim(sql.CLAIM_SUSPECT, values)
-        return await self._claim_suspect_by_key(terms.by, values)
+            return await self._apart(partial(self._claim, sql.CLAIM_SUSPECT, values))
+        return await self._apart(partial(self._claim_suspect_by_key, terms.by, values))
 
     async def has_suspects(self, terms: Terms) -> bool:
         values = _conditions(terms)
@@ -67,19 +71,66 @@ class SqliteStore(SqliteTable):
         # The first claim by key creates a table.
         return bool(await self._transaction(work, writing=self._key is None))
 
-    async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
+    async def _apart(self, claim: Callable[[Refusals | None], Awaitable[Claim]]) -> Claim:
+        """A claim; if the database refuses it, without the rows for which it does so."""
+        try:
+            with refusals():
+                return await claim(None)
+        except Refused:
+            refused: Refusals = []
+            found = await claim(refused)
+            found.refused = refused
+            return found
+
+    async def _claim(self, text: str, values: dict[str, Any], refused: Refusals | None) -> Claim:
         def work(db: sqlite3.Connection) -> list[Any]:
             self._adopt(db, values, values.get("count", 0))
-            return self._all(db, text, values)
+            return self._changed(db, text, values, refused)
 
         return sorted_out(await self._transaction(work, durable=False), values["token"])
+
+    def _changed(
+        self, db: sqlite3.Connection, text: str, values: dict[str, Any], refused: Refusals | None
+    ) -> list[Any]:
+        """What a claim returns; with `refused`, those rows of it that the database refuses to
+        change have failed for good, and are added there."""
+        if refused is None:
+            return self._all(db, text, values)
+        rows: list[Any] = []
+        parts = [[id for (id,) in self._all(db, sql.ids_of(text), values)]]
+        while parts:
+            some = parts.pop()
+            try:
+                # A statement that is refused changes nothing; the transaction goes on.
+                with refusals():
+                    rows += self._all(db, sql.some_of(text), values, some)
+            except Refused as error:
+                if not db.in_transaction:
+                    raise  # A trigger has undone all of it.
+                if len(some) > 1:
+                    parts += [some[len(some) // 2 :], some[: len(some) // 2]]
+                else:
+                    refused.append((some[0], error))
+                    self._bury(db, values, some, error)
+        return rows
+
+    def _bury(
+        self, db: sqlite3.Connection, values: dict[str, Any], some: list[Any], error: Refused
+    ) -> None:
+        try:
+            with refusals():
+                self._all(db, sql.BURY, {**values, "refusal": str(error)}, some)
+        except Refused:
+            self.spare(some[0], error)
 
     def _adopt(self, db: sqlite3.Connection, values: dict[str, Any], count: int) -> None:
         """Take rows of the user's table into the queue beside it: as many as may be claimed."""
         if self.layout.beside:
             self._all(db, sql.ADOPT, {**values, "adopt": count})
 
-    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
+    async def _claim_by_key(
+        self, by: str, values: dict[str, Any], reclaim: bool, refused: Refusals | None
+    ) -> Claim:
         def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
             self._prepare_keys(db, by)
             # All of them: the first ones may be of keys that other readers hold.
@@ -87,11 +138,11 @@ class SqliteStore(SqliteTable):
             reclaimed: list[Any] = []
             if reclaim:
                 self._all(db, sql.RECLAIM_KEYS, values)
-                reclaimed = self._all(db, sql.RECLAIM_ROWS, values)
+                reclaimed = self._changed(db, sql.RECLAIM_ROWS, values, refused)
                 if any(status == IN_PROCESS for _, status in reclaimed):
                     self._all(db, sql.MARK_SUSPECTS, values)
             self._all(db, sql.LEASE_KEYS, values)
-            rows = self._all(db, sql.CLAIM_OF_KEYS, values)
+            rows = self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
             return reclaimed, rows, self._all(db, sql.EPOCHS, values)
 
         reclaimed, rows, epochs = await self._transaction(work, durable=False)
@@ -99,14 +150,17 @@ class SqliteStore(SqliteTable):
         found.buried += [id for id, status in reclaimed if status == DEAD]
         return found
 
-    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
+    async def _claim_suspect_by_key(
+        self, by: str, values: dict[str, Any], refused: Refusals | None
+    ) -> Claim:
         def work(db: sqlite3.Connection) -> Claim:
             self._prepare_keys(db, by)
             leased = self._all(db, sql.LEASE_SUSPECT_KEY, values)
             if not leased:
                 return Claim()
             ((key, epoch),) = leased
-            rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, {**values, "key": key})
+            of_key = {**values, "key": key}
+            rows = self._changed(db, sql.CLAIM_SUSPECT_OF_KEY, of_key, refused)
             if not rows:
                 # The queue was changed by hand.
                 self._many(db, sql.RELEASE, [(key, epoch)])
@@ -136,7 +190,9 @@ class SqliteStore(SqliteTable):
         # With results, the commit must be durable.
         try:
             write = partial(self._write, settlement=settlement, terms=terms)
-            await self._transaction(write, durable=bool(settlement.inserts))
+            # What the commit refuses may be a result.
+            with nullcontext() if settlement.inserts else refusals():
+                await self._transaction(write, durable=bool(settlement.inserts))
         except NotHeld:
             rows = settlement.rows()
             states = await self._states(rows)
@@ -145,6 +201,12 @@ class SqliteStore(SqliteTable):
         return []
 
     def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
+        with refusals():
+            self._mark(db, settlement, terms)
+        for insertion in settlement.inserts:
+            self._insert(db, insertion)
+
+    def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()
         finished = [(now, row.id, row.token) for row in settlement.finished]
         returned = [(now, row.id, row.token) for row in settlement.returned]
@@ -176,17 +238,15 @@ class SqliteStore(SqliteTable):
             left = self._all(db, sql.FAIL, values)
             if not left:
                 raise NotHeld
-            if row.key is not None and left[0][0] == UNPROCESSED:
+            if row.key is not None and (failure.held_back or left[0][0] == UNPROCESSED):
                 self._all(db, sql.PARK_KEY, values)
-        for key in {failure.row.key for failure in settlement.failed if failure.delay is not None}:
+        for key in {failure.row.key for failure in settlement.failed if failure.parks}:
             if key is not None:
                 self._all(db, sql.PARK_ROWS, {"key": _bytes(key)})
         self._many(db, sql.RELEASE, [(_bytes(key), epoch) for key, epoch in settlement.idle_keys])
         if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
             # Other suspects of the same key keep it.
             self._all(db, sql.MARK_SUSPECTS, {"now": now})
-        for insertion in settlement.inserts:
-            self._insert(db, insertion)
 
     async def _states(self, rows: Iterable[Row]) -> dict[Any, tuple[Any, Any]]:
         ids = [row.id for row in rows]
@@ -215,7 +275,8 @@ class SqliteStore(SqliteTable):
             ]
             return self._many(db, sql.RENEW, leases)
 
-        renewed = await self._transaction(work, durable=False)
+        with refusals():
+            renewed = await self._transaction(work, durable=False)
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ADOPT",
+    "BURY",
     "CLAIM",
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
@@ -33,6 +34,8 @@ __all__ = [
     "RETURN",
     "STATE",
     "TABLES",
+    "ids_of",
+    "some_of",
 ]
 
 # Seconds since 1970, to the millisecond.
@@ -127,7 +130,7 @@ CLAIM = (
         SELECT * FROM (
             SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
                 AND {attempts} IS NOT NULL
-                AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+                AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued}){spared}
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
@@ -135,7 +138,7 @@ CLAIM = (
     + _SUSPECT
     + " OR "
     + _EXHAUSTED
-    + """)
+    + """){spared}
             ORDER BY {id} LIMIT :count)
     ) ORDER BY 1 LIMIT :count)"""
     + _RETURNING
@@ -143,7 +146,9 @@ CLAIM = (
 )
 
 # What crashed its readers may do so again: its last attempt is made alone.
-_SUSPECTS = f"{{status}} = 9 AND {{expires}} <= :now AND {_SUSPECT} AND {_EXHAUSTED} IS NOT TRUE"
+_SUSPECTS = (
+    f"{{status}} = 9 AND {{expires}} <= :now AND {_SUSPECT} AND {_EXHAUSTED} IS NOT TRUE{{spared}}"
+)
 HAS_SUSPECTS = f"SELECT 1 FROM {{table}} WHERE {_SUSPECTS} LIMIT 1"
 CLAIM_SUSPECT = (
     _CLAIMED
@@ -165,11 +170,11 @@ RECLAIM_ROWS = f"""UPDATE {{table}} SET
     {{owner}} = CASE WHEN {_SUSPECT} THEN {{owner}} END,
     {{expires}} = CASE WHEN {_SUSPECT} THEN {{expires}} END
 WHERE {{status}} = 9 AND {{expires}} <= :now
-    AND NOT EXISTS (SELECT 1 FROM {{keys}} k WHERE k.key = {{key}})
+    AND NOT EXISTS (SELECT 1 FROM {{keys}} k WHERE k.key = {{key}}){{spared}}
 RETURNING {{id}}, {{status}}"""
 MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT DISTINCT {key}, '', :now FROM {table}
-WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL
+WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL{spared}
 ON CONFLICT (key) DO NOTHING"""
 HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner IN ('', :alone) LIMIT 1"
 # While the key has other suspects, its later rows wait for those too, however long this one takes.
@@ -183,6 +188,7 @@ CLAIM_SUSPECT_OF_KEY = (
     + """WHERE {id} IN (
     SELECT {id} FROM {table}
     WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL AND {key} = CAST(:key AS TEXT)
+        {spared}
     ORDER BY {id} LIMIT 1)"""
     + _RETURNING
     + "CAST({key} AS BLOB){context}"
@@ -195,7 +201,7 @@ SELECT key, :owner, :expires FROM (
         WHERE {status} = 0 AND {attempts} IS NOT NULL
             AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
             AND NOT EXISTS (
-            SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner)
+            SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner){spared}
         ORDER BY {id} LIMIT :count))
 WHERE true ON CONFLICT (key) DO UPDATE SET expires = excluded.expires"""
 
@@ -205,13 +211,36 @@ CLAIM_OF_KEYS = (
     SELECT {id} FROM {table}
     WHERE {status} = 0 AND {attempts} IS NOT NULL
         AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
-        AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
+        AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner){spared}
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
     + "CAST({key} AS BLOB){context}"
 )
 # Keys are passed as bytes: a text in SQLite may be any bytes.
 EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"
+
+# A claim, or RECLAIM_ROWS, in parts, where the database refuses to change one of its rows.
+
+
+def ids_of(claim: str) -> str:
+    """Select the rows of a claim."""
+    return "SELECT {id} FROM {table} " + _where(claim)
+
+
+def some_of(claim: str) -> str:
+    """A claim of only some of its rows."""
+    where = _where(claim)
+    return claim.replace(where, where + " AND {id} IN ({some})")
+
+
+def _where(claim: str) -> str:
+    return claim[claim.index("WHERE ") : claim.rindex("\nRETURNING ")]
+
+
+BURY = """UPDATE {table} SET
+    {status} = -1, {finished} = :now, {owner} = NULL, {token} = NULL, {expires} = NULL,
+    {error} = coalesce({error} || char(10), '') || :refusal
+WHERE {id} IN ({some})"""
 
 # The token stays: a repeated call after a lost answer sees that it was written.
 FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL

@@ -12,9 +12,9 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,9 +35,16 @@ from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import Layout, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
-from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of, payload_of
+from penstock.streams.sql_queue.store import (
+    DatabaseLost,
+    Insertion,
+    Refused,
+    Store,
+    columns_of,
+    payload_of,
+)
 
-__all__ = ["SqliteTable", "json_path"]
+__all__ = ["SqliteTable", "json_path", "refusals"]
 
 # Seconds between two polls of an idle database, at first and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -89,12 +96,14 @@ class SqliteTable(Store):
             "now": ":now",
             "second": "1.0",
             "seconds": "(",
+            "spared": "",
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
         }
         if layout.beside:
             # A trigger may not name the schema of a table; `_look_beside` says what it mirrors.
             self._names["own_name"] = quoted(layout.parts[-1])
             self._names["table_name"] = quoted(f"{layout.parts[-1]}_queue")
+        self._spared = []
         self._db: sqlite3.Connection | None = None
         self._which: tuple[int, int] | None = None
         self._durable: bool | None = None
@@ -265,9 +274,13 @@ class SqliteTable(Store):
         self._lock_queue.close()
 
     def _all(
-        self, db: sqlite3.Connection, text: str, values: dict[str, Any] | None = None
+        self,
+        db: sqlite3.Connection,
+        text: str,
+        values: dict[str, Any] | None = None,
+        some: Sequence[Any] = (),
     ) -> list[Any]:
-        names = {**self._names, "key": self._key or "NULL"}
+        names = {**self._names, "key": self._key or "NULL", "some": literals(some)}
         return db.execute(text.format_map(names), values or {}).fetchall()
 
     def _many(self, db: sqlite3.Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -359,9 +372,14 @@ class SqliteTable(Store):
 
         return await self._in_thread(partial(_insisting, look))
 
+    def spare(self, id: Any, refused: Refused) -> None:
+        super().spare(id, refused)
+        self._names["spared"] = f" AND {self._names['id']} NOT IN ({literals(self._spared)})"
+
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         values = {"now": clock.wall(), **parameters}
-        return await self._transaction(lambda db: self._all(db, text, values))
+        with refusals():
+            return await self._transaction(lambda db: self._all(db, text, values))
 
     async def read(
         self, text: str, /, *, field: str | None = None, **parameters: Any
@@ -385,6 +403,26 @@ class SqliteTable(Store):
             f"CASE WHEN json_valid({payload}) "
             f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
         )
+
+
+@contextmanager
+def refusals() -> Generator[None, None, None]:
+    """Raise Refused where the database refuses what it is told to write."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.DataError) as error:
+        raise Refused(error) from error
+
+
+def literals(values: Sequence[Any]) -> str:
+    """A list of ids in SQL."""
+    return ", ".join(map(_literal, values))
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return f"x'{value.hex()}'" if isinstance(value, bytes) else repr(value)
 
 
 def _which_file(path: str) -> tuple[int, int] | None:

@@ -126,7 +126,7 @@ def test_a_reader_of_then_that_is_in_time_is_heard(stored: str) -> None:
 def test_dead_rows_are_tried_again_and_new_ones_come_after_the_old(stored: str) -> None:
     async def work() -> None:
         async with opened(stored) as store:
-            assert await retry(store) == 1
+            assert await retry(store, []) == 1
             assert await store.put(['{"n": 12}']) == [12]
         assert sorted(one["n"] for one in await read(stored)) == [1, 4, 5, 6, 7, 9, 12]
 

@@ -166,7 +166,7 @@ def test_dead_rows_are_finished_when_their_cause_is_gone_and_they_are_tried_agai
             await finish(database)
             await check(store, dead=1)
             await store.query("UPDATE {table} SET {payload} = '{{\"n\": 7}}' WHERE {id} = 8")
-            assert await retry(store) == 1
+            assert await retry(store, []) == 1
             (row,) = await peek(store, 9, UNPROCESSED)
             assert row.attempts == 0
             await finish(database)

@@ -102,7 +102,7 @@ def test_the_status_of_a_row_is_the_same_in_both_tables_at_every_step(own: str) 
         failures = [Failure(second, "Boom"), Failure(third, "Later", 60.0)]
         await store.settle(Settlement([first], failures), TERMS)
         assert statuses(own) == {1: 1, 2: -1, 3: 0}
-        await retry(store)
+        await retry(store, [])
         assert statuses(own) == {1: 1, 2: 0, 3: 0}
 
     with_store(own, work)
@@ -219,7 +219,7 @@ def test_purged_rows_are_gone_from_both_tables(own: str) -> None:
 
     async def work(store: Store) -> None:
         insert(own, 3)
-        assert await purge(store, 0.0) == 2
+        assert await purge(store, 0.0, []) == 2
         assert statuses(own) == {3: 0}
         assert await store.query("SELECT count(*) FROM {table}") == [(0,)]
 

@@ -42,7 +42,7 @@ async def states(store: Store) -> list[tuple[int, int]]:
 
 def test_dead_rows_are_tried_again_as_often_as_new_ones(database: str) -> None:
     async def work(store: Store, ids: list[int]) -> None:
-        assert await retry(store) == 2
+        assert await retry(store, []) == 2
         assert await states(store) == [(1, 1), (0, 0), (0, 0), (0, 1), (0, 0), (0, 0)]
         assert [row.id for row in (await store.claim(9, TERMS)).rows] == [*ids[1:3], *ids[4:]]
 
@@ -51,8 +51,8 @@ def test_dead_rows_are_tried_again_as_often_as_new_ones(database: str) -> None:
 
 def test_of_chosen_rows_those_that_failed_are_tried_again_at_once(database: str) -> None:
     async def work(store: Store, ids: list[int]) -> None:
-        assert await retry_some(store, []) == set()
-        assert await retry_some(store, [*ids[:2], ids[3], ids[5], 999]) == {ids[1], ids[3]}
+        assert await retry_some(store, [], []) == set()
+        assert await retry_some(store, [*ids[:2], ids[3], ids[5], 999], []) == {ids[1], ids[3]}
         assert [row.id for row in (await store.claim(9, TERMS)).rows] == [
             *(ids[1], ids[3]),
             *ids[4:],
@@ -63,7 +63,7 @@ def test_of_chosen_rows_those_that_failed_are_tried_again_at_once(database: str)
 
 def test_the_last_error_stays_with_a_row_that_is_tried_again(database: str) -> None:
     async def work(store: Store, ids: list[int]) -> None:
-        await retry(store)
+        await retry(store, [])
         first, second, *_ = await peek(store, 9)
         assert (first.error, second.error) == ("ValueError: one", "ValueError: two")
 
@@ -72,10 +72,10 @@ def test_the_last_error_stays_with_a_row_that_is_tried_again(database: str) -> N
 
 def test_finished_rows_are_deleted_once_they_are_old_enough(database: str) -> None:
     async def work(store: Store, ids: list[int]) -> None:
-        assert await purge(store, 3600.0) == 0
-        assert await purge(store, 0.0) == 1
+        assert await purge(store, 3600.0, []) == 0
+        assert await purge(store, 0.0, []) == 1
         assert len(await states(store)) == 5
-        assert await purge(store, 0.0, dead=True) == 2
+        assert await purge(store, 0.0, [], dead=True) == 2
         assert await states(store) == [(0, 1), (0, 0), (0, 0)]
 
     with_queue(database, work)
@@ -87,8 +87,8 @@ def test_many_rows_are_changed_a_batch_at_a_time(
     monkeypatch.setattr(upkeep, "_BATCH", 1)
 
     async def work(store: Store, ids: list[int]) -> None:
-        assert await retry(store) == 2
-        assert await purge(store, 0.0) == 1
+        assert await retry(store, []) == 2
+        assert await purge(store, 0.0, []) == 1
 
     with_queue(database, work)
 
@@ -146,13 +146,13 @@ def test_rows_whose_ids_are_words_are_tended_like_others(
     async def work(store: Store) -> None:
         rows = (await store.claim(3, TERMS)).rows
         await store.settle(Settlement(failed=[Failure(row, "ValueError") for row in rows]), TERMS)
-        assert await retry_some(store, ["it's", "nobody"]) == {"it's"}
-        assert await retry_some(store, ["Ä:b", "{c}"]) == {"Ä:b", "{c}"}
+        assert await retry_some(store, ["it's", "nobody"], []) == {"it's"}
+        assert await retry_some(store, ["Ä:b", "{c}"], []) == {"Ä:b", "{c}"}
         rows = (await store.claim(3, TERMS)).rows
         await store.settle(Settlement(failed=[Failure(row, "ValueError") for row in rows]), TERMS)
-        assert await retry(store) == 3
+        assert await retry(store, []) == 3
         await store.settle(Settlement((await store.claim(3, TERMS)).rows), TERMS)
-        assert await purge(store, 0) == 3
+        assert await purge(store, 0, []) == 3
 
     with_jobs(database, work)
 
