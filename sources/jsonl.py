@@ -10,7 +10,8 @@ Time:    as the bytes come; an event is stamped with the time its bytes were rea
          the loop, at most 256 KiB at a time, for as long as its disk takes: a hanging network file
          system blocks the loop (`cat file |` does not).
 Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
-         `position`, a number for each unfinished line.
+         `position`, a number for each unfinished line; with `follow`, a descriptor for each file
+         that had the name and is not read yet.
 Demand:  the input is opened at the first request and read only when there is demand and every
          line already read is out. Bad lines cost no demand.
 Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no more;
@@ -88,17 +89,19 @@ def read_jsonl(
 
     `path` is a file's name, "-" for standard input, or an open descriptor, which stays open. A name
     that ends in `.gz` or `.zst`, or content that begins as gzip or zstd does, is decompressed.
-    `follow` keeps reading as a file grows, also after it was truncated or replaced, as `tail -F`
-    does. `created` is the field or function that gives an event's time of creation: seconds since
-    1970 or ISO 8601, UTC if it names no zone; an event without one, or with one in the future,
-    counts as created when it was received. `max_line` is in bytes.
+    `follow` keeps reading as a file grows. After it was replaced, as by log rotation, it is read on
+    until it has not grown for 5 seconds, and then the new file; one that was emptied or written
+    anew is read from its start. `created` is the field or function that gives an event's time of
+    creation: seconds since 1970 or ISO 8601, UTC if it names no zone; an event without one, or with
+    one in the future, counts as created when it was received. `max_line` is in bytes.
 
     `decode` converts the bytes of a line to a value: a function, a msgspec Struct, a pydantic
     model, or a decoder of either; a line for which it raises is a bad line. `position` is the path
     of a small file that records how far everything is finished, where the next run continues: after
     a kill at any moment nothing is lost, and only unfinished lines are repeated. It is refused for
-    pipes, for compressed input, for a file that has been replaced or has become shorter, and while
-    another run uses it (except on Windows).
+    pipes, for compressed input, for a file that has become shorter or has other content than was
+    read, for one that is followed and has been replaced, and while another run uses it (except on
+    Windows).
 
     Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
     `zstd`.

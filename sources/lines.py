@@ -5,7 +5,8 @@ Items:   each line as a str, without its end, in order; empty ones too. With `de
          is ignored.
 Time:    as for `read_jsonl`.
 Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
-         `position`, a number for each unfinished line.
+         `position`, a number for each unfinished line; with `follow`, a descriptor for each file
+         that had the name and is not read yet.
 Demand:  the input is opened at the first request and read only when there is demand and every
          line already read is out. Bad lines cost no demand.
 Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no more;

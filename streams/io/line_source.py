@@ -19,10 +19,11 @@ from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input,
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
+from penstock.streams.io.following import Following
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, file_of, input_name, is_path
 from penstock.streams.io.position import Position
-from penstock.streams.io.reader import CHUNK, Following, open_input
+from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
@@ -190,6 +191,8 @@ class _Reading(SourceStage[T]):
     _another_file = False
     # The bytes read, and those in all where that is known.
     _sizes: tuple[int, int | None] = (0, None)
+    # How often a followed file was replaced, and rewritten.
+    _rotated = _emptied = 0
 
     def __init__(
         self,
@@ -217,7 +220,9 @@ class _Reading(SourceStage[T]):
         self._kind: type[Event[Any]] = Decoded if self._keeps_lines else Event
         self._position: Position | None = None
         if options.position is not None:
-            self._position = Position(os.fspath(options.position), run, self.wake_soon)
+            self._position = Position(
+                os.fspath(options.position), run, self.wake_soon, follow=options.follow
+            )
             self.ack = self._position.settle
 
     def produce(self) -> None:
@@ -270,9 +275,15 @@ class _Reading(SourceStage[T]):
         return True
 
     def _open(self) -> Unpacked | Following:
-        opened = self._begin_at if self._position is not None else None
+        position = self._position
+        if self._follow and position is not None:
+            return Following(
+                *(self._name, self.run, self.info, self.wake),
+                *(self._begin_at, position.file_was_rewritten),
+            )
         if self._follow:
-            return Following(self._name, self.run, self.info, self.wake, opened)
+            return Following(self._name, self.run, self.info, self.wake)
+        opened = self._begin_at if position is not None else None
         return open_input(self._path, self.run, self.wake, opened)
 
     def _begin_at(self, descriptor: int) -> int:
@@ -380,9 +391,14 @@ class _Reading(SourceStage[T]):
 
     def release(self) -> None:
         if self._input is not None:
-            self._sizes = self._input.sizes()
+            self._note_sizes(self._input)
             self._input.close()
             self._input = None
+
+    def _note_sizes(self, opened: Unpacked | Following) -> None:
+        self._sizes = opened.sizes()
+        if isinstance(opened, Following):
+            self._rotated, self._emptied = opened.rotated, opened.emptied
 
     def statistics(self) -> dict[str, Any]:
         """The numbers of every source, and of the lines that are not events.
@@ -391,17 +407,22 @@ class _Reading(SourceStage[T]):
         and `bytes_total` (None unless it is a file), and the part of the file that has been
         `emitted`; the bytes of compressed input are counted compressed, and as read when they have
         been decompressed; with `created`, events whose time was `created_in_future` or
-        `created_unknown`; and with `position`, the `offset` in bytes up to which everything is
-        finished.
+        `created_unknown`; with `follow`, how often the file was `rotated`, and `emptied` or written
+        anew; and with `position`, the `offset` in bytes up to which everything is finished.
         """
         numbers = super().statistics()
         numbers["bad_lines"] = self._bad
         numbers["blank_lines"] = self._blank
         numbers["read_ahead"] = ahead = length_hint(self._lines)
-        read, total = self._sizes if self._input is None else self._input.sizes()
+        if self._input is not None:
+            self._note_sizes(self._input)
+        read, total = self._sizes
         numbers["bytes_read"] = read
         numbers["bytes_total"] = total
         numbers["emitted"] = self._emitted(read, total, ahead)
+        if self._follow:
+            numbers["rotated"] = self._rotated
+            numbers["emptied"] = self._emptied
         if self._created is not None:
             numbers["created_in_future"] = self._created.in_future
             numbers["created_unknown"] = self._created.unknown

@@ -7,6 +7,9 @@ were unfinished. It is written in the loop iteration after lines have finished, 
 then takes the old one's name, so a reader finds either the old position or the new one (rename in
 POSIX.1-2017). It is not forced to the disk: after a power failure an older one may be found, and
 more is repeated.
+
+What is written names the file: its path, its inode, how much it had, and a checksum of the bytes
+before the offset; and it has a version and a checksum of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from zlib import crc32
 
 from orjson import JSONDecodeError, dumps, loads
 
+from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import compression_of
 from penstock.streams.io.lines import Line, TooLong
@@ -35,18 +39,26 @@ __all__ = ["Position"]
 # Bytes before the position by which the file is recognized. Chosen: some lines of a log.
 _CHECKED = 1024
 
+_GROWN = "the line that was its last has grown"
+
+# What the text in the file is, to `streams.delivery.text`. The file it is about is in its body: one
+# that was renamed or copied since is still the same.
+_ABOUT = ("position",)
+
 
 class Position:
     """The position in one file, and in the next when another file takes its name.
 
-    `finished` is called when no taken line is unfinished any more. Memory: a few numbers for each
-    line that is unfinished. Time: O(1) per line, and one small file written per loop iteration in
-    which lines finish.
+    `finished` is called when no taken line is unfinished any more. With `follow`, another file may
+    take the name at any time. Memory: a few numbers for each line that is unfinished. Time: O(1)
+    per line, and one small file written per loop iteration in which lines finish.
     """
 
-    def __init__(self, path: str, run: Run, finished: Callable[[], None]) -> None:
+    def __init__(self, path: str, run: Run, finished: Callable[[], None], *, follow: bool) -> None:
         self._path = path
         self._run = run
+        self._follow = follow
+        self._name = ""
         self._info = run.attaching
         self._finished = finished
         self._saved: dict[str, Any] | None = None
@@ -127,10 +139,11 @@ class Position:
             if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
                 # The last line was read although its end was missing.
                 if os.pread(descriptor, 1, offset) != b"\n":
-                    raise self._refused(name, "the line that was its last has grown")
+                    raise self._refused(name, _GROWN, saved, moved=False)
                 offset += 1
         self._let_go_of_the_file()
         self._file = os.dup(descriptor)
+        self._name = os.path.abspath(name) if os.path.exists(name) else name
         self._inode, self._size = status.st_ino, status.st_size
         self._next = self._read = offset
         self._long = None
@@ -144,34 +157,48 @@ class Position:
 
     # Any: numbers, but for the ranges.
     def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
-        status = os.fstat(descriptor)
-        if saved["inode"] != status.st_ino:
+        status, offset = os.fstat(descriptor), saved["offset"]
+        is_other = saved["inode"] != status.st_ino
+        if is_other and (self._follow or not offset):
             raise self._refused(
-                name,
-                f"it is not the file that was read (inode {saved['inode']}). If that was renamed, "
-                "as log rotation does, finish it first: read it once under its new name with the "
-                "same position, without follow=True",
-                "Then, or if it is gone, remove {}: this reads {} from its start.",
+                name, f"it is not the file that was read (inode {saved['inode']})", saved
             )
-        if status.st_size < saved["size"] or status.st_size < saved["offset"]:
-            raise self._refused(name, "it is shorter than it was")
-        if saved["checksum"] != _checksum(descriptor, saved["offset"]):
-            raise self._refused(name, "the part that was read has changed")
-        offset: int = saved["offset"]
-        return offset
+        if status.st_size < saved["size"] or status.st_size < offset:
+            raise self._refused(name, "it is shorter than what was read", saved)
+        if saved["checksum"] != _checksum(descriptor, offset):
+            why = f"before byte {offset:,} it has other content than the file that was read"
+            raise self._refused(name, why, saved)
+        if is_other:
+            self._run.errors.warn(
+                f"{name} is another file than the one that was read, but the same before byte "
+                f"{offset:,}: going on there, as in a copy of it."
+            )
+        return int(offset)
 
     def _refused(
-        self, name: str, why: str, advice: str = "To read it from its start, remove {}."
+        self, name: str, why: str, saved: dict[str, Any], *, moved: bool = True
     ) -> CannotOpen:
+        about = f", which is about {saved['path']}" if saved["path"] else ""
+        advice = f"To read it from its start, remove {self._path}."
+        if moved:
+            advice = (
+                "If what was read was renamed or copied, as log rotation does, finish it first: "
+                "read it once under its new name with the same position, without follow=True. "
+                f"Then, or if it is gone, remove {self._path}: this reads {name} from its start."
+            )
         return CannotOpen(
-            f"Cannot go on in {name} from the position in {self._path}: {why}. "
-            f"{advice.format(self._path, name)}"
+            f"Cannot go on in {name} from the position in {self._path}{about}: {why}. {advice}"
         )
 
     def has_read(self, count: int) -> None:
         """Note that `count` more bytes of the file have been read."""
         self._read += count
         self._size = max(self._size, self._read)
+
+    def file_was_rewritten(self) -> None:
+        """Note that what was read is no longer in the file: nothing in it may be taken for that."""
+        self._let_go_of_the_file()
+        self._write_soon()
 
     def take(self, number: int, lines: list[Line]) -> None:
         """Note lines that are emitted; the first has this number.
@@ -211,11 +238,14 @@ class Position:
         if begin == self._floor:
             self._floor = end
             del self._begins[end], self._ends[begin]
+        self._write_soon()
+        if not self._starts:
+            self._finished()
+
+    def _write_soon(self) -> None:
         if not self._writing:
             self._writing = True
             self._run.call_soon(self._info, self._write_finished)
-        if not self._starts:
-            self._finished()
 
     def _write_finished(self) -> None:
         if not self._writing:
@@ -230,6 +260,7 @@ class Position:
 
     def _write(self) -> None:
         content = {
+            "path": self._name.encode("utf-8", "backslashreplace").decode(),
             "inode": self._inode,
             "size": self._size,
             "offset": self.offset,
@@ -240,7 +271,7 @@ class Position:
         }
         new = f"{self._path}.new"
         with open(new, "wb") as file:
-            file.write(dumps(content) + b"\n")
+            file.write(text_of(_ABOUT, dumps(content).decode()).encode() + b"\n")
         os.replace(new, self._path)
 
     async def _close(self) -> None:
@@ -286,26 +317,35 @@ def _saved(path: str) -> dict[str, Any] | None:
     """The position that the last process saved, None if there was none."""
     try:
         with open(path, "rb") as file:
-            # Any: whatever the file holds.
-            saved: Any = loads(file.read())
+            content = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}.") from error
-    except JSONDecodeError:
-        saved = None
-    names = ("inode", "size", "offset", "checksum", "line")
+    text = content.decode(errors="surrogateescape").removesuffix("\n")
+    # Without a version: as positions were before there was one.
+    body = text if text.startswith("{") else body_in(text, _ABOUT)
+    if isinstance(body, str):
+        found = _position_in(body)
+        if found is not None:
+            return found
+        body = Unusable("damaged", "it is not a position")
+    raise CannotOpen(
+        f"Cannot go on from {path}: {body}. Put a whole copy of it there; or, to read the input "
+        f"from its start, remove {path}."
+    )
+
+
+def _position_in(body: str) -> dict[str, Any] | None:
     try:
-        numbers: list[Any] = [saved[name] for name in names]
+        # Any: whatever the file holds.
+        saved: Any = loads(body)
+        numbers: list[Any] = [saved[name] for name in ("inode", "size", "offset", "checksum")]
+        numbers.append(saved["line"])
         for first, end in saved["finished"]:
             numbers += [first, end]
-        good = all(type(number) is int for number in numbers)
-    except (LookupError, TypeError, ValueError):
-        good = False
-    if not good:
-        raise CannotOpen(
-            f"Cannot go on from {path}: it is not a position that penstock wrote. To read the "
-            f"input from its start, remove {path}."
-        )
-    found: dict[str, Any] = saved
-    return found
+        saved.setdefault("path", "")
+    except (JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
+        return None
+    good = all(type(number) is int and number >= 0 for number in numbers)
+    return saved if good and type(saved["path"]) is str else None

@@ -24,6 +24,7 @@ from penstock import (
     retry,
     write_jsonl,
 )
+from penstock.streams.delivery.text import body_in, text_of
 from penstock.streams.errors import BadLine, BuildError, CannotOpen
 from penstock.streams.failures.policy import route
 from penstock.streams.flowable import Flowable
@@ -53,7 +54,9 @@ async def read(source: Flowable[Any]) -> tuple[list[Any], Report]:
 
 
 def saved(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(place.read_bytes())
+    body = body_in(place.read_text().removesuffix("\n"), ("position",))
+    assert isinstance(body, str)
+    found: dict[str, Any] = orjson.loads(body)
     return found
 
 
@@ -78,6 +81,7 @@ def test_the_next_running_begins_where_everything_before_was_finished(
     file.write_text("a\nbb\nccc\n")
     assert run(read(read_lines(file, position=place)))[0] == ["a", "bb", "ccc"]
     assert saved(place) == {
+        "path": str(file),
         "inode": file.stat().st_ino,
         "size": 9,
         "offset": 9,
@@ -214,7 +218,7 @@ def test_lines_finished_at_the_end_of_a_file_are_not_taken_for_those_of_the_next
         running = read_lines(file, follow=True, position=place).to(collect(done)).start()
         await asyncio.sleep(1)
         rotate()
-        await asyncio.sleep(5)
+        await asyncio.sleep(6)
         await running.drain()
         return done
 
@@ -308,8 +312,12 @@ def rewritten_shorter(file: Path) -> None:
 
 def replaced(file: Path) -> None:
     other = file.with_suffix(".other")
-    other.write_bytes(file.read_bytes() * 2)
+    other.write_bytes(b"xx\nyy\nzz\n")
     os.replace(other, file)
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
 
 
 def rewritten(file: Path) -> None:
@@ -321,8 +329,9 @@ def rewritten(file: Path) -> None:
     ("change", "said"),
     [
         (rewritten_shorter, "shorter"),
-        (replaced, "not the file that was read"),
-        (rewritten, "the part that was read has changed"),
+        (emptied, "shorter"),
+        (replaced, "other content than the file that was read"),
+        (rewritten, "other content than the file that was read"),
     ],
 )
 def test_another_or_a_shorter_file_is_refused(
@@ -331,8 +340,13 @@ def test_another_or_a_shorter_file_is_refused(
     file.write_text("aa\nbb\n")
     run(read(read_lines(file, position=place)))
     change(file)
-    with pytest.raises(CannotOpen, match=rf"{said}.*remove .*events\.position"):
-        run(read(read_lines(file, position=place)))
+    for follow in (False, True):
+        with pytest.raises(CannotOpen) as raised:
+            run(read(read_lines(file, position=place, follow=follow)))
+        assert f"about {file}: " in str(raised.value)
+        assert said in str(raised.value) or (follow and "not the file that" in str(raised.value))
+        assert "renamed or copied" in str(raised.value)
+        assert f"remove {place}: this reads {file} from its start" in str(raised.value)
 
 
 def test_a_file_that_was_rotated_while_nothing_ran_can_be_finished_first(
@@ -342,12 +356,79 @@ def test_a_file_that_was_rotated_while_nothing_ran_can_be_finished_first(
     run(interrupted(read_lines(file, position=place), "bb", limit=1))
     old = file.rename(file.with_suffix(".1"))
     file.write_text("cc\n")
-    advice = rf"inode {old.stat().st_ino}.*new name with the same position.*remove .*position"
-    with pytest.raises(CannotOpen, match=advice):
+    advice = r"{}.*new name with the same position.*remove .*position"
+    with pytest.raises(CannotOpen, match=advice.format("shorter")):
         run(read(read_lines(file, position=place)))
+    with pytest.raises(CannotOpen, match=advice.format(f"inode {old.stat().st_ino}")):
+        run(read(read_lines(file, position=place, follow=True)))
     assert run(read(read_lines(old, position=place)))[0] == ["bb"]
     place.unlink()
     assert run(read(read_lines(file, position=place)))[0] == ["cc"]
+
+
+@pytest.mark.parametrize("after", [b"", b"new\n", b"new\n" * 9], ids=["empty", "short", "long"])
+def test_the_copy_of_a_file_that_was_emptied_while_nothing_ran_can_be_finished_first(
+    run: Run, file: Path, place: Path, after: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("aa\nbb\n")
+    run(interrupted(read_lines(file, position=place), "bb", limit=1))
+    copy = file.with_suffix(".1")
+    copy.write_bytes(file.read_bytes() + b"cc\n")
+    file.write_bytes(after)
+    with pytest.raises(CannotOpen, match=r"copied, as log rotation does, finish it first"):
+        run(read(read_lines(file, position=place)))
+    assert run(read(read_lines(copy, position=place)))[0] == ["bb", "cc"]
+    assert "another file than the one that was read, but the same before byte 3" in caplog.text
+    assert saved(place)["path"] == str(copy)
+    # Its successor is not the copy, and is not taken for it.
+    with pytest.raises(CannotOpen, match="renamed or copied"):
+        run(read(read_lines(file, position=place, follow=True)))
+    place.unlink()
+    assert run(read(read_lines(file, position=place)))[0] == after.decode().split()
+
+
+def test_a_copy_is_not_taken_for_the_file_where_that_is_followed_or_nothing_of_it_was_read(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\n")
+    copy = file.with_suffix(".1")
+    copy.write_bytes(file.read_bytes())
+    run(read(read_lines(file, position=place)))
+    with pytest.raises(CannotOpen, match="not the file that was read"):
+        run(read(read_lines(copy, position=place, follow=True)))
+    place.unlink()
+    run(interrupted(read_lines(file, position=place), "aa"))
+    with pytest.raises(CannotOpen, match="not the file that was read"):
+        run(read(read_lines(copy, position=place)))
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.5], ids=["before", "after"])
+def test_lines_of_a_file_that_was_written_anew_are_not_taken_for_those_that_were_read(
+    run: Run, file: Path, place: Path, seconds: float
+) -> None:
+    """A run that is killed while it waits for lines of the old content must not leave a position in
+    the new content, also if a line finished before it was known that the content is new."""
+    file.write_text("aa\nbb\n")
+
+    async def story() -> None:
+        never = asyncio.Event()
+
+        async def handler(line: str) -> None:
+            await asyncio.sleep(seconds)
+            if line == "bb":
+                await never.wait()
+
+        pipeline = read_lines(file, follow=True, position=place).pipe(adaptive_flat_map(handler))
+        running = pipeline.to(collect([])).start()
+        await asyncio.sleep(0.1)
+        rewritten(file)
+        await asyncio.sleep(1)
+        running.cancel()
+        await running.wait()
+
+    run(story())
+    with pytest.raises(CannotOpen, match="other content than the file that was read"):
+        run(read(read_lines(file, position=place)))
 
 
 def test_a_last_line_that_was_read_without_its_end_may_get_its_newline_and_nothing_else(
@@ -400,9 +481,40 @@ def test_a_position_that_penstock_did_not_write_is_refused(
 ) -> None:
     file.write_text("a\n")
     place.write_bytes(content)
-    with pytest.raises(CannotOpen, match=r"not a position .*start, remove .*events\.position"):
+    with pytest.raises(CannotOpen, match=r"go on from .*start, remove .*events\.position"):
         run(read(read_lines(file, position=place)))
     assert place.read_bytes() == content
+
+
+def test_a_position_that_is_damaged_anywhere_is_refused(run: Run, file: Path, place: Path) -> None:
+    file.write_text("aa\nbb\n")
+    run(read(read_lines(file, position=place)))
+    good = place.read_bytes()
+    for at in range(len(good) - 1):
+        place.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(CannotOpen, match="Put a whole copy"):
+            run(read(read_lines(file, position=place)))
+    for size in range(len(good) - 2):
+        place.write_bytes(good[:size])
+        with pytest.raises(CannotOpen, match="Put a whole copy"):
+            run(read(read_lines(file, position=place)))
+    place.write_text(text_of(("offsets", 3), "{}"))
+    with pytest.raises(CannotOpen, match="written for offsets/3, not for position"):
+        run(read(read_lines(file, position=place)))
+    place.write_bytes(good)
+    assert run(read(read_lines(file, position=place)))[0] == []
+
+
+def test_a_position_from_before_positions_had_a_version_is_read(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\nbb\n")
+    run(read(read_lines(file, position=place)))
+    old = {name: value for name, value in saved(place).items() if name != "path"}
+    old |= {"offset": 3, "line": 1, "checksum": crc32(b"aa\n")}
+    place.write_bytes(orjson.dumps(old))
+    assert run(read(read_lines(file, position=place)))[0] == ["bb"]
+    assert saved(place)["path"] == str(file)
 
 
 def test_a_position_that_cannot_be_written_is_said_before_anything_is_read(
@@ -438,7 +550,7 @@ def test_a_followed_file_that_is_replaced_is_finished_before_the_next_is_begun(
         rotate()
         await asyncio.sleep(1)
         assert (done, saved(place)["inode"], saved(place)["line"]) == (["a1"], old, 1)
-        await asyncio.sleep(5)
+        await asyncio.sleep(6)
         assert (saved(place)["inode"] != old, saved(place)["offset"]) == (True, 3)
         await running.drain()
         return done
