@@ -68,6 +68,12 @@ def event_name(event: Event[Any]) -> str:
     return _name(event.value, _mark(event))
 
 
+def event_place(event: Event[Any]) -> str:
+    """Where an event comes from, without its value: its source's identifier, "" if it has none."""
+    mark = _mark(event)
+    return "" if mark is None else f"line {mark}" if isinstance(mark, int) else str(mark)
+
+
 def _mark(event: Event[Any]) -> Any:
     """The token of an event; that of a line in a file with the name of the file."""
     # Imported here: it imports this module.

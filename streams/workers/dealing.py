@@ -162,7 +162,8 @@ class Dealing(FinishingStage):
         )
         self._has_looked_at_key = section.by is None
         self._evened = 0.0
-        self._silence = SilenceWatch(run, info, self._peers)
+        silent = partial(self.within, self._fell_silent)
+        self._silence = SilenceWatch(run, info, section.working, self._peers, silent)
         self._is_open = False
         # Errors of workers that have closed what their handler used.
         self._late: list[BaseException] = []
@@ -189,7 +190,7 @@ class Dealing(FinishingStage):
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
-        peer.heard, peer.heard_before = 0, -1
+        peer.heard = peer.quiet = 0
         call = partial(self.run.call, self.info)
         received, lost = partial(call, self.received, peer), partial(call, self.lost, peer)
         try:
@@ -290,6 +291,8 @@ class Dealing(FinishingStage):
         """A message of a worker."""
         peer.heard += 1
         peer.is_heard = True
+        if peer.quiet:
+            self._hear(peer)
         if self.state < CLOSED:
             self.within(self._handle, peer, message)
         elif isinstance(message, messages.Numbers):
@@ -303,6 +306,22 @@ class Dealing(FinishingStage):
                 self._late.append(error)
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
+
+    def _hear(self, peer: Peer) -> None:
+        """A worker says something, or has ended, after a while."""
+        if peer.is_silent:
+            self._silence.answered(peer)
+            self._limit.choose_ready()
+        peer.quiet = 0
+
+    def _fell_silent(self, peer: Peer) -> None:
+        """Let others have what a worker has not got yet, and new keys."""
+        self._limit.choose_ready()
+        if self.state < STOPPED:
+            # It reads this before it begins more.
+            self._withdraw(peer)
+            self._move(peer)
+            self._sending.soon()
 
     def _stopping(self, error: BaseException) -> None:
         # All workers may fail in the same way, as where their sinks cannot connect.
@@ -508,6 +527,7 @@ class Dealing(FinishingStage):
     def lost(self, peer: Peer, how: str) -> None:
         """A worker has ended before it was asked to."""
         peer.link = None
+        self._hear(peer)
         if self.state >= CLOSED:
             return
         peer.room = 0
@@ -666,6 +686,7 @@ class Dealing(FinishingStage):
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit.limit
             found["limit_reason"] = self._limit.reason
+            found["silent_workers"] = self._silence.statistics()
         if stage.number in self._policies:
             for name, count in self._policies[stage.number].statistics().items():
                 found[name] = found.get(name, 0) + count

@@ -132,8 +132,10 @@ class CommonLimit:
         self.choose_ready()
 
     def choose_ready(self) -> None:
-        """New keys go to the active workers, but not while there are `suspects` in one."""
+        """New keys go to the active workers, but not to one that is silent, nor while there are
+        `suspects` in it."""
         active = [peer for peer in self._peers if peer.is_active]
+        active = [peer for peer in active if not peer.is_silent] or active
         self._owners.ready = [peer for peer in active if not peer.suspects] or active
 
     def confirmed(self, peer: Peer, grant: int) -> None:

@@ -67,9 +67,10 @@ class Peer:
         self.is_recalled = self.is_active = self.is_told = self.is_completed = False
         self.heard = 0
         """How many messages have come since it was started."""
-        self.silences = 0
-        """How often in succession nothing had come since the time before."""
-        self.heard_before = 0
+        self.quiet = 0
+        """How many seconds it has had events and has said nothing."""
+        self.is_silent = False
+        """Whether it has been so for longer than a call should last."""
         self.sent_at = float("-inf")
         """When it was last sent events."""
         self.is_heard = True

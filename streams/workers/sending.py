@@ -23,6 +23,9 @@ from penstock.streams.workers.placement import Section
 
 __all__ = ["Sending"]
 
+# Seconds after which a worker that has events and says nothing gets no more of them.
+_QUIET = 2
+
 # Seconds for which events for a busy worker wait to be sent together, if they are few.
 _TOGETHER = 0.001
 
@@ -101,6 +104,9 @@ class Sending:
     def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
         is_able = self._limit.slots(peer) and not (peer.is_recalled or peer.is_told)
+        if peer.quiet >= _QUIET:
+            # What it has not got can go to another worker, if it stays silent.
+            return []
         if not (peer.waiting and is_able) or peer.link is None:
             return []
         if not peer.suspects:

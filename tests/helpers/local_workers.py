@@ -23,6 +23,8 @@ class _Way:
         self._delay = delay
         self._free = 0.0
         self.is_cut = False
+        # What has arrived since it was frozen, if it is.
+        self.frozen: list[bytes] | None = None
         self.values: list[Any] = []
         self.sent: list[Any] = []
 
@@ -37,8 +39,16 @@ class _Way:
             loop.call_at(self._free, self._arrive, data)
 
     def _arrive(self, data: bytes) -> None:
-        if not self.is_cut:
+        if self.frozen is not None:
+            self.frozen.append(data)
+        elif not self.is_cut:
             self._receive(pickle.loads(data))
+
+    def thaw(self) -> None:
+        """Receive what has arrived meanwhile, and go on."""
+        arrived, self.frozen = self.frozen or [], None
+        for data in arrived:
+            self._arrive(data)
 
     def close(self) -> None: ...
 
@@ -102,6 +112,17 @@ class LocalCrew:
     def silence(self, worker: int) -> None:
         """Lose whatever a worker says from now on, as if it hung."""
         self._now[worker][0].up.is_cut = True
+
+    def freeze(self, worker: int) -> None:
+        """Let a worker receive and say nothing until it is thawed, as one that is stopped."""
+        one, _ = self._now[worker]
+        one.down.frozen, one.up.frozen = [], []
+
+    def thaw(self, worker: int) -> None:
+        """Let a frozen worker go on."""
+        one, _ = self._now[worker]
+        one.down.thaw()
+        one.up.thaw()
 
     def values(self, worker: int) -> list[Any]:
         """The values that a worker was sent."""

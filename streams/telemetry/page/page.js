@@ -499,6 +499,9 @@ function showWorkers() {
   rows("workers", Object.entries(stage?.by_worker ?? {}).map(([name, numbers]) => [
     name, count(numbers.in_flight), count(numbers.waiting),
   ]));
+  const silent = stage?.silent_workers ?? [];
+  byId("silent").hidden = !silent.length;
+  put(byId("silent"), silent.map((one) => `Worker ${one.worker} has said nothing for ${duration(one.seconds)}. It has ${count(one.events)} events${one.first ? `, the first of them ${one.first}` : ""}`).join("\n"));
 }
 
 // Only a worker has a fleet.

@@ -20,7 +20,9 @@ from penstock import (
     route,
 )
 from penstock.streams.telemetry.feed import Fleet
+from penstock.streams.testing.loop import run_virtual
 from penstock.streams.testing.plugin import Run
+from tests.helpers.local_workers import LocalCrew
 from tests.helpers.page_in_node import failed, lines_of, looked_at, opened, refused
 
 FLEET: dict[str, Any] = {
@@ -252,3 +254,27 @@ def test_events_that_wait_in_a_working_stage_are_in_its_box(run: Run) -> None:
     working = numbers["stages"][1]
     assert working["waiting"] > 1
     assert any(f"{working['waiting']} wait" in text for text in boxes[1])
+
+
+def test_a_worker_process_that_does_not_answer_is_named_until_it_goes_on() -> None:
+    crew = LocalCrew(2)
+
+    async def slow(value: int) -> int:
+        await asyncio.sleep(0.5)
+        return value
+
+    async def story() -> list[dict[str, Any]]:
+        pipeline = from_iterable(range(60)).pipe(adaptive_flat_map(slow, Fixed(2)))
+        async with pipeline.to(for_each(bool)).start(workers=crew) as running:
+            running.record()
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.6, crew.freeze, 1)
+            loop.call_later(8.2, crew.thaw, 1)
+            found = await lines_of(running, 9.5)
+        return found
+
+    lines = run_virtual(story())
+    said = [one["silent"] for one in looked_at(opened(*lines), shown=("silent",))]
+    assert not said[1]
+    assert any((text or "").startswith("Worker 2 has said nothing for ") for text in said)
+    assert not said[-1]

@@ -19,6 +19,7 @@ from penstock import (
     Backoff,
     Fixed,
     Flowable,
+    Inbox,
     adaptive_flat_map,
     batch,
     collect,
@@ -26,6 +27,7 @@ from penstock import (
     from_async_iterable,
     from_iterable,
     group_by,
+    inbox,
     ops,
     retry,
     route,
@@ -933,26 +935,77 @@ def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
     assert len(killed) == 3
 
 
-def test_a_worker_that_hangs_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_hangs_is_reported_once_with_its_event_and_stage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     crew = LocalCrew(2)
     into: list[Event] = []
+    silent: list[Any] = []
 
     async def main() -> None:
+        handler = Handler(seconds=1.0)
         stream = from_iterable(events(4, 5)).pipe(
-            group_by(client_of), spread(), adaptive_flat_map(Handler(seconds=1.0))
+            group_by(client_of), spread(), adaptive_flat_map(handler, limit=Fixed(4))
         )
         running = stream.to(collect(into)).start(workers=crew)
         await asyncio.sleep(0.5)
         crew.silence(1)
         await asyncio.sleep(100)
+        silent.extend(running.stage_statistics(4)["silent_workers"])
         assert running.report().outcome == "running"
         running.cancel()
         crew.kill(1)
 
     run_virtual(main())
-    assert caplog.messages == [
-        "worker process 2 of 2 has said nothing for 10 s: its handler blocks it, or it was "
-        "stopped, or it still imports the pipeline"
+    (said,) = caplog.messages
+    assert said.startswith(
+        "worker process 2 of 2 has said nothing for 4 s: it was stopped, or a call of stage 4 "
+        "'adaptive_flat_map' does not let go of the interpreter. It has "
+    )
+    assert ", the first of them (1, 0). " in said
+    assert [(one["worker"], one["seconds"] > 90, one["events"] > 0) for one in silent] == [
+        (2, True, True)
+    ]
+
+
+def test_while_a_worker_is_silent_new_keys_go_to_the_others_and_its_own_keep_their_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    crew = LocalCrew(3)
+    source: Inbox[Event] = inbox(64)
+    into: list[Event] = []
+    six = events(6, 6)
+
+    async def main() -> None:
+        handler = Handler(seconds=0.01)
+        stream = source.pipe(
+            group_by(client_of), spread(), adaptive_flat_map(handler, limit=Fixed(6))
+        )
+        async with stream.to(collect(into)).start(workers=crew) as running:
+            for event in six[:18]:
+                await source.put(event)
+            await asyncio.sleep(1)
+            crew.freeze(1)
+            for event in six[18:]:
+                await source.put(event)
+            await asyncio.sleep(10)
+            stuck = 36 - len(into)
+            assert 0 < stuck < 18
+            for client in range(100, 160):
+                await source.put((client, 0))
+            await asyncio.sleep(5)
+            assert len(into) == 96 - stuck
+            crew.thaw(1)
+            await asyncio.sleep(5)
+            assert running.stage_statistics(4)["silent_workers"] == []
+
+    run_virtual(main())
+    assert len(into) == 96
+    for client in range(6):
+        assert [number for one, number in into if one == client] == list(range(6))
+    assert [text.partition(": ")[0] for text in caplog.messages] == [
+        "worker process 2 of 3 has said nothing for 4 s",
+        "worker process 2 of 3 goes on after 15 s",
     ]
 
 
