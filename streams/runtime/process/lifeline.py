@@ -135,6 +135,8 @@ def _ask_the_kernel() -> None:
 
 def _become(parent: int, command: list[str]) -> None:
     _ask_the_kernel()
+    # Its parent ends it by this one, even if itself it was started to ignore it.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() == parent:
         os.execvp(command[0], command)
 

@@ -1,7 +1,10 @@
 """Signal handling: the first signal drains the running pipeline, the second cancels it.
 
 A hangup (SIGHUP) says that the terminal has gone. It drains too. The kernel and the shell may each
-send one, so a further one does nothing. It has no effect where it is ignored, as by `nohup`.
+send one, so a further one does nothing.
+
+A signal that the process was started to ignore stays ignored: SIGHUP by `nohup`, SIGINT in the
+background of a script.
 
 A function that blocks the loop keeps it from draining and from cancelling. The process then ends by
 the third signal, or when the time for what the last one began has passed.
@@ -70,8 +73,8 @@ def drain_on_signals(
 ) -> Generator[None]:
     """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
-    A third one ends the process at once, by the default handler. SIGHUP, unless it is ignored,
-    counts only as a first one. If the loop is blocked, the process ends with status 5 when it has
+    A third one ends the process at once, by the default handler. SIGHUP counts only as a first one.
+    Those that are ignored stay ignored. If the loop is blocked, the process ends with status 5 when it has
     not answered five seconds after the deadline, or after the second signal. `report`, if given, is
     called with a message at the first and at the second, and, in another thread, about a blocked
     loop. On exit the previous handlers are restored. Outside the main thread, which is the only one
@@ -93,7 +96,7 @@ def drain_on_signals(
         if received == 1:
             loop.call_soon_threadsafe(drain)
         elif received == 2:
-            handle_by(signal.SIG_DFL, _COUNTED)
+            handle_by(signal.SIG_DFL, _unignored(_COUNTED))
             loop.call_soon_threadsafe(cancel)
 
     def drain() -> None:
@@ -114,8 +117,7 @@ def drain_on_signals(
                 # None is a handler that was not set by Python, which cannot restore it.
                 previous.callback(signal.signal, number, before or signal.SIG_DFL)
 
-        handle_by(on_signal, _COUNTED)
-        handle_by(on_signal, _unignored(_HANGUP))
+        handle_by(on_signal, _unignored(DRAINING))
         handle_by(_on_continued, _unignored(_CONTINUED))
         # Event loops there need their own notes of signals.
         if sys.platform != "win32":

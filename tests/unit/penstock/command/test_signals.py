@@ -296,6 +296,25 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(
     assert result.returncode == 0
 
 
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+def test_signals_that_the_caller_ignores_neither_drain_nor_cancel_a_run(
+    script: list[str], write_file: Write, tmp_path: Path, workers: list[str]
+) -> None:
+    gate = tmp_path / "gate"
+    path = write_file("job.py", HANDLER.format(gate=str(gate)))
+    words = ["sh", "-c", "trap '' INT HUP TERM; exec \"$@\"", "sh", *script, "run", str(path)]
+    with _started([*words, *workers]) as running:
+        running.send(5)
+        running.wait_for("begun")
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            running.process.send_signal(number)
+        running.send(5)
+        gate.touch()
+        status, out, err = running.end()
+    assert (status, len(out)) == (0, 10)
+    assert "draining" not in err
+
+
 @pytest.mark.parametrize("variants", [(), ("--variant", "sequential"), ("--try", "my.py")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_kata_prints_what_was_measured(
