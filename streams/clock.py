@@ -14,6 +14,8 @@ __all__ = [
     "clock_of",
     "is_virtual",
     "monotonic",
+    "processor",
+    "processor_of",
     "queued",
     "queued_of",
     "running_loop",
@@ -65,6 +67,23 @@ def queued(thread: int, tasks: str = "/proc/self/task") -> float:
 
 def _never(thread: int) -> float:
     return 0.0
+
+
+def processor_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], tuple[float, float]]:
+    """The function that returns `processor` for the threads of `loop`, on its own time line."""
+    if loop is not None and is_virtual(loop):
+        return getattr(loop, "processor", _unused)
+    return processor
+
+
+def processor() -> tuple[float, float]:
+    """The seconds of processor time of the calling thread, and of all others of the process."""
+    own = time.thread_time()
+    return own, time.process_time() - own
+
+
+def _unused() -> tuple[float, float]:
+    return 0.0, 0.0
 
 
 def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:

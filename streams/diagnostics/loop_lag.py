@@ -7,7 +7,9 @@ a deadlock from a test.) A block in progress is reported by
 `penstock.streams.diagnostics.blocked_loop`.
 
 If the system reports how long a thread was ready to run while others ran, that time is subtracted,
-so that an overloaded machine causes no false warnings.
+so that an overloaded machine causes no false warnings. So is the processor time of the process's
+other threads, which may have had the interpreter; but what the loop's own thread has computed
+counts in any case.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from threading import get_native_id
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.streams.clock import clock_of, queued_of
+from penstock.streams.clock import clock_of, processor_of, queued_of
 
 if TYPE_CHECKING:
     from cachetools import TTLCache
@@ -58,17 +60,26 @@ class Blocks:
         self._quiet: TTLCache[str, None] | None = None
         self._seen = float("-inf")
         self._queued_of = queued_of(loop)
-        self._queued = self.queued()
+        self._processor = processor_of(loop)
+        self._iterated = self.times()
         # The stages at work; a dict, because it keeps the order.
         self.at_work: dict[BlockingWatch, None] = {}
 
-    def queued(self) -> float:
-        """The total seconds for which the current thread was kept from running."""
-        return self._queued_of(get_native_id())
+    def times(self) -> tuple[float, float]:
+        """The total seconds for which the current thread computed, and, at most, those for which it
+        was kept from running."""
+        own, others = self._processor()
+        return own, others + self._queued_of(get_native_id())
+
+    def blocked(self, seconds: float, before: tuple[float, float]) -> float:
+        """For how many of these seconds code has blocked the loop, at least; `before` are the
+        `times` when they began, or earlier."""
+        own, kept = self.times()
+        return max(seconds - (kept - before[1]), min(seconds, own - before[0] - _EVERY))
 
     def iterated(self) -> None:
         """Note that the loop runs: no call is in progress."""
-        self._queued = self.queued()
+        self._iterated = self.times()
 
     def called(self, who: str, seconds: float, *, is_own: bool) -> None:
         """Report how long a plain call has taken, until now.
@@ -77,7 +88,7 @@ class Blocks:
         iteration: the amount subtracted is too large rather than too small.
         """
         began = self.now() - seconds
-        seconds -= self.queued() - self._queued
+        seconds = self.blocked(seconds, self._iterated)
         if seconds > BLOCKED:
             text = f"{who} blocked the loop for {seconds:.2f} s"
             self.ended(who, text, began, is_own=is_own)
@@ -143,7 +154,8 @@ class BlockingWatch:
         self._timer: asyncio.TimerHandle | None = None
         self.is_on = False
         """Whether the timer is set."""
-        self._due = self._queued = 0.0
+        self._due = 0.0
+        self._times = (0.0, 0.0)
         self._seen: object = None
         self._patience = 0
 
@@ -170,7 +182,7 @@ class BlockingWatch:
         late = self._blocks.now() - self._due
         if late <= BLOCKED:
             return
-        late -= self._blocks.queued() - self._queued
+        late = self._blocks.blocked(late, self._times)
         if late > BLOCKED:
             text = f"the loop was blocked for {late:.2f} s while {self.who} was at work"
             if self._is_own:
@@ -181,7 +193,7 @@ class BlockingWatch:
     def _set(self) -> None:
         self.is_on = True
         self._due = self._blocks.now() + _EVERY
-        self._queued = self._blocks.queued()
+        self._times = self._blocks.times()
         self._timer = self._run.loop.call_later(_EVERY, self._tick)
 
     def _tick(self) -> None:

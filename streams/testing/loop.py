@@ -98,6 +98,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.horizon = horizon
         self._held = 0
         self._queued = 0.0
+        self._processor = (0.0, 0.0)
         self._stalled = False
 
     def time(self) -> float:
@@ -121,6 +122,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """
         self.advance(seconds)
         self._queued += seconds
+
+    def compute(self, own: float, others: float) -> None:
+        """Count these seconds of processor time, of the loop's thread and of others of the process.
+
+        Time does not move.
+        """
+        before, before_others = self._processor
+        self._processor = before + own, before_others + others
+
+    def processor(self) -> tuple[float, float]:
+        """The seconds of processor time according to `compute`."""
+        return self._processor
 
     def queued(self, thread: int) -> float:
         """The seconds for which the loop was ready and did not run, according to `starve`."""

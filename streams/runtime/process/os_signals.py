@@ -74,10 +74,10 @@ def drain_on_signals(
     """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
     A third one ends the process at once, by the default handler. SIGHUP counts only as a first one.
-    Those that are ignored stay ignored. If the loop is blocked, the process ends with status 5 when it has
-    not answered five seconds after the deadline, or after the second signal. `report`, if given, is
-    called with a message at the first and at the second, and, in another thread, about a blocked
-    loop. On exit the previous handlers are restored. Outside the main thread, which is the only one
+    Those that are ignored stay ignored. If the loop is blocked, the process ends with status 5 when
+    it has not answered five seconds after the deadline, or after the second signal. `report`, if
+    given, is called with a message at the first and at the second, and, in another thread, about a
+    blocked loop. On exit the previous handlers are restored. Outside the main thread, which is the only one
     that receives signals, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -118,6 +118,27 @@ def test_a_machine_that_is_busy_with_other_processes_blocks_nothing(
     assert warnings(caplog) == []
 
 
+async def beside_threads(own: float) -> None:
+    """0.3 s pass while other threads compute, and this one computes for `own` seconds."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.compute(own, others=0.3)
+    loop.advance(0.3)
+
+
+@pytest.mark.parametrize(("own", "said"), [(0.0, []), (0.1, []), (0.25, ["0.20"])])
+def test_a_handler_has_blocked_the_loop_only_if_its_thread_or_no_other_has_computed(
+    run: Run, caplog: pytest.LogCaptureFixture, own: float, said: list[str]
+) -> None:
+    run(
+        CountedSource([own])
+        .pipe(adaptive_flat_map(beside_threads, Fixed(1)))
+        .to(MemorySink())
+        .run()
+    )
+    assert [text.split("blocked for ")[1][:4] for text in warnings(caplog)] == said
+
+
 @pytest.mark.parametrize("kind", ["async", "plain"])
 def test_a_block_on_a_busy_machine_is_reported_without_the_time_of_other_processes(
     run: Run, caplog: pytest.LogCaptureFixture, kind: str
