@@ -267,8 +267,8 @@ def run(
     """Run a pipeline from a script: on uvloop where it exists, until it has ended.
 
     The first SIGINT or SIGTERM drains within `drain_deadline` seconds, the second cancels. SIGHUP
-    drains too. Signals that the process was started to ignore stay ignored. Returns the report; raises the error that stopped the
-    pipeline. In async code use `await pipeline.run()` instead.
+    drains too. Signals that the process was started to ignore stay ignored. Returns the report;
+    raises the error that stopped the pipeline. In async code use `await pipeline.run()` instead.
 
     With `workers`, that many processes run the handler and the stages around it that keep nothing
     from one event to the next, and open the sinks with `in_workers`; everything else stays in this

@@ -77,8 +77,8 @@ def drain_on_signals(
     Those that are ignored stay ignored. If the loop is blocked, the process ends with status 5 when
     it has not answered five seconds after the deadline, or after the second signal. `report`, if
     given, is called with a message at the first and at the second, and, in another thread, about a
-    blocked loop. On exit the previous handlers are restored. Outside the main thread, which is the only one
-    that receives signals, the context does nothing.
+    blocked loop. On exit the previous handlers are restored. Outside the main thread, which is the
+    only one that receives signals, the context does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
