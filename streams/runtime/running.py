@@ -543,7 +543,8 @@ class Running:
     ) -> Starlette:
         """What `serve` serves, as an ASGI application for a server of one's own, on this loop.
 
-        `host` is the address on which that server listens. Call it right after `start`. Raises
+        `host` is the address on which that server listens, and `hosts` are other names by which
+        requests may call it, such as that of a proxy. Call it right after `start`. Raises
         BuildError if it is called later, or without a token where one is needed, and MissingExtra.
         """
         from penstock.streams.telemetry.access import Access

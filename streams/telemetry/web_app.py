@@ -87,7 +87,9 @@ def web_app(
         server = request.scope.get("server")
         if not access.is_for_us(request.headers.get("host"), server and server[0]):
             return PlainTextResponse(
-                "this name is not one of this server's; name it with --host\n", 421
+                "this name is not one of this server's; name it with --host, or in a program by "
+                "hosts= of serve() or web_app()\n",
+                421,
             )
         if is_open or not (controls or access.needs_token):
             return None
@@ -121,7 +123,9 @@ def web_app(
 
     async def control(request: Request) -> Response:
         if not access.allows_control:
-            return PlainTextResponse("started without --allow-control\n", 403)
+            return PlainTextResponse(
+                "started without --allow-control, in a program allow_control=True\n", 403
+            )
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return PlainTextResponse("the content type must be application/json\n", 415)
         try:

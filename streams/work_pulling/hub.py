@@ -51,9 +51,13 @@ class Hub:
         if self._masters:
             self._masters[0].begin()
 
+    def is_active(self, master: Counter) -> bool:
+        """Whether its jobs are handed out now."""
+        return bool(self._masters) and self._masters[0] is master
+
     def room_for(self, master: Counter) -> int:
         """The workers' demand, if this master is the active one."""
-        if not self._masters or self._masters[0] is not master:
+        if not self.is_active(master):
             return 0
         return sum(worker.demand for worker in self._workers) - len(self._waiting)
 
@@ -82,6 +86,9 @@ class Hub:
         """A worker leaves."""
         if worker in self._workers:
             self._workers.remove(worker)
+            if self._masters:
+                # Soon: the worker is still about to return its jobs.
+                self._masters[0].begin()
 
     def wanted(self) -> None:
         """Workers have more room."""
@@ -123,6 +130,14 @@ class Counter:
     def workers(self) -> int:
         return self._hub.workers
 
+    @property
+    def waits_for(self) -> str:
+        if not self._hub.is_active(self):
+            return f"the end of another epic in the work pool '{self._hub.name}'"
+        if self.workers:
+            return ""
+        return f"a worker: no pipeline of work(...) in the work pool '{self._hub.name}' is running"
+
     def open(self, offering: Offering) -> None:
         self.offering = offering
         self._hub.enter(self, patient=self._patient)
@@ -141,7 +156,7 @@ class Counter:
         self.offering.look()
 
     def begin(self) -> None:
-        """This master becomes the active one."""
+        """This master becomes the active one, or its workers have become fewer."""
         self.offering.call_soon(self.offering.look)
 
 

@@ -91,6 +91,13 @@ class Master:
         return len(self._crew)
 
     @property
+    def waits_for(self) -> str:
+        pool = f"the work pool '{self._wire.name}'"
+        if not self._ready:
+            return f"the servers, or for the end of another epic in {pool}"
+        return "" if self.workers else f"a worker: none has come to {pool}"
+
+    @property
     def letters(self) -> JetStreamLetters:
         """The pool's own dead-letter stream."""
         wire = self._wire

@@ -13,10 +13,14 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.work_pulling.office import Office
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
 __all__ = ["Offering"]
+
+# Seconds after which an epic says for whom it waits.
+_PATIENCE = 5.0
 
 
 class Offering(FinishingStage):
@@ -47,6 +51,10 @@ class Offering(FinishingStage):
         self._count = self._peak = 0
         self._opened = False
         self._utilisation = Utilisation()
+        # Since when no job can be handed out, and for how long that was so before.
+        self._waits_since: float | None = None
+        self._waited = 0.0
+        self._telling = Timer(run, info, self._tell)
 
     # Demand.
 
@@ -60,10 +68,14 @@ class Offering(FinishingStage):
                 self._office.open(self)
             except PenstockError as error:
                 self.stop(error)
+            else:
+                self._watch()
         self._drain()
 
     def look(self) -> None:
         """Request as many events as workers have room for, within the room for results."""
+        if self.state < CLOSED:
+            self._watch()
         self._drain()
 
     def _proceed(self) -> None:
@@ -80,6 +92,29 @@ class Offering(FinishingStage):
         self._utilisation.observe(
             self.run.now(), office.workers, out, out + office.room, self._count - out
         )
+
+    def _watch(self) -> None:
+        """Measure how long no job can be handed out, and say it once each time."""
+        waits = bool(self._office.waits_for)
+        if waits == (self._waits_since is not None):
+            return
+        if waits:
+            self._waits_since = self.run.now()
+            self._telling.set(_PATIENCE)
+        else:
+            self._waited = self.waited
+            self._waits_since = None
+            self._telling.cancel()
+
+    def _tell(self) -> None:
+        if what := self._office.waits_for:
+            self.run.errors.warn(f"{self.info} waits for {what}")
+
+    @property
+    def waited(self) -> float:
+        """The seconds in which no job could be handed out."""
+        since = self._waits_since
+        return self._waited + (0.0 if since is None else self.run.now() - since)
 
     @property
     def use(self) -> Use:
@@ -173,6 +208,9 @@ class Offering(FinishingStage):
         return bool(self._jobs or self._siblings.waiting or results.waiting or results.delivering)
 
     def release(self) -> None:
+        self._waited = self.waited
+        self._waits_since = None
+        self._telling.cancel()
         if self._opened:
             self._office.close()
         jobs = [*self._jobs.values(), *self._siblings.clear()]
@@ -182,8 +220,8 @@ class Offering(FinishingStage):
 
     def statistics(self) -> dict[str, Any]:
         """Jobs that are out (`in_flight`) and the most that were; results `undelivered`; those
-        that were `skipped`, `reverted` and `routed`; what workers have `room` for; and the fields
-        of `Use`."""
+        that were `skipped`, `reverted` and `routed`; what workers have `room` for; the seconds that
+        it has `waited` for workers; and the fields of `Use`."""
         use = self.use
         return {
             "in_flight": len(self._jobs),
@@ -191,6 +229,7 @@ class Offering(FinishingStage):
             "undelivered": self._results.waiting,
             **self._faults.statistics(),
             "room": self._office.room if self._opened and self.state < CLOSED else 0,
+            "waited": self.waited,
             "workers": use.workers,
             "busy": use.busy,
             "gain": use.gain,

@@ -31,6 +31,12 @@ class Office(Protocol):
         """How many workers there are."""
         ...
 
+    @property
+    def waits_for(self) -> str:
+        """Without what no job can be handed out, in words that follow "waits for"; "" if nothing
+        is missing."""
+        ...
+
     def open(self, offering: Offering) -> None:
         """Start handing out."""
 

@@ -57,7 +57,8 @@ def add_kata(add_parser: AddParser) -> None:
         action="append",
         metavar="NAME",
         help="also run this step of the article, or all of them: sequential, naive-pool, "
-        "fail-on-concurrent, wait-on-concurrent, smart-pool, all; may be repeated",
+        "fail-on-concurrent, wait-on-concurrent, smart-pool, all; may be repeated (penstock is run "
+        "in any case)",
     )
     kata.add_argument(
         "--try",

@@ -275,10 +275,11 @@ def _variants(options: argparse.Namespace) -> list[str]:
     names: list[str] = options.variant or []
     names = list(VARIANTS) if "all" in names else names
     for name in names:
-        if name not in VARIANTS:
-            raise BuildError(
-                f"kata: there is no variant {name!r}; there are {', '.join(VARIANTS)}, all"
-            )
+        if name not in (*VARIANTS, REFERENCE):
+            known = ", ".join((*VARIANTS, REFERENCE))
+            raise BuildError(f"kata: there is no variant {name!r}; there are {known}, all")
+    # It is run in any case, after the others.
+    names = [name for name in names if name != REFERENCE]
     if options.pool is not None and not set(names) & set(POOLS):
         raise BuildError(
             "--pool: no variant with a pool of threads is run; add --variant with one of "

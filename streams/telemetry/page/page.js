@@ -490,7 +490,7 @@ function showLetters() {
   byId("letter").hidden = !last;
   if (!last) return;
   put(byId("letter-name"), `The last${now.fleet ? " of this worker" : ""}, ${duration(Math.max(0, now.seconds - last.at))} before this: ${last.error}, in ${last.stage}, ${last.attempts === 1 ? "at the first attempt" : `after ${count(last.attempts)} attempts`}`);
-  put(byId("letter-text"), fixed.values ? `${last.text}\n\n${last.value}` : "Its value is shown with --show-values");
+  put(byId("letter-text"), fixed.values ? `${last.text}\n\n${last.value}` : "Its value is shown with --show-values, in a program show_values=True");
 }
 
 function showWorkers() {

@@ -93,6 +93,40 @@ async def test_a_plain_handler_that_asks_for_more_while_it_is_given_work_gets_it
 
 
 @virtual
+async def test_an_epic_without_workers_says_once_for_whom_it_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = WorkPool(name="p")
+    epic = pool.offer(range(4)).to(collect([])).start()
+    following = pool.offer(range(4), when_busy="wait").to(collect([])).start()
+    await asyncio.sleep(20)
+    nobody = "a worker: no pipeline of work(...) in the work pool 'p' is running"
+    said = [
+        f"stage 2 'offer' waits for {nobody}",
+        "stage 2 'offer' waits for the end of another epic in the work pool 'p'",
+    ]
+    assert caplog.messages == said
+    assert (offer_of(epic)["waited"], offer_of(following)["waited"]) == (20, 20)
+
+    async def slowly(job: int) -> int:
+        await asyncio.sleep(10)
+        return job
+
+    worker = pool.work(slowly, Fixed(1)).start()
+    await asyncio.sleep(15)
+    await leave(worker)
+    await asyncio.sleep(10)
+    assert caplog.messages == [*said, said[0]]
+    # A worker that drains takes no more jobs.
+    assert offer_of(epic)["waited"] == 20 + 15
+    worker = pool.work(double, Fixed(1)).start()
+    await epic.wait()
+    await following.wait()
+    assert caplog.messages == [*said, said[0]]
+    await leave(worker)
+
+
+@virtual
 async def test_the_epic_is_read_only_as_far_as_workers_pull() -> None:
     pool = WorkPool()
     epic = CountedSource(range(1_000))

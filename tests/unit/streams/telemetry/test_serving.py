@@ -198,6 +198,8 @@ def test_a_name_that_is_not_ours_is_refused(path: str) -> None:
     async def story(scene: Scene) -> None:
         async with scene.client.get(path, headers={"Host": "evil.example"}) as response:
             assert response.status == 421
+            said = await response.text()
+            assert said.endswith("--host, or in a program by hosts= of serve() or web_app()\n")
         async with scene.client.get(path, headers={"Host": "box.example:1"}) as response:
             assert response.status == 200
 

@@ -265,6 +265,12 @@ def test_a_load_that_makes_no_sense_is_refused(
     assert complaint in result.err
 
 
+def test_the_reference_can_be_named_like_a_variant_and_runs_once(penstock: Penstock) -> None:
+    result = penstock("kata", "--seconds=0.1", "--rate=20", "--variant", "penstock")
+    assert result.status == 0
+    assert sum(line.startswith("penstock ") for line in result.out.splitlines()) == 1
+
+
 def test_a_plot_under_another_name_than_svg_is_a_mistake(
     penstock: Penstock, tmp_path: Path
 ) -> None:
