@@ -186,7 +186,8 @@ class Dealing(FinishingStage):
             if self.state < STOPPED:
                 self._start(peer)
         self._limit.lend(changed=True)
-        self._silence.begin()
+        if self.state < STOPPED:
+            self._silence.begin()
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
@@ -605,6 +606,8 @@ class Dealing(FinishingStage):
 
     def stop(self, error: BaseException) -> None:
         """Begin nothing more; calls in flight may finish before the error passes on."""
+        # A worker that has reported its own error may have nothing more to say.
+        self._silence.end()
         super().stop(error)
         self._drain()
 

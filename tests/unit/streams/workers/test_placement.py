@@ -87,4 +87,4 @@ def test_a_shared_limit_is_refused() -> None:
 def test_the_section_holds_no_more_than_the_same_stages_in_one_process() -> None:
     pipeline = from_iterable([1]).pipe(*KEYS, adaptive_flat_map(same, limit=Fixed(8), window=10))
     section = section_of(pipeline.chain())
-    assert section.bound() == 1024 + 8 + 10
+    assert section.bound() == 4096 + 8 + 10
