@@ -10,7 +10,7 @@ Memory:  at most 1,024 letters and their lines.
 Demand:  1,024 at first, then one for each letter whose line is written.
 Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line. The
          file is opened for appending: the letters of an earlier run stay. A line that was cut off
-         by a full disk or a kill is terminated first.
+         by a full disk or a kill is removed first, with a warning.
 Errors:  none for a letter, since every one can be encoded. A file that cannot be opened is
          CannotOpen, and so is a compressed one that ends inside a member. An output that breaks,
          such as a full disk, stops the pipeline: a failed event must not vanish.

@@ -17,8 +17,9 @@ Errors:  a value that cannot be encoded fails its event: the pipeline stops, or 
          `route(sink)` go on. An output that cannot be opened is CannotOpen, and so is a compressed
          file to append to that ends inside a member, because what follows could not be read: it is
          read to its end at the start. A full disk is the system's OSError with the
-         output's name; a reader that has closed the pipe (`| head`) ends the pipeline as
-         OutputClosed, which is not a failure.
+         output's name, and the line that it cut off is removed again, or when the next run appends
+         to the file, with a warning; a reader that has closed the pipe (`| head`) ends the pipeline
+         as OutputClosed, which is not a failure.
 
     source        --a--b----------(cd)----|
     write_jsonl   --a\n-b\n-------c\nd\n--|

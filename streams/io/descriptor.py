@@ -154,6 +154,20 @@ class Descriptor:
         """
         return self._call(os.write, self._number, data) or 0
 
+    def take_back(self, count: int) -> bool:
+        """Remove the last bytes that were written to a file, if nothing has followed them."""
+        if not self.lasting:
+            return False
+        try:
+            end = os.lseek(self._number, 0, os.SEEK_CUR)
+            if os.fstat(self._number).st_size != end:
+                return False
+            os.ftruncate(self._number, end - count)
+            os.lseek(self._number, end - count, os.SEEK_SET)
+        except OSError:
+            return False
+        return True
+
     def _call(self, function: Callable[..., R], *args: Any) -> R | None:
         return function(*args)
 

@@ -20,6 +20,7 @@ from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
 from penstock.streams.io.compression import PLAIN, Unpacked, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import Unencoded
+from penstock.streams.io.file_end import mend_end
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
@@ -84,9 +85,9 @@ class LineWriting(SinkStage[Any]):
         append = append or shared
         self._compressor = compressor(name, whole=append)
         self._is_plain = self._compressor is PLAIN
-        if append and (self._is_plain or not shared):
-            _check_end(actual_output(path), name, is_plain=self._is_plain)
-        self._output = _opened(path, name, run, self._ready, append=append)
+        if append and not self._is_plain and not shared:
+            _check_members(actual_output(path), name)
+        self._output = _opened(path, name, run, self._ready, append=append, is_plain=self._is_plain)
         run.on_close(self._release)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -214,6 +215,7 @@ class LineWriting(SinkStage[Any]):
 
     def _broken(self, error: OSError) -> None:
         """The output takes no more: end the pipeline, and return what is not written."""
+        self._remove_cut_off()
         self._batch = b""
         self._trailed = True
         if error.errno in _GONE:
@@ -222,6 +224,17 @@ class LineWriting(SinkStage[Any]):
         else:
             error.filename = self._name
             self.break_off(error)
+
+    def _remove_cut_off(self) -> None:
+        """Cut the output back to its last whole line, or compressed block, if it is a file."""
+        whole = self._batch.rfind(b"\n", 0, self._sent) + 1 if self._is_plain else 0
+        rest = self._sent - whole
+        if rest and self._output.take_back(rest):
+            self._bytes -= rest
+            self._run.errors.warn(
+                f"{self._name} could not take a whole line: the {rest:,} bytes of it that were "
+                "written were removed again."
+            )
 
     def give_back(self) -> None:
         self._buffer = bytearray()
@@ -309,24 +322,24 @@ class LineWriting(SinkStage[Any]):
 
 
 def _opened(
-    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool
+    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool, is_plain: bool
 ) -> Descriptor:
     """Open an output, emptied unless `append`. Raises CannotOpen."""
     # Always at the end: where others truncate the file, zeros would fill what they took away.
     flags = os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
-    with opening(actual_output(path), name, flags, "write") as (descriptor, own):
+    path = actual_output(path)
+    with opening(path, name, flags, "write") as (descriptor, own):
+        if is_plain:
+            # Other workers of a cluster may be in the middle of a line.
+            alone = run.overrides.engine is None
+            mend_end(path, descriptor, own, run.errors.warn, alone=alone)
         return non_blocking(descriptor, own, run, ready, writing=True)
 
 
-def _check_end(path: Path, name: str, *, is_plain: bool) -> None:
-    """See to it that what is appended can be read, after a full disk or a kill.
-
-    Raises CannotOpen for a compressed file whose last member has no end.
-    """
+def _check_members(path: Path, name: str) -> None:
+    """Raise CannotOpen for a compressed file whose last member has no end, after a full disk or a
+    kill: what is appended could not be read."""
     if isinstance(path, int) or not os.path.isfile(path):
-        return
-    if is_plain:
-        _end_line(path)
         return
     try:
         with opening(path, name, 0, "read") as (descriptor, own):
@@ -340,13 +353,3 @@ def _check_end(path: Path, name: str, *, is_plain: bool) -> None:
             "zcat."
         ) from error
     content.close()
-
-
-def _end_line(path: str | os.PathLike[str]) -> None:
-    """End a line that was cut off, so that it is not continued."""
-    # A file that cannot be opened in this mode may still be open to appending.
-    with suppress(OSError), open(path, "r+b") as file:
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")

@@ -239,17 +239,132 @@ def test_two_runs_may_append_to_one_compressed_file_at_the_same_time(
     assert again == [{"n": n} for n in (7, 0, 1, 8, 0, 1)]
 
 
-def test_a_line_that_was_cut_off_is_ended_before_the_command_appends_to_its_file(
-    run: Run, tmp_path: Path
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        (b'{"n":', b""),
+        (b'{"n":7}\n{"n":"' + b"x" * 200_000, b'{"n":7}\n'),
+        (b'{"n":7}\n1', b'{"n":7}\n'),
+        (b'{"n":7}', b'{"n":7}\n'),
+        (b'"text"', b'"text"\n'),
+        (b"a note of somebody", b"a note of somebody\n"),
+        (b'{"n":7}\n', b'{"n":7}\n'),
+        (b"", b""),
+    ],
+    ids=["first", "long", "number", "object", "text", "foreign", "whole", "empty"],
+)
+@pytest.mark.parametrize("opened", ["by its name", "by the command", "by the shell"])
+def test_what_is_appended_follows_the_last_whole_line(
+    run: Run,
+    tmp_path: Path,
+    before: bytes,
+    kept: bytes,
+    opened: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file = tmp_path / "out.jsonl"
-    file.write_text('{"n":')
-    before = output_path.set(str(file))
+    file.write_bytes(before)
+    sink: Any = write_jsonl(file, append=True)
+    token = output_path.set(str(file) if opened == "by the command" else output_path.get())
+    if opened == "by the command":
+        sink = write_jsonl(append=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
+    if opened == "by the shell":
+        sink = write_jsonl(descriptor)
     try:
-        run(numbers(1).to(write_jsonl(append=True)).run())
+        run(numbers(1).to(sink).run())
     finally:
-        output_path.reset(before)
-    assert file.read_text() == '{"n":\n{"n":0}\n'
+        output_path.reset(token)
+        os.close(descriptor)
+    assert file.read_bytes() == kept + b'{"n":0}\n'
+    assert ("bytes were removed" in caplog.text) == (len(kept) < len(before))
+
+
+def test_a_line_that_another_run_may_be_writing_is_not_removed(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+
+    async def never() -> AsyncIterator[int]:
+        await asyncio.Event().wait()
+        yield 1
+
+    def write_half() -> None:
+        with file.open("ab") as half:
+            half.write(b'{"half')
+
+    async def story() -> None:
+        first = from_async_iterable(never()).to(write_jsonl(file, append=True)).start()
+        await turns()
+        write_half()
+        await numbers(1).to(write_jsonl(file, append=True)).run()
+        first.cancel()
+        await first.wait()
+
+    run(story())
+    assert file.read_bytes() == b'{"half\n{"n":0}\n'
+
+
+class Disk:
+    """Takes so many bytes of each file, then raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int, code: int) -> None:
+        self._write, self._room, self._code = os.write, room, code
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, descriptor: int, data: Any) -> int:
+        if self._room == 0:
+            raise OSError(self._code, os.strerror(self._code))
+        written = self._write(descriptor, bytes(data)[: self._room])
+        self._room -= written
+        return written
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_disk_that_is_full_within_a_line_leaves_whole_lines_and_counts_them(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, code: int
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    run(numbers(2).to(write_jsonl(file, append=True)).run())
+    before = file.stat().st_size
+    reports: list[Report] = []
+
+    async def story() -> None:
+        running = numbers(20).to(write_jsonl(file, append=True)).start()
+        with pytest.raises(OSError, match=r"out\.jsonl") as raised:
+            await running.wait()
+        assert raised.value.errno == code
+        reports.append(running.report())
+
+    with monkeypatch.context() as patch:
+        Disk(patch, 20, code)
+        run(story())
+    again: list[Any] = []
+    run(read_jsonl(file).to(collect(again)).run())
+    finished = 0 if suffix else 2
+    assert again == [{"n": n} for n in (0, 1, *range(finished))]
+    assert totals(reports[0]) == (20, finished, 20 - finished)
+    assert reports[0].statistics["stages"][-1]["bytes"] == file.stat().st_size - before
+    run(numbers(1).to(write_jsonl(file, append=True)).run())
+    run(read_jsonl(file).to(collect(again)).run())
+
+
+def test_a_line_that_was_cut_off_is_not_removed_from_behind_one_of_another_process(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.jsonl"
+
+    class Shared(Disk):
+        def write(self, descriptor: int, data: Any) -> int:
+            if self._room == 0:
+                with file.open("ab") as other:
+                    other.write(b"of another\n")
+            return super().write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        Shared(patch, 3, errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            run(numbers(2).to(write_jsonl(file)).run())
+    assert file.read_bytes() == b'{"nof another\n'
 
 
 def test_a_full_disk_is_an_error_that_names_the_output_and_gives_back_the_rest(run: Run) -> None:

@@ -1,0 +1,104 @@
+"""The end of a file of JSON lines that is appended to: it must be a whole line.
+
+A full disk or a kill can cut off a line. What is appended would continue it, and a line that is not
+JSON in the middle stops many a reader (`jq`) for ever. The event of a line that was cut off has not
+finished, so nothing is lost with it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+from penstock.streams.errors import describe
+from penstock.streams.io.body import NotAValue, json_value, text_of
+from penstock.streams.io.paths import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["mend_end"]
+
+# Bytes that are read at once, and of a last line at most. Chosen: as `max_line` of a reader.
+_PIECE, _MOST = 64 * 1024, 16 * 1024 * 1024
+
+# The first bytes of JSON. Lines that begin otherwise are not of this library, and stay.
+_FIRST = b'{["-0123456789tfn'
+
+
+def mend_end(
+    path: Path, descriptor: int, own: ExitStack, warn: Callable[[str], None], *, alone: bool
+) -> None:
+    """Remove a last line that was cut off, or end it if it is whole and lacks only its newline.
+
+    Nothing is done unless `descriptor` appends to a regular file. A line is only removed where no
+    other run has the file open (by a lock, which `own` releases), and with `alone` no process of
+    this one can have; otherwise it is ended, and stays.
+    """
+    if not _appends(descriptor):
+        return
+    where = f"/dev/fd/{descriptor}" if isinstance(path, int) or path == "-" else path
+    try:
+        file = os.open(where, os.O_RDWR | getattr(os, "O_BINARY", 0))
+    except OSError:
+        # It may still be open to appending.
+        return
+    own.callback(os.close, file)
+    alone = _locked(file) and alone
+    size = os.fstat(file).st_size
+    line = _last_line(file, size)
+    if line:
+        start = size - len(line)
+        if alone and _is_cut_off(line):
+            os.ftruncate(file, start)
+            warn(
+                f"{os.fspath(where)} ended within a line, as after a full disk or a kill: its last "
+                f"{len(line):,} bytes were removed: {describe(text_of(line))}"
+            )
+        else:
+            os.pwrite(file, b"\n", size)
+    if sys.platform != "win32":
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _appends(descriptor: int) -> bool:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return False
+    return sys.platform == "win32" or bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+
+
+def _locked(file: int) -> bool:
+    """Whether no other run appends to the file, as each holds a shared lock."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _last_line(file: int, size: int) -> bytes:
+    """What follows the last newline; at most _MOST bytes of it."""
+    line = b""
+    while len(line) < min(size, _MOST):
+        start = max(0, size - len(line) - _PIECE)
+        line = os.pread(file, size - len(line) - start, start) + line
+        if b"\n" in line[:_PIECE]:
+            return line[line.rindex(b"\n") + 1 :]
+    return line
+
+
+def _is_cut_off(line: bytes) -> bool:
+    """Whether this is the beginning of a line of JSON. A number may have been a longer one."""
+    if len(line) >= _MOST or line[0] not in _FIRST:
+        return False
+    try:
+        json_value(line)
+    except NotAValue:
+        return True
+    return line[0] not in b'{["'
