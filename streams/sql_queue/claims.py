@@ -12,7 +12,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.store import Claim, Refused, Row, Store, Terms
+from penstock.streams.sql_queue.store import MOST_REFUSED, Claim, Refused, Row, Store, Terms
 
 __all__ = ["Claims"]
 
@@ -55,6 +55,8 @@ class Claims:
         self._insist = insist
         self._ledger = ledger
         self._refused = refused
+        # Refused rows since one was claimed.
+        self._in_a_row = 0
         self._claiming: asyncio.Future[Claim] | None = None
         self._reclaim_at = 0.0
         # When the last claim ended, how long it took, and how many events were over then.
@@ -101,6 +103,11 @@ class Claims:
         self.buried += len(claim.buried)
         for id, error in claim.refused:
             self._refused(id, error)
+            self._in_a_row += 1
+            if self._in_a_row >= MOST_REFUSED:
+                raise error.error
+        if claim.rows:
+            self._in_a_row = 0
         return claim
 
     async def _claim_alone(self, call: Callable[[], Awaitable[Claim]]) -> Claim:

@@ -24,7 +24,16 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.batch import Batch, insertions
 from penstock.streams.sql_queue.insist import Insistence
-from penstock.streams.sql_queue.store import Failure, Refused, Row, Settlement, Store, Tenure, Terms
+from penstock.streams.sql_queue.store import (
+    MOST_REFUSED,
+    Failure,
+    Refused,
+    Row,
+    Settlement,
+    Store,
+    Tenure,
+    Terms,
+)
 from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Ledger"]
@@ -78,6 +87,8 @@ class Ledger:
         self._marked = marked
         self._void = void
         self._spoiled = spoiled
+        # Rows whose outcome was refused since one was not.
+        self._refusals = 0
         self._keys: Counter[str] = Counter()
         # The tenure of the rows that were claimed last, and the one that was reported as over.
         self._tenure = self._reported = Tenure(-inf)
@@ -275,6 +286,8 @@ class Ledger:
         ]
 
     def _settled(self, batch: Batch) -> None:
+        if batch.finished or batch.returned:
+            self._refusals = 0
         for row in batch.rows():
             self._forget(row)
             for result in row.results or ():
@@ -360,6 +373,9 @@ class Ledger:
             )
             self._lose([row])
             return Batch()
+        self._refusals += 1
+        if self._refusals >= MOST_REFUSED:
+            raise error.error
         self.dead += 1
         self._failed.discard(row)
         text = _text(error.error)

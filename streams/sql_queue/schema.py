@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from penstock.streams.errors import BuildError, CannotOpen
@@ -38,7 +39,7 @@ COLUMNS = {
 }
 """The columns of a queue. Times are `timestamptz` on PostgreSQL, seconds since 1970 on SQLite."""
 
-OWN = ("id", "payload", "status", "enqueued", "finished")
+OWN = ("id", "payload", "status", "enqueued", "started", "finished")
 """The columns of a user's table beside which the others are kept; it must have the first three."""
 
 
@@ -57,17 +58,26 @@ class Layout:
     names of `COLUMNS`, and is created if it is missing.
 
     With `beside` the existing table need only have those of `OWN` that are needed, and is changed
-    in nothing but its statuses (and `finished`, if that is mapped). All else is in a table beside
-    it, whose name ends in `_queue`.
+    in nothing but its statuses (and `started` and `finished`, if these are mapped). All else is in
+    a table beside it, whose name ends in `_queue`.
+
+    `longest` is the bound of the database on a name, in bytes.
     """
 
     table: str = "queue"
     columns: Mapping[str, str] | None = None
     beside: bool = False
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         if not _is_name(self.table):
             raise BuildError(f"{self.table!r} is not a valid name of a table")
+        for part in self.parts:
+            if self.longest is not None and len(part.encode()) > self.longest:
+                raise BuildError(
+                    f"{part!r} has more than {self.longest} bytes, which PostgreSQL would cut off: "
+                    "give the table a shorter name"
+                )
         if not isinstance(self.beside, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BuildError(f"beside={self.beside!r}: True or False is needed")
         if self.columns is None:
@@ -105,21 +115,35 @@ class Layout:
         return (self.columns or {}).get(name, name)
 
     @property
+    def mirrored(self) -> list[str]:
+        """The times that the user's table has as well, if the queue is beside it."""
+        return [name for name in ("started", "finished") if self.beside and self._names(name)]
+
+    @property
     def parts(self) -> list[str]:
         """Schema, if there is one, and table."""
         return self.table.split(".", 1)
 
     def next_to(self, suffix: str) -> str:
         """The quoted name of something beside this table."""
-        *schema, table = self.parts
-        return ".".join(quoted(part) for part in (*schema, table + suffix))
+        *schema, _ = self.parts
+        return ".".join(map(quoted, (*schema, self._with(suffix))))
+
+    def _with(self, suffix: str) -> str:
+        """A name made of that of the table. One that would be too long has a digest in place of the
+        table's end, so that it is no other's."""
+        table = self.parts[-1]
+        if self.longest is None or len((table + suffix).encode()) <= self.longest:
+            return table + suffix
+        end = f"_{sha256(table.encode()).hexdigest()[:8]}{suffix}"
+        return table.encode()[: self.longest - len(end)].decode(errors="ignore") + end
 
     def names(self, time: Callable[[str], str] = str) -> dict[str, str]:
         """The quoted identifiers for `{table}`, `{id}`, ... in a statement. `time` makes a time of
         the queue of an expression for one of the user's."""
         own = ".".join(map(quoted, self.parts))
         names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
-        names["index"] = quoted(f"{self.parts[-1]}_status_id")
+        names["index"] = quoted(self._with("_status_id"))
         names |= {name: quoted(self.column(name)) for name in COLUMNS}
         names |= {f"own_{name}": names[name] for name in OWN}
         if not self.beside:
@@ -127,15 +151,13 @@ class Layout:
         names |= {name: quoted(name) for name in COLUMNS}
         names |= {
             "table": self.next_to("_queue"),
-            "index": quoted(f"{self.parts[-1]}_queue_status_id"),
+            "index": quoted(self._with("_queue_status_id")),
             "mirror": self.next_to("_queue_mirror"),
-            "payload": self.value(self.column("payload"), quoted(f"{self.parts[-1]}_queue")),
+            "payload": self.value(self.column("payload"), quoted(self._with("_queue"))),
             # In SQL, what is null where the user's table has no such column.
             "came": time(f"o.{names['own_enqueued']}") if self._names("enqueued") else "NULL",
+            "begun": time(f"o.{names['own_started']}") if self._names("started") else "NULL",
             "ended": time(f"o.{names['own_finished']}") if self._names("finished") else "NULL",
-            "mirrored": f", {names['own_finished']} = n.finished"
-            if self._names("finished")
-            else "",
         }
         names["rows"] = self._all_rows(names)
         return names
@@ -146,7 +168,7 @@ class Layout:
         if not self.beside:
             return quoted(column) if row is None else f"{row}.{quoted(column)}"
         own, id = ".".join(map(quoted, self.parts)), quoted(self.column("id"))
-        row = row or quoted(f"{self.parts[-1]}_queue")
+        row = row or quoted(self._with("_queue"))
         return f'(SELECT o.{quoted(column)} FROM {own} AS o WHERE o.{id} = {row}."id")'
 
     def _names(self, column: str) -> bool:
@@ -159,13 +181,13 @@ class Layout:
         back to 0 counts.
         """
         kept = ", ".join(
-            f"b.{names[name]}"
-            for name in ("run_at", "started", "owner", "token", "expires", "error")
+            f"b.{names[name]}" for name in ("run_at", "owner", "token", "expires", "error")
         )
         return f"""(SELECT o.{names["own_id"]} AS "id", o.{names["own_payload"]} AS "payload",
     CASE WHEN o.{names["own_status"]} = 0 AND b."status" IN (1, -1) THEN 0
         ELSE coalesce(b."status", o.{names["own_status"]}) END AS "status",
     coalesce(b."enqueued", {names["came"]}) AS "enqueued",
+    coalesce(b."started", {names["begun"]}) AS "started",
     coalesce(b."finished", {names["ended"]}) AS "finished",
     coalesce(b."attempts", 0) AS "attempts", {kept}
 FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["own_id"]})"""
@@ -221,8 +243,9 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
 
     def no_table_beside(self, database: str) -> str:
         """The error message where nothing is kept beside the user's table yet."""
+        name = ".".join((*self.parts[:-1], self._with("_queue")))
         return (
-            f"{database} has no table '{self.table}_queue' beside {self.table!r}: it is made by "
+            f"{database} has no table {name!r} beside {self.table!r}: it is made by "
             "the first reader or writer of the queue."
         )
 

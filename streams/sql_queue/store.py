@@ -20,6 +20,7 @@ from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
 
 __all__ = [
     "EXHAUSTED",
+    "MOST_REFUSED",
     "UNREADABLE",
     "Claim",
     "DatabaseLost",
@@ -40,8 +41,9 @@ __all__ = [
     "were_settled",
 ]
 
-# The most rows that are left alone.
-_SPARED = 1_000
+MOST_REFUSED = 100
+"""If the database refuses what becomes of so many rows and of none in between does not, the cause
+is hardly one of single rows, and the run ends."""
 
 EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reader crashed or hung"
 
@@ -298,7 +300,7 @@ class Store(ABC):
 
         Raises `refused` if there are too many: then the cause is hardly one of single rows.
         """
-        if len(self._spared) == _SPARED:
+        if len(self._spared) == MOST_REFUSED:
             raise refused
         self._spared.append(id)
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import missing_extra
@@ -33,17 +33,18 @@ def open_store(
     Raises BuildError for a URL of an unknown kind of database, and MissingExtra if PostgreSQL's
     package is not installed.
     """
-    layout = Layout(table, columns, beside)
     if _scheme(url) == "sqlite":
+        layout = Layout(table, columns, beside)
         from penstock.streams.sql_queue.sqlite.claims import SqliteStore
 
         return SqliteStore(url, file_of(url), layout)
     try:
         from penstock.streams.sql_queue.postgres.claims import PostgresStore
+        from penstock.streams.sql_queue.postgres.table import LONGEST_NAME
     except ImportError as error:
         raise missing_extra(f"A queue in PostgreSQL needs psycopg ({error})", "postgres") from error
     _parameters(url)
-    return PostgresStore(url, layout)
+    return PostgresStore(url, Layout(table, columns, beside, LONGEST_NAME))
 
 
 def _scheme(url: Any) -> str:
@@ -58,13 +59,23 @@ def _scheme(url: Any) -> str:
 def file_of(url: str) -> str:
     """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
     absolute one."""
-    parts = urlsplit(url)
-    name = unquote(parts.path[1:])
-    if parts.netloc or not name or name == ":memory:":
+    before, _, path = url.partition("///")
+    if before.lower() != "sqlite:" or not path or path == ":memory:":
         raise BuildError(
             f"{url!r} does not name a file: write sqlite:///work.db, or sqlite:////var/work.db for "
             "an absolute path. A queue in memory would not survive its process."
         )
+    if set("?#") & set(path):
+        raise BuildError(
+            f"{url!r} names a file and something else: write %3F for a ? in the name of a file and "
+            "%23 for a #. There are no options."
+        )
+    try:
+        name = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        name = "\0"
+    if "\0" in name:
+        raise BuildError(f"{url!r} does not name a file: its name is not text in UTF-8")
     return name
 
 

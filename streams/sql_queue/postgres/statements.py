@@ -118,11 +118,13 @@ CREATE_BESIDE = (
     """CREATE OR REPLACE FUNCTION {mirror}() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN
     UPDATE {own} AS o SET {own_status} = n.{status}{mirrored}
-    FROM changed AS n WHERE o.{own_id} = n.{id} AND o.{own_status} IS DISTINCT FROM n.{status};
+    FROM changed AS n JOIN before AS b ON b.{id} = n.{id}
+    WHERE o.{own_id} = n.{id} AND (o.{own_status} IS DISTINCT FROM n.{status}{moved});
     RETURN NULL;
 END $$""",
     """CREATE OR REPLACE TRIGGER penstock_mirror AFTER UPDATE ON {table}
-REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()""",
+REFERENCING OLD TABLE AS before NEW TABLE AS changed
+FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()""",
 )
 
 # Rows of the user's table that are unprocessed and not in the queue yet; others that adopt rows at

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import sha256
+from json import dumps as dumps_ascii
 from typing import Any
 
 import psycopg
@@ -30,16 +32,19 @@ from penstock.streams.sql_queue.store import (
 )
 from penstock.streams.sql_queue.url import redacted
 
-__all__ = ["Connection", "PostgresTable", "refusals"]
+__all__ = ["LONGEST_NAME", "Connection", "PostgresTable", "refusals"]
 
 _OLDEST = 150000
-_LONGEST_NAME = 63
+LONGEST_NAME = 63
 _TIMES = ("run_at", "enqueued", "started", "finished", "expires")
+_UTF8 = "UTF8"
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _WITHOUT_ZONE = "timestamp without time zone"
 
-# Classes of errors of SQL that say that a row, or a value, is refused: of data, of constraints and
-# of the triggers and functions of a user.
-_REFUSALS = ("22", "23", "27", "38", "39", "44", "P0")
+# Classes of errors of SQL that say that a row is refused, by a constraint or a trigger, and those
+# that say so of a value, in a function of a user.
+_REFUSALS = ("23", "27", "44", "P0")
+_OF_VALUES = ("22", "38", "39")
 
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 """Errors after which the same call may succeed, perhaps with a new connection."""
@@ -53,6 +58,7 @@ _EXTENDS_FILE = ("mdextend", "mdzeroextend")
 # something was sent, and two hours otherwise.
 _DEFAULTS: dict[str, Any] = {
     "application_name": "penstock",
+    "client_encoding": "UTF8",
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -78,11 +84,21 @@ class PostgresTable(Store):
             "key_function": layout.next_to("_key"),
             "id_type": "bigint",
             "spared": "",
+            "mirrored": "".join(
+                f", {quoted(layout.column(time))} = n.{quoted(time)}" for time in layout.mirrored
+            ),
+            # A row that is claimed again stays in process.
+            "moved": " OR b.started IS DISTINCT FROM n.started"
+            if "started" in layout.mirrored
+            else "",
         }
         self._spared = []
         self._channel = _channel(layout.table)
         self._names["channel"] = quoted(self._channel)
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
+        # That of a server whose texts are not those of Unicode; those of SQL_ASCII are any bytes.
+        self._codec: str | None = None
+        self._is_ascii = False
         self._name_payload("json")
         self._columns: dict[str, str] = {}
         # Columns of the user's table that have times of the session's zone, as points in time.
@@ -170,6 +186,9 @@ class PostgresTable(Store):
         payload = self.layout.value(self.layout.column("payload"))
         self._payload_type = self._names["payload_type"] = kind
         self._names["payload_of"] = payload if kind == "bytea" else f"{payload}::text"
+        if self._is_ascii and kind != "bytea":
+            # It may be any bytes.
+            self._names["payload_of"] = f"convert_to({payload}::text, 'SQL_ASCII')"
 
     async def _types(self, db: Connection) -> dict[str, str]:
         own = self._names["own" if self.layout.beside else "table"]
@@ -182,8 +201,37 @@ class PostgresTable(Store):
             async with _closed_unless_good(db):
                 await check_session(db, self._connect, redacted(self.url))
                 await db.execute(_made(sql.SESSION, {}))
+            self._set_encoding(db.info.parameter_status("server_encoding") or _UTF8)
             self._work = db
         return self._work
+
+    def _set_encoding(self, encoding: str) -> None:
+        self._codec = None
+        self._is_ascii = encoding == "SQL_ASCII"
+        if encoding != _UTF8 and not self._is_ascii:
+            self._codec = "ascii"
+            with suppress(LookupError):
+                self._codec = codecs.lookup(encoding.replace("WIN", "cp")).name
+
+    def _storable(self, value: Any) -> Any:
+        """A parameter with escapes for the characters that the database has not."""
+        if self._codec is None:
+            return value
+        if isinstance(value, list):
+            values: list[Any] = value
+            return [self._storable(one) for one in values]
+        if isinstance(value, str):
+            return value.encode(self._codec, "backslashreplace").decode(self._codec)
+        return value
+
+    def _json(self, text: str) -> str:
+        """JSON with escapes for the characters that the database has not."""
+        if self._codec is not None:
+            try:
+                text.encode(self._codec)
+            except UnicodeEncodeError:
+                return _NOT_ASCII.sub(lambda found: dumps_ascii(found[0])[1:-1], text)
+        return text
 
     async def _connect(self) -> Connection:
         # What the URL says of them counts.
@@ -246,11 +294,16 @@ class PostgresTable(Store):
     async def _all(
         self, db: Connection, text: str, values: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        cursor = await db.execute(self._text(text), values or {})
+        cursor = await db.execute(self._text(text), self._values(values or {}))
         return await cursor.fetchall() if cursor.description else []
 
     async def _count(self, db: Connection, text: str, values: Mapping[str, Any]) -> int:
-        return (await db.execute(self._text(text), values)).rowcount
+        return (await db.execute(self._text(text), self._values(values))).rowcount
+
+    def _values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._codec is None:
+            return values
+        return {name: self._storable(value) for name, value in values.items()}
 
     # What comes in.
 
@@ -270,12 +323,13 @@ class PostgresTable(Store):
         fields = insertion.fields
         if fields is None:
             text = sql.PUT.partition("RETURNING")[0]
-            values: dict[str, Any] = {"payloads": insertion.values, "delay": 0.0}
+            payloads = list(map(self._json, insertion.values))
+            values: dict[str, Any] = {"payloads": payloads, "delay": 0.0}
             if insertion.layout.beside:
                 types = dict(await self._all(db, sql.COLUMNS_OF, {"table": names["own"]}))
                 names["payload_type"] = types[insertion.layout.column("payload")]
                 text = sql.PUT_OWN.partition("RETURNING")[0]
-                values = {"payloads": insertion.values}
+                values = {"payloads": payloads}
         else:
             text = sql.INSERT
             names["columns"] = ", ".join(map(quoted, fields))
@@ -285,7 +339,9 @@ class PostgresTable(Store):
             await self._all(db, sql.NOTIFY, {"channel": _channel(insertion.layout.table)})
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
-        texts = [text.decode() if isinstance(text, bytes) else text for text in payloads]
+        texts = [
+            self._json(text.decode() if isinstance(text, bytes) else text) for text in payloads
+        ]
         async with self._transaction(durable=True) as db:
             if self.layout.beside:
                 ids = await self._all(db, sql.PUT_OWN, {"payloads": texts})
@@ -332,7 +388,7 @@ class PostgresTable(Store):
         made = _made(text, names)
         async with self._transaction() as db:
             await self._all(db, sql.PLAN_FREELY)
-            return await (await db.execute(made, parameters)).fetchall()
+            return await (await db.execute(made, self._values(parameters))).fetchall()
 
     def _field(self, field: str) -> str:
         if field in self._columns:
@@ -371,7 +427,7 @@ def _made(text: str, names: Mapping[str, str]) -> Any:
 def _channel(table: str) -> str:
     """The channel of a table: its name, or a digest where that is too long for one."""
     name = f"penstock_{table}"
-    if len(name.encode()) <= _LONGEST_NAME:
+    if len(name.encode()) <= LONGEST_NAME:
         return name
     return f"penstock_{sha256(table.encode()).hexdigest()[:32]}"
 
@@ -393,6 +449,10 @@ def _refuses(error: psycopg.Error) -> bool:
         return False
     if state[:2] in _REFUSALS:
         return True
+    if state[:2] in _OF_VALUES:
+        # Otherwise the value is one of ours, and other rows get it too.
+        context = error.diag.context or ""
+        return "SQL" in context or "PL/" in context
     try:
         errors.lookup(state)
     except KeyError:

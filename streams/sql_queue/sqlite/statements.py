@@ -77,7 +77,7 @@ CREATE_BESIDE = (
 )""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
     """CREATE TRIGGER IF NOT EXISTS {mirror} AFTER UPDATE OF {status} ON {table_name}
-WHEN NEW.{status} IS NOT OLD.{status}
+WHEN NEW.{status} IS NOT OLD.{status}{moved}
 BEGIN
     UPDATE {own_name} SET {own_status} = NEW.{status}{mirrored} WHERE {own_id} = NEW.{id};
 END""",

@@ -126,7 +126,7 @@ class SqliteTable(Store):
         there: bool = False,
         context: str | None = None,
     ) -> None:
-        if (there or not make) and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
+        if (there or not make) and not Path(self._path).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
@@ -173,11 +173,15 @@ class SqliteTable(Store):
             kind = self._kind(db, "id")
             # Another type of an id would change what is compared with it.
             names = {**self._names, "id_type": "INTEGER" if kind.upper() == "INTEGER" else ""}
-            time = 'NEW."finished"'
-            if "finished" in (self.layout.columns or {}):
-                kind = self._kind(db, "finished")
-                time = _as_text(time) if _TEXTS.search(kind) else time
-            names["mirrored"] = names["mirrored"].replace("n.finished", time)
+            names["mirrored"] = names["moved"] = ""
+            for name in self.layout.mirrored:
+                time = f"NEW.{quoted(name)}"
+                if _TEXTS.search(self._kind(db, name)):
+                    time = _as_text(time)
+                names["mirrored"] += f", {quoted(self.layout.column(name))} = {time}"
+                if name == "started":
+                    # A row that is claimed again stays in process.
+                    names["moved"] = " OR NEW.started IS NOT OLD.started"
             for statement in sql.CREATE_BESIDE:
                 db.execute(statement.format_map(names))
 
@@ -201,7 +205,8 @@ class SqliteTable(Store):
                 "do so."
             )
         if self._db is None:
-            db = sqlite3.connect(self._file, timeout=0, isolation_level=None)
+            # By its whole path: the program may change its folder in the meantime.
+            db = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             try:
                 db.execute("PRAGMA journal_mode = WAL")
             except BaseException:

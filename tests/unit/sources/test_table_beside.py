@@ -314,3 +314,37 @@ def test_columns_that_are_kept_beside_cannot_be_named() -> None:
         write_table("sqlite:///a.db", "jobs", columns=["n"], beside=True)
     with pytest.raises(BuildError, match="beside='yes'"):
         read_table("sqlite:///a.db", "jobs", beside="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "REAL"])
+def test_the_time_at_which_a_row_was_claimed_is_kept_in_a_column_of_ones_own(
+    database: str, kind: str
+) -> None:
+    own = {"started": "begun"}
+    if not database.startswith("sqlite"):
+        kind = {"TIMESTAMP": "timestamptz", "REAL": "timestamp"}[kind]
+    execute(
+        database,
+        f"CREATE TABLE jobs (id bigint PRIMARY KEY, payload text, status integer, begun {kind})",
+    )
+    insert(database, 1)
+
+    async def story() -> None:
+        store = open_store(database, "jobs", own, beside=True)
+        await store.open()
+        begun: list[Any] = []
+        for lease in (0.0, 60.0):  # again, without a change of the status
+            (row,) = (await store.claim(9, Terms("me", lease=lease))).rows
+            begun += execute(database, "SELECT begun FROM jobs")
+            await asyncio.sleep(0.002)
+        assert begun[0] != begun[1] != (None,) != begun[0]
+        assert await store.settle(Settlement(returned=[row]), TERMS) == []
+        assert execute(database, "SELECT begun FROM jobs") == [(None,)]
+        await store.close()
+
+    asyncio.run(story())
+    values: list[Any] = []
+    rows = read_table(database, "jobs", beside=True, columns=own, follow=False)
+    asyncio.run(rows.to(collect(values)).run())
+    assert values == [{"n": 1}]
+    assert execute(database, "SELECT begun IS NULL, status FROM jobs") == [(False, 1)]

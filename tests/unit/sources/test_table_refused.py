@@ -95,16 +95,17 @@ def test_a_row_of_which_every_change_is_refused_is_left_alone_and_said(
 
 
 @pytest.mark.parametrize("by", [None, "key"])
-def test_where_every_row_is_refused_the_run_ends_with_the_error(
-    database: str, by: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("condition", ["NEW.id > 0", "NEW.status = 9", "NEW.status = 1"])
+def test_where_the_database_refuses_a_hundred_in_a_row_the_run_ends_with_its_error(
+    database: str, by: str | None, condition: str
 ) -> None:
     async def work(store: Store) -> None:
-        await refuse(store, "NEW.id > 0")
+        await refuse(store, condition)
         with pytest.raises(Exception, match="not this one"):
-            await read(database, by=by)
+            await read(database, by=by, batch=7)
+        assert sum(status == -1 for _, status, _ in await rows(store)) < 160
 
-    monkeypatch.setattr("penstock.streams.sql_queue.store._SPARED", 2)
-    with_queue(database, 4, work)
+    with_queue(database, 300, work)
 
 
 @pytest.mark.parametrize("by", [None, "key"])

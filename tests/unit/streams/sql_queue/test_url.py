@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import database_of, open_store, redacted
+from penstock.streams.sql_queue.url import file_of
 
 
 @pytest.mark.parametrize(
@@ -67,3 +71,60 @@ def test_nor_is_the_password_of_a_url_that_cannot_be_read() -> None:
     with pytest.raises(BuildError) as told:
         open_store("postgresql://me:wo%zzrd@host/shop")
     assert "zz" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("sqlite:///jobs%231.db", "jobs#1.db"),
+        ("sqlite:///jobs%3F1.db", "jobs?1.db"),
+        ("sqlite:///my jobs.db ", "my jobs.db "),
+        ("sqlite:///a\tb.db", "a\tb.db"),
+        ("sqlite:///100%.db", "100%.db"),
+        ("sqlite:///file:a.db", "file:a.db"),
+        ("sqlite:////var/Käse.db", "/var/Käse.db"),
+        ("sqlite:///C:/work.db", "C:/work.db"),
+    ],
+)
+def test_the_file_of_a_url_is_the_one_that_it_says(url: str, name: str) -> None:
+    assert file_of(url) == name
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///a#1.db",
+        "sqlite:///a?mode=ro",
+        "sqlite:///?",
+        "sqlite:///a.db#",
+        "sqlite:///a.db?",
+    ],
+)
+def test_what_would_be_cut_off_from_the_name_of_a_file_is_refused(url: str) -> None:
+    with pytest.raises(BuildError, match=r"write %3F for a \? in the name"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:work.db", "sqlite:/var/work.db", "sqlite:///a%00.db", "sqlite:///%FF.db"]
+)
+def test_a_url_with_too_few_slashes_or_without_a_text_names_no_file(url: str) -> None:
+    with pytest.raises(BuildError, match="does not name a file"):
+        open_store(url)
+
+
+def test_a_file_stays_the_same_when_the_program_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        (tmp_path / "there").mkdir()
+        monkeypatch.chdir(tmp_path)
+        store = open_store("sqlite:///work.db")
+        monkeypatch.chdir("there")
+        await store.open()
+        await store.put([b"{}"])
+        await store.close()
+
+    asyncio.run(story())
+    assert (tmp_path / "work.db").exists()
+    assert not list((tmp_path / "there").iterdir())
