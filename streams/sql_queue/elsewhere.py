@@ -15,7 +15,7 @@ GROUP BY t.{owner} ORDER BY t.{owner}"""
 # they have become due since then, or another transaction has a lock on them.
 _TO_COME = """SELECT due, count(*), {seconds}min(run_at) - {now}) FROM (
     SELECT t.{run_at} AS run_at, CASE
-        WHEN t.{run_at} IS NULL OR t.{run_at} <= {now} OR t.{run_at} <= t.{enqueued} THEN 1
+        WHEN {is_due} THEN 1
         WHEN t.{attempts} > 0 THEN 0 END AS due
     FROM {table} AS t
     WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{attempts} IS NOT NULL{spared}) AS found

@@ -14,6 +14,7 @@ __all__ = [
     "COLUMNS",
     "DEAD",
     "IN_PROCESS",
+    "NUMBERS",
     "OWN",
     "PROCESSED",
     "UNPROCESSED",
@@ -38,6 +39,13 @@ COLUMNS = {
     "error": "why the last attempt failed",
 }
 """The columns of a queue. Times are `timestamptz` on PostgreSQL, seconds since 1970 on SQLite."""
+
+NUMBERS = {
+    "status": "0 for rows that wait, 9 for those in work, 1 for finished and -1 for failed ones",
+    "attempts": "how often a row was claimed and worked on",
+    "token": "a large one, that is new with every claim",
+}
+"""The columns of a queue that must not be of texts, with what they hold."""
 
 OWN = ("id", "payload", "status", "enqueued", "started", "finished")
 """The columns of a user's table beside which the others are kept; it must have the first three."""
@@ -208,15 +216,13 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             fields = dict.fromkeys(map(self.column, needed))
         return [name for name in fields if name not in has]
 
-    def check_status(self, database: str, kind: str) -> None:
-        """Raises CannotOpen if the column of the statuses is declared to be of texts (`kind`): no
-        row would seem to be one of the queue."""
+    def check_number(self, database: str, name: str, kind: str) -> None:
+        """Raises CannotOpen if one of `NUMBERS` is declared to be of texts (`kind`)."""
         if re.search("char|text|clob", kind, re.IGNORECASE):
             raise CannotOpen(
-                f"Column {self.column('status')!r} of table {self.table!r} in {database} is of "
-                f"type {kind}. A queue needs numbers there: 0 for rows that wait, 9 for those in "
-                "work, 1 for finished and -1 for failed ones. Add a column of integers, or name "
-                "the one that serves instead by columns= (in a shell --column)."
+                f"Column {self.column(name)!r} of table {self.table!r} in {database} is of type "
+                f"{kind}. A queue needs numbers there: {NUMBERS[name]}. Add a column of integers, "
+                "or name the one that serves instead by columns= (in a shell --column)."
             )
 
     def no_table(self, database: str, tables: Sequence[str], *, makes: bool) -> str:

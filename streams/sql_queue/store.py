@@ -328,8 +328,9 @@ class Store(ABC):
         all rows and is to be given a name (`{rows} AS t`; it may be two tables), `{now}` for the
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
         seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
-        is called `t`, `{spared}` for a further condition of rows that may be changed, and `:name`
-        for parameters. Braces otherwise are doubled. Raises Refused.
+        is called `t`, `{spared}` for a further condition of rows that may be changed, `{is_due}`
+        for that of rows that need not wait (in `read`), and `:name` for parameters. Braces
+        otherwise are doubled. Raises Refused.
         """
 
     @abstractmethod
@@ -423,7 +424,7 @@ def sorted_out(
     are any; in a user's own table the age may be null.
     """
     found = Claim()
-    ordered = sorted(rows, key=lambda row: row[0])
+    ordered = in_order(rows)
     contexts: dict[Any, tuple[Any, ...]] = {}
     if ordered and len(ordered[0]) > _COLUMNS:
         contexts = {row[0]: row[_COLUMNS:] for row in ordered}
@@ -438,6 +439,18 @@ def sorted_out(
         for row in found.rows:
             row.headers = _headers(contexts[row.id])
     return found
+
+
+def in_order(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows by their ids; a column of SQLite may have numbers, texts and bytes, in this order."""
+    found = list(rows)
+    try:
+        return sorted(found, key=lambda row: row[0])
+    except TypeError:
+        return sorted(found, key=lambda row: (_KINDS.get(type(row[0]), 0), row[0]))
+
+
+_KINDS: dict[Any, int] = {str: 1, bytes: 2}
 
 
 def _headers(context: Sequence[str | bytes | None]) -> dict[str, str]:

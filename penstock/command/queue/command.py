@@ -128,7 +128,9 @@ def _line(row: Found) -> str:
     return dumps({**fields, "payload": shown}, str, OPT_APPEND_NEWLINE).decode()
 
 
-def _time(seconds: float | None) -> datetime | None:
+def _time(seconds: float | str | None) -> datetime | str | None:
+    if isinstance(seconds, str):
+        return seconds  # of another program, in SQLite
     return None if seconds is None else datetime.fromtimestamp(round(seconds, 3), UTC)
 
 

@@ -114,7 +114,11 @@ async def read_visits(store: Store, window: float) -> list[Visit]:
     """
     visits: list[Visit] = []
     for row in await store.read(_VISITS, window=float(window)):
-        _, enqueued, run_at, started, finished, attempts, status, owner = row
+        _, *times, attempts, status, owner = row
+        # A time that another program wrote as a text is not known.
+        enqueued, run_at, started, finished = (
+            None if isinstance(time, str) else time for time in times
+        )
         came = _first(enqueued, run_at, started, finished)
         if came is None:
             continue

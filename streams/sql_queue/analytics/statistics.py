@@ -96,9 +96,7 @@ class QueueStats:
     pollers: tuple[Poller, ...]
 
 
-# A delayed row was not due when it was enqueued. A clock that was set back never makes a time
-# negative. In a user's own table both may be null.
-_IS_DUE = "{run_at} IS NULL OR {run_at} <= {now} OR {run_at} <= coalesce({enqueued}, {now})"
+# A clock that was set back never makes a time negative. In a user's own table both may be null.
 _DUE = (
     "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE coalesce({enqueued}, {run_at}, {now}) END"
 )
@@ -111,7 +109,7 @@ CAME = "({status} IN (0, 9) OR {status} IN (1, -1) AND {finished} IS NOT NULL)"
 
 _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NULL),
-    count(*) FILTER (WHERE {{status}} = 0 AND NOT ({_IS_DUE})),
+    count(*) FILTER (WHERE {{status}} = 0 AND NOT {{is_due}}),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NOT NULL),
     count(*) FILTER (WHERE {{status}} = 9),
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
@@ -125,13 +123,13 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
 FROM {{rows}} AS t"""
 
 # A comparison with both bounds uses the index, in which rows that have ended are not.
-_WAITS = f"""SELECT count(*) FILTER (WHERE {_IS_DUE}),
-    count(*) FILTER (WHERE {_IS_DUE} OR {{attempts}} > 0)
-FROM {{rows}} AS t WHERE {{status}} >= 0 AND {{status}} <= 0"""
+_WAITS = """SELECT count(*) FILTER (WHERE {is_due}),
+    count(*) FILTER (WHERE {is_due} OR {attempts} > 0)
+FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0"""
 
 # In the order of the index, as rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
-WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})
+WHERE {{status}} >= 0 AND {{status}} <= 0 AND {{is_due}}
 ORDER BY {{status}}, {{id}} LIMIT 1"""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import sha256
 from json import dumps as dumps_ascii
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import AsyncConnection, errors
@@ -21,7 +21,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
-from penstock.streams.sql_queue.schema import Layout, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Insertion,
@@ -40,6 +40,7 @@ _TIMES = ("run_at", "enqueued", "started", "finished", "expires")
 _UTF8 = "UTF8"
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _WITHOUT_ZONE = "timestamp without time zone"
+_OF_TIMES = ("timestamp with time zone", _WITHOUT_ZONE)
 
 # Classes of errors of SQL that say that a row is refused, by a constraint or a trigger, and those
 # that say so of a value, in a function of a user.
@@ -161,7 +162,10 @@ class PostgresTable(Store):
         brought = self.layout.context(columns, context)
         names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
         if fields is None:
-            self.layout.check_status(where, columns[self.layout.column("status")])
+            for name in NUMBERS:
+                if name in OWN or not self.layout.beside:
+                    self.layout.check_number(where, name, columns[self.layout.column(name)])
+            self._check_types(where)
             names["id_type"] = columns[self.layout.column("id")]
             if not self.layout.beside:
                 self._times = {
@@ -173,6 +177,19 @@ class PostgresTable(Store):
             self._statements.clear()
             if self.layout.beside:
                 await self._look_beside(db, make)
+
+    def _check_types(self, where: str) -> None:
+        """Raise CannotOpen if a column cannot hold what a queue writes there."""
+        if self.layout.beside:
+            return
+        wanted = {"token": ("bigint", "numeric")} | dict.fromkeys(_TIMES, _OF_TIMES)
+        for name, kinds in wanted.items():
+            column = self.layout.column(name)
+            if self._columns[column] not in kinds:
+                raise CannotOpen(
+                    f"Column {column!r} of table {self.layout.table!r} in {where} is of type "
+                    f"{self._columns[column]}. A queue needs {kinds[0]} there."
+                )
 
     async def _look_beside(self, db: Connection, make: bool) -> None:
         table = {"table": self._names["table"]}
@@ -218,8 +235,7 @@ class PostgresTable(Store):
         if self._codec is None:
             return value
         if isinstance(value, list):
-            values: list[Any] = value
-            return [self._storable(one) for one in values]
+            return list(map(self._storable, cast("Iterable[Any]", value)))
         if isinstance(value, str):
             return value.encode(self._codec, "backslashreplace").decode(self._codec)
         return value
@@ -383,6 +399,8 @@ class PostgresTable(Store):
         self, text: str, /, *, field: str | None = None, **parameters: Any
     ) -> list[tuple[Any, ...]]:
         names = {**self._names, **self._times}
+        names["is_due"] = "({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued})"
+        names["is_due"] = names["is_due"].format_map(names)
         if field is not None:
             names["field"] = self._field(field)
         made = _made(text, names)

@@ -118,7 +118,7 @@ _CLAIMED = f"""UPDATE {{table}} SET
     {{started}} = :now, {{owner}} = :owner, {{token}} = :token, {{expires}} = :expires
 """
 _RETURNING = """
-RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {enqueued}, """
+RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {came_at}, """
 
 # The oldest of both, each read in the order of the index (status, id). A row that was never to
 # wait is due, although the clock may have been set back since. A claim begins behind those that the
@@ -130,7 +130,7 @@ CLAIM = (
         SELECT * FROM (
             SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
                 AND {attempts} IS NOT NULL
-                AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued}){spared}
+                AND {is_due}{spared}
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
@@ -199,7 +199,7 @@ SELECT key, :owner, :expires FROM (
     SELECT DISTINCT key FROM (
         SELECT {key} AS key FROM {table}
         WHERE {status} = 0 AND {attempts} IS NOT NULL
-            AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+            AND {is_due}
             AND NOT EXISTS (
             SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner){spared}
         ORDER BY {id} LIMIT :count))
@@ -210,7 +210,7 @@ CLAIM_OF_KEYS = (
     + """WHERE {id} IN (
     SELECT {id} FROM {table}
     WHERE {status} = 0 AND {attempts} IS NOT NULL
-        AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+        AND {is_due}
         AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner){spared}
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING

@@ -32,7 +32,7 @@ from penstock.streams.errors import (
 )
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
-from penstock.streams.sql_queue.schema import Layout, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
@@ -65,7 +65,7 @@ def _seconds(time: str) -> str:
     ISO 8601, as CURRENT_TIMESTAMP gives it."""
     return (
         f"CASE WHEN typeof({time}) = 'text' AND {time} LIKE '____-__-__%' "
-        f"THEN (julianday({time}) - 2440587.5) * 86400.0 ELSE CAST({time} AS REAL) END"
+        f"THEN coalesce((julianday({time}) - 2440587.5) * 86400.0, 0) ELSE CAST({time} AS REAL) END"
     )
 
 
@@ -97,6 +97,10 @@ class SqliteTable(Store):
             "second": "1.0",
             "seconds": "(",
             "spared": "",
+            # Programs of others may insert times as texts.
+            "came_at": _seconds(names["enqueued"]),
+            "is_due": f"({names['run_at']} IS NULL OR {_seconds(names['run_at'])} <= :now "
+            f"OR {_seconds(names['run_at'])} <= {_seconds(names['enqueued'])})",
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
         }
         if layout.beside:
@@ -161,7 +165,9 @@ class SqliteTable(Store):
             f", CAST(CAST({self.layout.value(name, None)} AS TEXT) AS BLOB)" for name in brought
         )
         if fields is None:
-            self.layout.check_status(self._file, self._kind(db, "status"))
+            for name in NUMBERS:
+                if name in OWN or not self.layout.beside:
+                    self.layout.check_number(self._file, name, self._kind(db, name))
             if self.layout.beside:
                 self._look_beside(db, make)
 

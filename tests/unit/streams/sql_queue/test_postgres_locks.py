@@ -64,6 +64,51 @@ def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("suspects", [False, True])
+def test_a_claim_takes_the_rows_around_one_that_another_transaction_has_locked(
+    postgres: str, behind: bool, suspects: bool
+) -> None:
+    async def story() -> None:
+        store, terms = open_store(postgres), Terms("me", attempts=2)
+        await store.open()
+        await store.put([b"{}"] * 6)
+        (first,) = (await store.claim(1, terms, reclaim=not behind)).rows
+        if suspects:
+            await store.claim(9, Terms("gone", lease=0.0, attempts=2))
+        with psycopg.connect(postgres) as other:
+            other.execute("SELECT 1 FROM queue WHERE id = 2 FOR UPDATE")
+            async with asyncio.timeout(20):
+                if suspects:
+                    rows = (await store.claim_suspect(terms)).rows
+                else:
+                    rows = (await store.claim(9, terms, reclaim=not behind)).rows
+            other.rollback()
+        assert first.id == 1
+        assert [row.id for row in rows] == ([3] if suspects else [3, 4, 5, 6])
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_reader_beside_a_table_takes_the_rows_around_one_that_is_locked(postgres: str) -> None:
+    async def story() -> None:
+        store = open_store(postgres, "jobs", beside=True)
+        with psycopg.connect(postgres, autocommit=True) as own:
+            own.execute("CREATE TABLE jobs (id int PRIMARY KEY, payload json, status int)")
+            own.execute("INSERT INTO jobs SELECT n, '{}', 0 FROM generate_series(1, 5) AS n")
+        await store.open()
+        with psycopg.connect(postgres) as other:
+            other.execute("SELECT 1 FROM jobs WHERE id = 1 FOR UPDATE")
+            async with asyncio.timeout(20):
+                rows = (await store.claim(9, Terms("me"))).rows
+            other.rollback()
+        assert [row.id for row in rows] == [2, 3, 4, 5]
+        await store.close()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("how", ["settles", "claims"])
 def test_who_works_on_suspects_waits_for_no_other_who_does(postgres: str, how: str) -> None:
     """Two that waited for each other were a deadlock per row, of at least a second."""
