@@ -2,7 +2,8 @@ r"""Read JSON lines: one event for each line that is a JSON object, or whatever 
 
 Items:   the object of each line, in order, as a dict; an integer beyond 64 bits is a float. With
          `decode`, what it returns. Lines end with `\n` or `\r\n`, the last one may lack it; a
-         UTF-8 byte-order mark and blank lines are ignored.
+         UTF-8 byte-order mark before a line, and blank lines, are ignored. Lists and objects may
+         be nested 254 levels deep, as deep as the sinks write them.
 Time:    as the bytes come; an event is stamped with the time its bytes were read, or with its own
          time (`created`). A followed file is polled every quarter of a second while it has nothing
          new. Between lines the source yields to the loop every few milliseconds. Pipes, sockets and
@@ -37,7 +38,7 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.flowable import Flowable
-from penstock.streams.io.body import NotAValue, json_value
+from penstock.streams.io.body import SHALLOW, NotAValue, is_too_deep, json_value
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
@@ -119,6 +120,8 @@ def _objects(lines: list[Line]) -> list[Any] | None:
     try:
         values: list[Any] = list(map(loads, lines))  # type: ignore[arg-type]  # refuses TooLong
     except JSONDecodeError:
+        return None
+    if max(map(len, lines)) > SHALLOW and any(map(is_too_deep, lines, values)):  # type: ignore[arg-type]
         return None
     return values if set(map(type, values)) == {dict} else None
 

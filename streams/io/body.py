@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from orjson import JSONDecodeError, loads
+from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.errors import BadLine, describe
 
-__all__ = ["NotAValue", "json_object", "json_value", "text_of", "value_of"]
+__all__ = [
+    "SHALLOW",
+    "NotAValue",
+    "is_too_deep",
+    "json_object",
+    "json_value",
+    "text_of",
+    "value_of",
+]
+
+# How deep lists and objects can be nested in what orjson writes. It reads some more, which could
+# not be written again.
+_DEEPEST = 254
+
+SHALLOW = 2 * _DEEPEST
+"""No value in so many bytes is nested too deep."""
 
 T = TypeVar("T")
 
@@ -19,17 +34,41 @@ class NotAValue(Exception):
 
 
 def json_value(data: bytes | str) -> Any:
-    """The value that the whole of `data` is.
+    """The value that the whole of `data` is, after a byte-order mark if there is one.
 
     Raises NotAValue, which says what is wrong, and MemoryError.
     """
     try:
-        return loads(data)
+        value = loads(data)
     except JSONDecodeError as error:
         if error.msg.startswith("Not enough memory"):
             # Nothing is wrong with the data: it must not be dropped.
             raise MemoryError(error.msg) from None
+        # Any: a text or bytes, and the mark in the same type.
+        rest: Any = data
+        mark: Any = "\ufeff" if isinstance(data, str) else b"\xef\xbb\xbf"
+        if rest.startswith(mark) and not rest.startswith(mark + mark):
+            return json_value(rest.removeprefix(mark))
         raise NotAValue(f"is not valid JSON ({error})") from None
+    if is_too_deep(data, value):
+        raise NotAValue(f"has lists and objects nested more than {_DEEPEST} levels deep")
+    return value
+
+
+def is_too_deep(data: bytes | bytearray | str, value: Any) -> bool:
+    """Whether `value`, decoded from `data`, is nested too deep to be written as JSON again."""
+    if len(data) <= SHALLOW:
+        return False
+    # Any: a text or bytes.
+    text: Any = data
+    opening = ("[", "{") if isinstance(data, str) else (b"[", b"{")
+    if sum(map(text.count, opening)) <= _DEEPEST:
+        return False
+    try:
+        dumps(value)
+    except TypeError:
+        return True
+    return False
 
 
 def json_object(data: bytes) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
-from penstock.streams.errors import InputCorrupt
+from penstock.streams.errors import BuildError, CannotOpen, InputCorrupt
 from penstock.streams.extras import missing_extra
 from penstock.streams.io.descriptor import Descriptor
 
 __all__ = [
+    "MAGIC_SIZE",
     "PLAIN",
     "Compressor",
     "Unpacked",
@@ -40,6 +41,40 @@ _SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd"}
 # The first bytes of a gzip member (RFC 1952, 2.3.1) and of a zstd frame (RFC 8878, 3.1.1). No
 # text in UTF-8 begins with either.
 _MAGIC: dict[bytes, Kind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+# Other formats are recognized, so that they are not taken for text.
+_OTHER_SUFFIXES = {
+    ".xz": "xz",
+    ".bz2": "bzip2",
+    ".lzma": "lzma",
+    ".lz4": "lz4",
+    ".7z": "7z",
+    ".zip": "zip",
+    ".br": "brotli",
+    ".Z": "compress",
+}
+
+# Those of bzip2 have blocks of 100 to 900 KB. None begins a text in UTF-8 that anybody would
+# write: each has a control character, or ten characters of them that are always the same.
+_OTHER_MAGIC = {
+    b"\xfd7zXZ\x00": "xz",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"PK\x03\x04": "zip",
+    b"\x1f\x9d": "compress",
+    b"\x78\x9c": "zlib",
+    **{b"BZh%d1AY&SY" % size: "bzip2" for size in range(1, 10)},
+}
+
+_ADVICE = (
+    "Only gzip and zstd are read and written (.gz and .zst): decompress it first, as by `xz -dc`, "
+    "or compress what is written by another program."
+)
+
+_ALL_MAGIC: dict[bytes, str] = {**_MAGIC, **_OTHER_MAGIC}
+
+MAGIC_SIZE = max(map(len, _ALL_MAGIC))
+"""The bytes by which every compression is recognized."""
 
 
 class Unpacked:
@@ -96,11 +131,13 @@ class Unpacked:
                 return None
             head = self._pending + data
             kind = compression_of(head)
-            if kind is not None:
+            if kind in _SUFFIXES.values():
                 self._pending = head
-                self.read = self._unpack(kind)
+                self.read = self._unpack(cast(Kind, kind))
                 return self.read()
-            if not data or not any(magic.startswith(head) for magic in _MAGIC):
+            if kind is not None:
+                raise CannotOpen(f"Cannot read {self._name}: it is compressed ({kind}). {_ADVICE}")
+            if not data or not any(magic.startswith(head) for magic in _ALL_MAGIC):
                 self._pending = b""
                 self.read = self._plain
                 return head
@@ -233,18 +270,25 @@ def compressor(name: str, *, whole: bool = False) -> Compressor:
 
 
 def check_suffix(name: str) -> None:
-    """Raise MissingExtra if `name` needs a package that is not installed."""
+    """Raise MissingExtra if `name` needs a package that is not installed, BuildError if its suffix
+    is that of another compression."""
     if compression_by_name(name) == "zstd":
         _zstd(name)
 
 
-def compression_of(first_bytes: bytes) -> Kind | None:
-    """The compression of data that begins with `first_bytes`, of which four suffice."""
-    return next((kind for magic, kind in _MAGIC.items() if first_bytes.startswith(magic)), None)
+def compression_of(first_bytes: bytes) -> str | None:
+    """The compression of data that begins with `first_bytes`, of which MAGIC_SIZE suffice."""
+    return next((kind for magic, kind in _ALL_MAGIC.items() if first_bytes.startswith(magic)), None)
 
 
 def compression_by_name(name: str) -> Kind | None:
-    """The compression of a file of this name, None if its suffix names none."""
+    """The compression of a file of this name, None if its suffix names none.
+
+    Raises BuildError for a compression that is neither read nor written.
+    """
+    for suffix, other in _OTHER_SUFFIXES.items():
+        if name.endswith(suffix):
+            raise BuildError(f"{name} has the name of a file compressed by {other}. {_ADVICE}")
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 

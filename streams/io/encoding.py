@@ -77,7 +77,8 @@ def json_lines(values: Iterable[Any]) -> bytes:
         raise
     # What is not finite has been written as null; most lines have none.
     if b"null" in lines:
-        check_numbers(values)
+        for value in values:
+            check_numbers(value)
     return lines
 
 

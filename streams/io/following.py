@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.streams.errors import CannotOpen
+from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.paths import OPEN_FLAGS
 from penstock.streams.io.reader import CHUNK
 from penstock.streams.protocol.stage import StageInfo
@@ -139,6 +140,9 @@ class Following:
 
     def _begin(self, file: _File) -> None:
         file.begun = True
+        kind = compression_of(os.pread(file.descriptor, MAGIC_SIZE, 0))
+        if kind is not None:
+            raise CannotOpen(f"Cannot follow {self._name}: it is compressed ({kind}).")
         if self._opened is None:
             os.lseek(file.descriptor, 0, os.SEEK_SET)
             file.read = 0

@@ -94,7 +94,9 @@ def whole(letter: DeadLetter) -> bytes:
     try:
         return _encoded(letter, value)
     except TypeError:
-        return _encoded(letter, _shown(value))
+        # It may only be too deep to be a part of the letter.
+        data = _bytes_of(value)
+        return _encoded(letter, text_of(data), body=b64encode(data).decode("ascii"))
 
 
 def stub(letter: DeadLetter) -> bytes:

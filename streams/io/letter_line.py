@@ -44,7 +44,7 @@ def letter_line(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
             try:
                 return _dumps(fields)
             except TypeError:
-                fields[name] = _repr(fields[name])
+                fields[name] = _text(fields[name])
         return _dumps(fields)
 
     return line
@@ -52,6 +52,14 @@ def letter_line(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
 
 def _dumps(fields: dict[str, Any]) -> bytes:
     return encoded(fields, OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS, default=_shown)
+
+
+def _text(value: object) -> str:
+    """What cannot be part of the letter: its JSON if it is only too deep for that, or its repr."""
+    try:
+        return encoded(value).decode()
+    except Exception:
+        return _repr(value)
 
 
 def _shown(value: object) -> Any:

@@ -294,7 +294,7 @@ def refuse_to_empty(written: Path | None) -> None:
     if written is None:
         return
     path = actual_output(written)
-    if path != "-" and not isinstance(path, int):
+    if path != "-" and not isinstance(path, int) and _regular_file(path, 1) is not None:
         raise BuildError(
             f"This pipeline continues where the last run ended, but {output_name(path)} is emptied "
             "first, which would destroy the results of earlier runs: use write_jsonl(path, "

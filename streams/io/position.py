@@ -26,7 +26,7 @@ from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.errors import CannotOpen
-from penstock.streams.io.compression import compression_of
+from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
@@ -120,7 +120,7 @@ class Position:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise CannotOpen(f"Cannot keep a position in {name}: it is not a regular file.")
-        kind = compression_of(os.pread(descriptor, 4, 0))
+        kind = compression_of(os.pread(descriptor, MAGIC_SIZE, 0))
         if kind is not None:
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."

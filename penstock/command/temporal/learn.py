@@ -7,8 +7,6 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from orjson import loads
-
 from penstock.command.output import counted, put, write
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
@@ -16,6 +14,7 @@ from penstock.command.temporal.propositions import Propositions, as_text
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe
+from penstock.streams.io.body import json_value
 from penstock.streams.temporal.formula.printer import quoted
 from penstock.streams.temporal.learning.patterns import MOST_PROPOSITIONS
 from penstock.streams.temporal.learning.search import Finding, Learned, learn
@@ -145,7 +144,7 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
 
 
 def _list(line: bytes) -> tuple[Hashable, list[_Event]]:
-    events: list[Any] = loads(line)
+    events: list[Any] = json_value(line)
     if type(events) is not list or not events or any(type(one) is not dict for one in events):
         raise ValueError("a list of one or more events is needed, or --by FIELD")
     return None, events
@@ -155,7 +154,7 @@ def _event_of(
     by: str, needed: FieldOption
 ) -> Callable[[bytes], tuple[Hashable, list[_Event]] | None]:
     def read(line: bytes) -> tuple[Hashable, list[_Event]] | None:
-        event: _Event = loads(line)
+        event: _Event = json_value(line)
         if type(event) is not dict:
             raise ValueError("an event is needed, which is an object")
         if not needed.is_in(event):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
 
-from orjson import loads
-
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
@@ -22,6 +20,7 @@ from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError, describe
+from penstock.streams.io.body import json_value
 from penstock.streams.temporal.workflow.mining import Miner, Traffic
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import near, read_workflow
@@ -104,7 +103,7 @@ def _reader(
     """
 
     def read(line: bytes) -> tuple[Hashable, str] | None:
-        event: dict[str, object] = loads(line)
+        event: dict[str, object] = json_value(line)
         if type(event) is not dict:
             raise ValueError("an object is needed")
         if [one for one in needed if not one.is_in(event)]:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import gzip
 import logging
+import lzma
 import os
 import sys
 import threading
@@ -19,7 +21,15 @@ from backports import zstd as zstd_package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import collect, for_each, ops, read_jsonl
+from penstock import (
+    collect,
+    dead_letters,
+    for_each,
+    ops,
+    read_jsonl,
+    read_lines,
+    write_jsonl,
+)
 from penstock.streams.errors import (
     BadLine,
     BuildError,
@@ -774,3 +784,65 @@ def test_an_error_about_an_event_names_the_file_and_the_line_of_it_or_of_what_it
         run(stream.pipe(ops.map(fails)).to(collect([])).run())
     (note,) = [one for one in raised.value.__notes__ if "on the event" in one]
     assert note == f"in stage 5 'map', on the event {{'n': 2}} ({path}, line 2)"
+
+
+@pytest.mark.parametrize("depth", [255, 1000])
+def test_a_line_that_is_nested_too_deep_to_be_written_is_a_bad_line_whose_letter_has_its_bytes(
+    run: Run, tmp_path: Path, depth: int
+) -> None:
+    file = tmp_path / "deep.jsonl"
+    deep = '{"n":' * depth + "1" + "}" * depth
+    file.write_text(f'{{"n":1}}\n{deep}\n{{"n":2}}\n')
+    letters: list[Any] = []
+    values: list[Any] = []
+    run(read_jsonl(file, on_bad_line=route(collect(letters))).to(collect(values)).run())
+    assert values == [{"n": 1}, {"n": 2}]
+    assert [letter.value for letter in letters] == [deep]
+    assert "254 levels" in str(letters[0].error)
+
+
+def test_a_byte_order_mark_before_any_line_is_ignored(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "joined.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"n":1}\n\xef\xbb\xbf{"n":2}\n')
+    values: list[Any] = []
+    run(read_jsonl(file).to(collect(values)).run())
+    assert values == [{"n": 1}, {"n": 2}]
+
+
+OTHERS = {
+    "xz": lzma.compress(b'{"n":1}\n'),
+    "bz2": bz2.compress(b'{"n":1}\n'),
+    "zip": b"PK\x03\x04\x14\x00\x00\x00",
+    "7z": b"7z\xbc\xaf\x27\x1c\x00\x04",
+    "lz4": b"\x04\x22\x4d\x18\x64",
+    "Z": b"\x1f\x9d\x90",
+}
+
+
+@pytest.mark.parametrize("suffix", OTHERS)
+def test_other_compressions_are_recognized_by_name_and_by_content(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    named, file = tmp_path / f"events.jsonl.{suffix}", tmp_path / "events.jsonl"
+    makers: list[Any] = [read_jsonl, read_lines, write_jsonl, dead_letters]
+    for make in makers:
+        with pytest.raises(BuildError, match=r"Only gzip and zstd .*decompress it first"):
+            make(named)
+    sources: list[Any] = [read_lines, read_jsonl]
+    ways: list[dict[str, Any]] = [{}, {"follow": True}, {"position": tmp_path / "some.position"}]
+    for source in sources:
+        for options in ways:
+            file.write_bytes(OTHERS[suffix])
+            with pytest.raises(CannotOpen, match="it is compressed"):
+                run(source(file, **options).to(collect([])).run())
+
+
+@pytest.mark.parametrize("text", ["BZh", "BZh9 is no magic", "PK", "7z", "x", "\x04", "B"])
+def test_text_that_begins_nearly_as_a_compressed_file_is_text(
+    run: Run, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "some.log"
+    file.write_text(text)
+    values: list[Any] = []
+    run(read_lines(file).to(collect(values)).run())
+    assert values == [text]

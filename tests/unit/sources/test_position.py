@@ -588,6 +588,21 @@ def test_results_of_earlier_runs_are_appended_to_and_never_emptied(
     assert out.read_text() == '"a"\n"b"\n'
 
 
+def test_outputs_that_have_nothing_to_be_emptied_are_accepted(
+    run: Run, file: Path, place: Path, tmp_path: Path
+) -> None:
+    file.write_text("a\n")
+    run(read_lines(file, position=place).to(write_jsonl("/dev/null")).run())
+    assert saved(place)["line"] == 1
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, "/dev/null", "/dev/full"):
+        read_lines(file, position=place).to(write_jsonl(path)).check_files()
+    for path in (tmp_path / "new.jsonl", tmp_path / "events.log.1"):
+        with pytest.raises(BuildError, match="append=True"):
+            read_lines(file, position=place).to(write_jsonl(path)).check_files()
+
+
 def test_the_offset_is_shown(run: Run, file: Path, place: Path) -> None:
     file.write_text("a\nb\n")
     pipeline = read_lines(file, position=place).to(collect([]))

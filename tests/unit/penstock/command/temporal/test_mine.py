@@ -163,7 +163,7 @@ def test_bad_lines_are_named_and_give_status_3_where_nothing_is_forbidden(
     assert result.status == 3
     assert result.out.startswith("2 events of 2 cases\nsteps:\n    start  1\n    7      1\n")
     for said in (
-        "line 2 cannot be decoded",
+        "line 2 is not valid JSON",
         "line 3 cannot be decoded (ValueError: an object is needed)",
         "event 2 has no field 'step' (--step), left out: {'k': 1}",
         "event 3 has no field 'k' (--by), left out: {'step': 'cart'}",
