@@ -1,17 +1,19 @@
-"""Drop an event whose key was first seen less than `seconds` ago.
+"""Drop an event whose key was first seen less than `seconds` before.
 
-Items:   the first event of each key, and again the first one `seconds` or more after that. A
-         duplicate does not renew the window. A key whose event failed or was returned is forgotten,
-         so that a redelivery passes; a duplicate of an event that is still unfinished leaves the
-         stream and shares its outcome towards the source: it is dropped when the original finishes,
-         skipped when the original is skipped or routed, fails with the same error, or is returned
-         with it.
-Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
-         which makes a replay exact. No timers.
-Memory:  one key and one number for each key of the window and for at most a third as many that have
-         left it, at most `max_keys`; beyond those the oldest key is forgotten early, counted as
-         `forgotten_early`. One small entry for each event that is unfinished. At most `hold`
-         duplicates wait for the end of their originals.
+Items:   the first event of each key, and again the first one `seconds` or more after that, by the
+         times at which they were created (`Event.created`), or by `time`: so neither back-pressure
+         nor a slow stage above changes the answer. Of two events out of order, the second to come
+         is the duplicate. A duplicate does not renew the window. A key whose event failed or was
+         returned is forgotten, so that a redelivery passes; a duplicate of an event that is still
+         unfinished leaves the stream and shares its outcome towards the source: it is dropped when
+         the original finishes, skipped when the original is skipped or routed, fails with the same
+         error, or is returned with it.
+Time:    at once. No timers.
+Memory:  one key and one number for each key of the window, which ends with the largest time that
+         came lately, and for at most a third as many that have left it, at most `max_keys`; beyond
+         those the oldest key is forgotten early, counted as `forgotten_early`. A duplicate that
+         comes so late that its original has left the window may pass. One small entry for each
+         event that is unfinished. At most `hold` duplicates wait for the end of their originals.
 Demand:  one more for each event dropped, but none while `hold` duplicates wait.
 Ends:    with the source.
 Errors:  a missing key or time, an unhashable key or an unreadable time is this stage's error, which
@@ -26,7 +28,6 @@ Errors:  a missing key or time, an unhashable key or an unreadable time is this 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import compress, takewhile
@@ -67,6 +68,9 @@ _HALF_A_MICROSECOND = 0.5e-6
 # Keys that have left the window are removed when there are this many, or a quarter of all.
 _LEAST_REMOVED = 512
 
+# So many times are looked at together.
+_BLOCK = 256
+
 
 def distinct_within(
     seconds: float,
@@ -77,13 +81,13 @@ def distinct_within(
     on_error: OnError = "stop",
     hold: int = 1024,
 ) -> Callable[[Flowable[T]], Flowable[T]]:
-    """Let a key pass once in `seconds`.
+    """Let a key pass once in `seconds`, by the times at which its events were created.
 
-    `by` is the key and `time` the event's own time, each a name, an index or a function. A name is
-    an item of a mapping, or an attribute of any other object. A time is a number of seconds, an ISO
-    8601 text or a datetime; without a zone it is UTC. `hold` duplicates may wait for the end of
-    unfinished events. Raises BuildError when `seconds` is not positive or `max_keys` or `hold` is
-    below 1.
+    `by` is the key and `time` the event's own time in place of that, each a name, an index or a
+    function. A name is an item of a mapping, or an attribute of any other object. A time is a
+    number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates
+    may wait for the end of unfinished events. Raises BuildError when `seconds` is not positive or
+    `max_keys` or `hold` is below 1.
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)
@@ -129,11 +133,10 @@ class _Window(Stage[Any, Any]):
     """Every event gets a number; `_times` has the time of each, from number `_base` on, and
     `_seen` the number of the first event of each key.
 
-    Numbers and times rise together, so in `_seen`, too, what has left the window is at the front.
-    It is removed when it is a quarter of all. One at a time would cost the whole window for
-    each: a dict whose front was removed is walked through from where it once began. An ordered
-    dict, which is not, costs twice as much for each key; it serves `max_keys`, which removes one
-    by one.
+    What came long ago is at the front of both. It is removed when a quarter of all has left the
+    window. One at a time would cost the whole window for each: a dict whose front was removed is
+    walked through from where it once began. An ordered dict, which is not, costs twice as much for
+    each key; it serves `max_keys`, which removes one by one.
 
     An entry is a bare int, which the garbage collector need not visit; there may be millions.
     """
@@ -152,7 +155,6 @@ class _Window(Stage[Any, Any]):
     ) -> None:
         super().__init__(downstream)
         self._run = run
-        self._now = run.now
         self._info = info
         self._key = key
         self._time_key = time_key
@@ -166,7 +168,10 @@ class _Window(Stage[Any, Any]):
         self._times = array("d")
         self._base = 0
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
-        self._event_time = -inf
+        # The largest time seen lately, which may be a little more than this.
+        self._clock = -inf
+        # The number of the event at which the next look for what has left the window is worth it.
+        self._next_look = 0
         self._forgotten = self._peak = self._room = self._owed = self._coming = 0
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -221,21 +226,26 @@ class _Window(Stage[Any, Any]):
 
         Returns the error if a key or a time cannot be read; then nothing has changed.
         """
-        clock = self._event_time
-        now = self._now() if self._time_key is None else clock
         times, seconds = self._times, self._seconds
         quarter = max(_LEAST_REMOVED, len(times) // 4)
-        if len(times) > quarter and times[quarter] + seconds <= now:
-            self._expire(now)
+        known = len(times)
+        if (
+            known > quarter
+            and self._base + known >= self._next_look
+            and abs(self._clock - times[quarter]) >= seconds
+        ):
+            self._expire()
+            known = len(times)
+            self._next_look = self._base + known + max(_LEAST_REMOVED, known // 4)
         seen, unfinished = self._seen, self._unfinished
-        base, known = self._base, len(times)
+        base = self._base
         numbers = list(range(base + known, base + known + len(events)))
         keys: list[Any] = []
         firsts: list[int] = []
         try:
             values = [event.value for event in events]
             if self._time_key is None:
-                times += array("d", (now,)) * len(values)
+                times.extend([event.created for event in events])
             else:
                 times.extend(map(self._time, values))
                 _check_all_read("time", len(times) - known, values)
@@ -250,14 +260,15 @@ class _Window(Stage[Any, Any]):
                 if first == number:
                     del seen[key]
             del times[known:]
-            self._event_time = clock
             return error
+        if times[-1] > self._clock:
+            self._clock = times[-1]
         duplicates: list[tuple[int, int]] = []
         for place in compress(range(len(keys)), map(is_not, firsts, numbers)):
             # Read again, because an event of this list may have renewed the key.
             key, number = keys[place], numbers[place]
             first = seen[key]
-            if first >= base and times[first - base] + seconds > times[number - base]:
+            if first >= base and abs(times[number - base] - times[first - base]) < seconds:
                 duplicates.append((place, first))
             else:
                 # Not assigned: it is the youngest now, and belongs at the end.
@@ -299,23 +310,30 @@ class _Window(Stage[Any, Any]):
         time: Any = self._time_key.get(value)
         # Spares numbers, which most times are, a call.
         if type(time) not in _NUMBERS or not isfinite(time):
-            time = seconds_of(time)
-        if time > self._event_time:
-            self._event_time = time
-        return self._event_time
+            return seconds_of(time)
+        return time
 
     def _make_room(self) -> None:
         oldest = next(iter(self._seen))
         first = self._seen.pop(oldest)
         if (
             first >= self._base
-            and self._times[first - self._base] + self._seconds > self._times[-1]
+            and abs(self._clock - self._times[first - self._base]) < self._seconds
         ):
             self._forgotten += 1
 
-    def _expire(self, now: float) -> None:
+    def _expire(self) -> None:
         seen, seconds, times = self._seen, self._seconds, self._times
-        gone = bisect_left(times, True, key=lambda time: time + seconds > now)
+        # Those that came lately decide: the clocks that the times are of may have been set back.
+        self._clock = clock = max(times[-(len(times) // 4 + 1) :], default=-inf)
+        gone, size = 0, _BLOCK
+        while size and gone < len(times):
+            block = times[gone : gone + size]
+            if max(block) <= clock - seconds or min(block) >= clock + seconds:
+                gone += len(block)
+            else:
+                # Exactly up to the first that is left.
+                size //= 16
         del times[:gone]
         self._base = live = self._base + gone
         self._peak = max(self._peak, len(seen))
@@ -337,7 +355,7 @@ class _Window(Stage[Any, Any]):
         skipped or routed are among the `skipped`.
         """
         if self._seen:
-            self._expire(self._now() if self._time_key is None else self._event_time)
+            self._expire()
         keys, faults = len(self._seen), self._faults.statistics()
         return {
             "waiting": self._unfinished.sharing,

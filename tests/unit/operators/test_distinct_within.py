@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -13,6 +13,7 @@ from reactivex import operators as ops
 import penstock
 from penstock import (
     Fixed,
+    Flowable,
     adaptive_flat_map,
     chunk,
     collect,
@@ -24,6 +25,8 @@ from penstock import (
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BuildError, HoldExceeded
 from penstock.streams.protocol.event import fail_all, finish_all
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import (
     COMPLETED,
@@ -49,18 +52,18 @@ def by_itself(value: Any) -> Any:
 
 
 def model(events: list[Timed], seconds: float, max_keys: int | None = None) -> list[Timed]:
-    """What should pass: the clock is the largest time seen, the oldest key is forgotten first."""
+    """What should pass: what is at least `seconds` from the first of its key that passed."""
     passed: list[Timed] = []
     first_seen: dict[Any, float] = {}
-    clock = float("-inf")
-    for event in events:
-        clock = max(clock, event[0])
-        first_seen = {k: first for k, first in first_seen.items() if first + seconds > clock}
-        if event[1] not in first_seen:
-            first_seen[event[1]] = clock
-            passed.append(event)
-            if max_keys is not None and len(first_seen) > max_keys:
-                del first_seen[next(iter(first_seen))]
+    for at, key in events:
+        if key in first_seen and abs(at - first_seen[key]) < seconds:
+            continue
+        first_seen.pop(key, None)
+        first_seen[key] = at
+        passed.append((at, key))
+        if max_keys is not None and len(first_seen) > max_keys:
+            # The oldest key is forgotten first.
+            del first_seen[next(iter(first_seen))]
     return passed
 
 
@@ -177,10 +180,80 @@ def test_a_window_that_moves_on_forgets_exactly_what_is_too_old(
     assert values_of(from_iterable(events).pipe(operator)) == model(list(events), 100)
 
 
-def test_an_event_from_the_past_does_not_turn_the_clock_back() -> None:
-    events = [(0, "a"), (9, "b"), (5, "c"), (10, "a"), (18, "c"), (19, "c")]
+class Stamped(SourceStage[Timed]):
+    """Sends the events at once, with the times at which they were created."""
+
+    coming: Iterator[Timed]
+
+    def produce(self) -> None:
+        while self.demand:
+            event = next(self.coming, None)
+            if event is None:
+                self.complete()
+            else:
+                self.emit(event, event[0])
+
+
+def created_at(events: list[Timed]) -> list[Timed]:
+    """What passes of events that come at once and were created at these times."""
+    info = StageInfo("stamped")
+
+    def attach(downstream: Subscriber[Timed], run: Run) -> None:
+        stage = Stamped(downstream, run, info)
+        stage.coming = iter(events)
+        stage.start()
+
+    return values_of(Flowable(attach, info).pipe(distinct_within(10, by=1)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab")), max_size=30))
+def test_the_times_at_which_events_were_created_decide_whenever_they_come(
+    events: list[Timed],
+) -> None:
+    assert created_at(events) == model(events, 10)
+
+
+def test_a_duplicate_that_waits_behind_slow_events_is_dropped_all_the_same() -> None:
+    async def works(value: Any) -> Any:
+        await asyncio.sleep(30)
+        return value
+
+    async def story() -> list[Any]:
+        inlet, passed = penstock.inbox(9), list[Any]()
+        stages = adaptive_flat_map(works, Fixed(1)), distinct_within(10, by=by_itself)
+        running = inlet.pipe(*stages).to(collect(passed)).start()
+        for at, key in ((0, "a"), (9, "a"), (10, "a"), (11, "a")):
+            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            await inlet.put(key)
+        running.begin_drain()
+        await running.wait()
+        return passed
+
+    # The events reach the stage 30 seconds apart.
+    assert run_virtual(story()) == ["a", "a"]
+
+
+def test_two_sources_an_hour_apart_do_not_disturb_each_other() -> None:
+    old = [(n, n % 3) for n in range(5_000)]
+    new = [(n + 3600, n % 3 + 9) for n in range(5_000)]
+    events = [event for pair in zip(old, new, strict=True) for event in pair]
+    assert created_at(events) == model(list(events), 10)
+
+
+@pytest.mark.parametrize("back", [60, 3600, 7200])
+def test_clocks_that_are_set_back_cost_no_event_and_no_memory(back: int) -> None:
+    events = [(10_000 + n, n % 15) for n in range(2_000)]
+    events += [(12_000 - back + n, n % 15) for n in range(3_000)]
+    events += [(12_000 + 3_000 - back + n, n) for n in range(20, 10_000)]
+    operator = distinct_within(10, by=1, time=0)
+    assert values_of(from_iterable(events).pipe(operator)) == model(list(events), 10)
+    assert statistics_after(events, operator)["peak"] < 2_000
+
+
+def test_one_event_of_a_slow_source_does_not_make_the_others_new() -> None:
+    events = [(0, "a"), (9, "b"), (5, "c"), (10, "a"), (14, "c"), (15, "c"), (12, "a")]
     passed = values_of(from_iterable(events).pipe(distinct_within(10, by=1, time=0)))
-    assert passed == [(0, "a"), (9, "b"), (5, "c"), (10, "a"), (19, "c")]
+    assert passed == [(0, "a"), (9, "b"), (5, "c"), (10, "a"), (15, "c")]
 
 
 @given(TIMED, st.data())
@@ -474,7 +547,7 @@ def test_a_bad_event_harms_no_other_of_its_chunk(events: list[Any]) -> None:
         await from_iterable(events).pipe(skipping).to(collect(passed)).run()
         return passed
 
-    good = [event for event in events if event[0] is not None and event[1] != []]
+    good: list[Any] = [event for event in events if event[0] is not None and event[1] != []]
     assert run_virtual(story()) == model(good, 2.5)
 
 

@@ -22,9 +22,6 @@ __all__ = ["DUPLICATE_WINDOW", "FIRST_CLIENT", "Event", "Load"]
 FIRST_CLIENT = 1000
 DUPLICATE_WINDOW = 10.0
 
-# Short of the window, or a delivery that is a little late would carry a duplicate out of it.
-_REPEATED_WITHIN = DUPLICATE_WINDOW - 0.1
-
 
 class Event(TypedDict):
     """One delivery; a duplicate is a separate delivery with an earlier one's uuid.
@@ -87,7 +84,7 @@ class Load:
         sequences = [0] * self.clients
         for position in range(len(self)):
             due = (position + rng.random()) / self.rate
-            while originals and originals[0][0] <= due - _REPEATED_WITHIN:
+            while originals and originals[0][0] <= due - DUPLICATE_WINDOW:
                 originals.popleft()
             if position in repeats and originals:
                 _, identity, client = rng.choice(originals)

@@ -178,9 +178,11 @@ class WaitOnConcurrentModification:
 
 
 class IgnoreDuplicates:
-    """Drops an event whose uuid was first seen less than `window` seconds ago.
+    """Drops an event whose uuid was first seen less than `window` seconds before.
 
-    To be called from one thread. Memory: one entry per uuid first seen within the window.
+    By the times at which events were created, or a consumer that is behind would let duplicates
+    pass. To be called from one thread, with events in the order of these times. Memory: one entry
+    per uuid first seen within the window.
     """
 
     def __init__(
@@ -195,12 +197,12 @@ class IgnoreDuplicates:
         self._seen: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
-        now = self._observer.now()
-        self._forget(now - self._window)
+        created = event["created"]
+        self._forget(created - self._window)
         if event["uuid"] in self._seen:
             self._observer.dropped(event)
             return
-        self._seen[event["uuid"]] = now
+        self._seen[event["uuid"]] = created
         self._downstream(event)
 
     def _forget(self, oldest: float) -> None:

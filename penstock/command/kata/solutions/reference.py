@@ -93,7 +93,10 @@ async def run_reference(
 
 
 def reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
-    """The same stream, whose duplicates are reported when they are dropped."""
+    """The same stream, whose duplicates are reported when they are dropped.
+
+    Its events were created when they were due, however late they are taken.
+    """
 
     def attach(downstream: Subscriber[Event], run: Run) -> None:
         source.attach(_Reporting(downstream, observer), run)
@@ -110,6 +113,7 @@ class _Reporting(Stage[Event, Event]):
         for event in events:
             event.outer = (event.origin, event.outer, event.value)
             event.origin = self._drops
+            event.created = event.value["created"]
         self.downstream.on_events(events)
 
 

@@ -67,7 +67,7 @@ def test_the_share_of_duplicates_is_exact_in_a_long_load_of_the_usual_rate() -> 
 
 def test_a_load_of_nothing_but_duplicates_needs_a_new_event_in_each_window() -> None:
     load = Load(duplicates=1, seconds=30)
-    assert len(load) - repeated(load) == 4
+    assert len(load) - repeated(load) == 3
 
 
 @given(loads)
@@ -79,6 +79,15 @@ def test_a_duplicate_repeats_uuid_and_client_of_an_event_of_the_last_ten_seconds
         sent, client = first.setdefault(event["uuid"], (due, event["client_id"]))
         assert due - sent < DUPLICATE_WINDOW
         assert event["client_id"] == client
+
+
+def test_duplicates_come_up_to_the_end_of_the_window() -> None:
+    first: dict[str, float] = {}
+    distances = [
+        due - first.setdefault(event["uuid"], due)
+        for due, event in Load(duplicates=0.5, seconds=90)
+    ]
+    assert 9.99 < max(distances) < DUPLICATE_WINDOW
 
 
 @given(loads)

@@ -44,6 +44,13 @@ def test_a_load_of_few_clients_and_many_duplicates_breaks_no_promise(seed: int) 
     assert measured.arrived == measured.finished + measured.dropped + measured.unfinished
 
 
+def test_a_pipeline_that_is_far_behind_processes_no_duplicate() -> None:
+    # It reads the load three times as slowly as that comes.
+    measured = _run(Load(rate=300, clients=1, duplicates=0.3, seconds=20))
+    assert measured.peak_queue > 2_000
+    assert measured.duplicates_processed == 0
+
+
 def test_what_cannot_be_done_in_time_is_left_unfinished_and_not_lost() -> None:
     # One client, 10 ms each: 100 per second of the 1,000 that arrive.
     measured = _run(Load(clients=1, seconds=1, duplicates=0), grace=1.0)
