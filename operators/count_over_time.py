@@ -14,10 +14,10 @@ Ends:    with the source, after the remaining periods; those of open rows have n
          finished once it is counted, as a `drop`: the counts are lost with the process, so a replay
          must begin before the oldest valid row.
 Errors:  a row that ends where it begins is skipped, and counted as `empty` in the statistics. One
-         that ends before it begins, or whose ends cannot be compared, is an error of this stage,
-         which by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. A row that
-         begins before the watermark is late: it is not counted but skipped and reported, or handled
-         as `late` says.
+         that ends before it begins, whose ends cannot be compared, or that would move the watermark
+         more than `max_ahead` ahead of the wall clock, is an error of this stage, which by default
+         ends the pipeline; `on_error="skip"` or `route(sink)` go on. A row that begins before the
+         watermark is late: it is not counted but skipped and reported, or handled as `late` says.
 
     source             -a-b-c-w----|     a = [0, 10), b = [2, 5), c = [5, 7), w = Watermark(6)
     count_over_time    -------p----(qr)| p = [0, 2): 1, q = [2, 7): 2, r = [7, 10): 1
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -58,6 +59,7 @@ def count_over_time(
     of: By[T] | None = None,
     id: By[T] | None = None,
     lateness: float | timedelta | None = None,
+    max_ahead: MaxAhead = MAX_AHEAD,
     include_zero: bool = False,
     late: OnError = "skip",
     on_error: OnError = "stop",
@@ -69,7 +71,10 @@ def count_over_time(
     in two parts: one without an end opens it, one without a beginning closes it. A part that closes
     before the watermark is late; its row is counted up to the watermark. `lateness` is how long
     after a row (in seconds, or the unit of its numbers) a row that began earlier may still come;
-    without it, only `Watermark` items make periods go out before the end.
+    without it, only `Watermark` items make periods go out before the end. What moves the watermark,
+    such an item or with `lateness` the beginning of a row, may be `max_ahead` seconds ahead of the
+    wall clock, numbers being seconds since 1970 and times without a zone of UTC; with None, as far
+    as it likes.
 
     Raises BuildError for options that do not go together. Source: Snodgrass, "Developing
     Time-Oriented Database Applications in SQL" (1999).
@@ -85,6 +90,7 @@ def count_over_time(
             f"count_over_time(lateness={lateness!r}): a number, or a timedelta, that is finite and "
             "cannot be negative is needed"
         )
+    check_max_ahead("count_over_time", max_ahead)
     check_policy(late, "count_over_time", option="late")
     check_policy(on_error, "count_over_time")
     detail = f"{aggregate}{'' if of is None else f' of {key_name(of)}'}"
@@ -97,7 +103,7 @@ def count_over_time(
     info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed, calls=calls)
 
     def count(downstream: Subscriber[Period], run: Run, info: StageInfo) -> Counting:
-        counts = LiveCounts(make, include_zero, lateness)
+        counts = LiveCounts(make, include_zero, lateness, Ahead(max_ahead, run.wall))
         return Counting(downstream, run, info, counts, read, late, on_error)
 
     return on_stream(lambda source: source.then(count, info))

@@ -16,10 +16,11 @@ Memory:  one key and one number for each key of the window, which ends with the 
          event that is unfinished. At most `hold` duplicates wait for the end of their originals.
 Demand:  one more for each event dropped, but none while `hold` duplicates wait.
 Ends:    with the source.
-Errors:  a missing key or time, an unhashable key or an unreadable time is this stage's error, which
-         by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. HoldExceeded when
-         `hold` duplicates wait and a stage below, such as `chunk` without `wait`, keeps events
-         until others come: it may be waiting for events that are no longer requested.
+Errors:  a missing key or time, an unhashable key, an unreadable time or one that is more than
+         `max_ahead` ahead of the wall clock is this stage's error, which by default ends the
+         pipeline; `on_error="skip"` or `route(sink)` go on. HoldExceeded when `hold` duplicates
+         wait and a stage below, such as `chunk` without `wait`, keeps events until others come: it
+         may be waiting for events that are no longer requested.
 
     source                --a--b--a--b--------a--|
     distinct_within(10)   --a--b--------------a--|     at ticks 2, 5 and 18
@@ -35,6 +36,7 @@ from math import inf, isfinite
 from operator import is_not
 from typing import Any, TypeVar
 
+from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
@@ -80,14 +82,16 @@ def distinct_within(
     *,
     on_error: OnError = "stop",
     hold: int = 1024,
+    max_ahead: MaxAhead = MAX_AHEAD,
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let a key pass once in `seconds`, by the times at which its events were created.
 
     `by` is the key and `time` the event's own time in place of that, each a name, an index or a
     function. A name is an item of a mapping, or an attribute of any other object. A time is a
     number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates
-    may wait for the end of unfinished events. Raises BuildError when `seconds` is not positive or
-    `max_keys` or `hold` is below 1.
+    may wait for the end of unfinished events. A `time` more than `max_ahead` seconds ahead of the
+    wall clock is an error; with None it may be any. Raises BuildError when `seconds` is not
+    positive or `max_keys` or `hold` is below 1.
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)
@@ -95,6 +99,7 @@ def distinct_within(
         raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds{hint}")
     require_count("distinct_within", hold=hold, **given(max_keys=max_keys))
     check_policy(on_error, "distinct_within")
+    check_max_ahead("distinct_within", max_ahead)
     key = Key(by)
     time_key = None if time is None else Key(time)
     detail = f"{seconds:g} s by {key_name(by)}"
@@ -119,7 +124,10 @@ def distinct_within(
                 return
             info = run.placed(flowable.info)
             faults = KeyFaults(on_error, run, info, by, time)
-            stage = _Window(downstream, run, info, key, time_key, seconds, max_keys, hold, faults)
+            ahead = Ahead(max_ahead, run.wall)
+            stage = _Window(
+                downstream, run, info, key, time_key, seconds, max_keys, hold, faults, ahead
+            )
             run.add_stage(info, stage.statistics)
             source.attach(stage, run)
 
@@ -152,6 +160,7 @@ class _Window(Stage[Any, Any]):
         max_keys: int | None,
         hold: int,
         faults: ErrorPolicy,
+        ahead: Ahead,
     ) -> None:
         super().__init__(downstream)
         self._run = run
@@ -162,6 +171,7 @@ class _Window(Stage[Any, Any]):
         self._max_keys = max_keys
         self._hold = hold
         self._faults = faults
+        self._ahead, self._latest = ahead, inf
         # A stage below that keeps events until others come.
         self._until_more = next((below for below, _ in run.stages if below.until_more), None)
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
@@ -247,6 +257,7 @@ class _Window(Stage[Any, Any]):
             if self._time_key is None:
                 times.extend([event.created for event in events])
             else:
+                self._latest = self._ahead.latest()
                 times.extend(map(self._time, values))
                 _check_all_read("time", len(times) - known, values)
             keys += map(self._key.get, values)
@@ -307,10 +318,12 @@ class _Window(Stage[Any, Any]):
 
     def _time(self, value: Any) -> float:
         assert self._time_key is not None
-        time: Any = self._time_key.get(value)
+        stamp: Any = self._time_key.get(value)
         # Spares numbers, which most times are, a call.
-        if type(time) not in _NUMBERS or not isfinite(time):
-            return seconds_of(time)
+        is_number = type(stamp) in _NUMBERS and isfinite(stamp)
+        time: float = stamp if is_number else seconds_of(stamp)
+        if time > self._latest:
+            self._ahead.check(time, stamp)
         return time
 
     def _make_room(self) -> None:

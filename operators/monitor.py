@@ -15,10 +15,11 @@ Memory:  for each key a small integer, a count and `evidence`; a key that is dec
 Demand:  as many as are requested of it.
 Ends:    with the source, after reporting each key whose events so far do not satisfy the formula on
          a finite trace: outstanding obligations can no longer be fulfilled.
-Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, or a
-         missing key, is this stage's error, which by default ends the pipeline; `on_error="skip"`
-         or `route(sink)` leave the event out and go on. `on_violation="stop"` ends the pipeline
-         with Violated; an error of a function for violations ends it too.
+Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, a
+         missing key, or a `time` more than `max_ahead` ahead of the wall clock is this stage's
+         error, which by default ends the pipeline; `on_error="skip"` or `route(sink)` leave the
+         event out and go on. `on_violation="stop"` ends the pipeline with Violated; an error of a
+         function for violations ends it too.
 
     source                         --p--q--p--p--|
     monitor("G(p -> X q)")         --p--q--p--p--|     the last p violates it
@@ -30,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
+from penstock.streams.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.failures.policy import (
@@ -81,6 +83,7 @@ def monitor(
     strict: bool = True,
     time: By[T] | None = None,
     lateness: float | timedelta = 0.0,
+    max_ahead: MaxAhead = MAX_AHEAD,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -118,6 +121,7 @@ def monitor(
         tests=given(where, propositions),
         time=time,
         lateness=lateness,
+        max_ahead=max_ahead,
     )
 
     # Violations wait for their sink like dead letters.
@@ -126,7 +130,9 @@ def monitor(
 
     def watch(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Monitor:
         faults = rule.faults(on_error, run, info)
-        return _Monitor(downstream, run, info, watch_of(rule, run.now), faults, on_violation)
+        return _Monitor(
+            downstream, run, info, watch_of(rule, run.now, run.wall), faults, on_violation
+        )
 
     return on_stream(lambda source: source.then(watch, info))
 

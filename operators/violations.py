@@ -14,9 +14,10 @@ Demand:  one more for each event that decides nothing. Violations of the end are
          requested; those by a deadline owe the source nothing, and wait for demand.
 Ends:    with the source, after a violation for each key whose events so far do not satisfy the
          formula on a finite trace: outstanding obligations can no longer be fulfilled.
-Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, or a
-         missing key, is this stage's error, which by default ends the pipeline; `on_error="skip"`
-         or `route(sink)` leave the event out and go on.
+Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, a
+         missing key, or a `time` more than `max_ahead` ahead of the wall clock is this stage's
+         error, which by default ends the pipeline; `on_error="skip"` or `route(sink)` leave the
+         event out and go on.
 
     source                            --p--q--p--|
     violations("G(p -> X q)")         -----------a|    a: the q of the last p never came
@@ -29,6 +30,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.streams.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
 from penstock.streams.flowable import Flowable
@@ -69,6 +71,7 @@ def violations(
     strict: bool = True,
     time: By[T] | None = None,
     lateness: float | timedelta = 0.0,
+    max_ahead: MaxAhead = MAX_AHEAD,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -108,6 +111,7 @@ def violations(
         tests=given(where, propositions),
         time=time,
         lateness=lateness,
+        max_ahead=max_ahead,
     )
     return violations_of(rule, on_error)
 
@@ -124,7 +128,7 @@ def violations_of(
 
     def watch(downstream: Subscriber[Violation[Any]], run: Run, info: StageInfo) -> _Violations:
         faults = rule.faults(on_error, run, info)
-        return _Violations(downstream, run, info, watch_of(rule, run.now), faults)
+        return _Violations(downstream, run, info, watch_of(rule, run.now, run.wall), faults)
 
     def operator(source: Flowable[Any]) -> Flowable[Violation[Any]]:
         check_demand("violations", source)

@@ -20,6 +20,7 @@ __all__ = [
     "queued_of",
     "running_loop",
     "wall",
+    "wall_of",
 ]
 
 monotonic = time.monotonic
@@ -42,6 +43,14 @@ def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
     resolution of a millisecond, too coarse for latencies.
     """
     return loop.time if loop is not None and is_virtual(loop) else monotonic
+
+
+def wall_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
+    """The function that returns the wall clock, in seconds since 1970.
+
+    On a virtual-time loop it is the loop's own time: there, 1970 is when the loop was made.
+    """
+    return loop.time if loop is not None and is_virtual(loop) else wall
 
 
 def queued_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[int], float]:

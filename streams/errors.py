@@ -63,6 +63,7 @@ __all__ = [
     "StreamDiffers",
     "StreamMissing",
     "TableMissing",
+    "TimeAhead",
     "TooManyStages",
     "UnfinishedResult",
     "WorkerLost",
@@ -287,6 +288,10 @@ class ProducerFailed(PublishFailed):
 
 class ProducerFenced(ProducerFailed):
     """Another producer has taken over the transactions of this one."""
+
+
+class TimeAhead(PenstockError, ValueError):
+    """The time of an event is further ahead of the wall clock than `max_ahead` allows."""
 
 
 class EventOmitted(PenstockError):

@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.streams.clock import clock_of, running_loop
+from penstock.streams.clock import clock_of, running_loop, wall_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NoLoop, add_note, cancelled_inside, notes_of
 from penstock.streams.failures.dead_letters import DeadLetterChannels
@@ -113,7 +113,7 @@ class Run:
         # is one, every stage checks each event by `may_begin` before it calls user code.
         if outer is None:
             self._loop = running_loop()
-            self.now = clock_of(self._loop)
+            self.now, self.wall = clock_of(self._loop), wall_of(self._loop)
             # The context variables of the start. Callbacks and tasks have them, whoever makes them
             # due: a handler must not log the request of a client that happened to call `put`.
             self._context = copy_context()
@@ -123,7 +123,8 @@ class Run:
             self.attachments, self.arrivals = Attachments(), Arrivals()
             self.late_numbers = LateNumbers()
         else:
-            self._loop, self.now, self._context = outer._loop, outer.now, outer._context
+            self._loop, self._context = outer._loop, outer._context
+            self.now, self.wall = outer.now, outer.wall
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
             self.attachments, self.arrivals = outer.attachments, outer.arrivals

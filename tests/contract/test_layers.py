@@ -21,6 +21,7 @@ ORDER = [
     "delivery",
     "markup",
     "validation",
+    "ahead",
     "extras",
     "pages",
     "protocol",

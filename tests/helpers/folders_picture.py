@@ -27,7 +27,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("failures", "diagnostics", "limits"),
     ("markup", "runtime", "layout"),
     ("delivery", "boundary", "picture"),
-    (None, "flowable", None),
+    ("ahead", "flowable", None),
     (None, "keyed", None),
     ("io", "execution", "testing"),
     ("sql_queue", "rx", "workers"),

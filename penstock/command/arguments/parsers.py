@@ -30,6 +30,7 @@ __all__ = [
     "plain",
     "positive",
     "seconds",
+    "seconds_or_none",
     "share",
     "wants_json",
     "with_file",
@@ -256,6 +257,11 @@ def seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def seconds_or_none(text: str) -> float | None:
+    """A number of seconds, or None for "none"."""
+    return None if text == "none" else seconds(text)
 
 
 def share(text: str) -> float:

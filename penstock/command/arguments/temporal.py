@@ -12,7 +12,9 @@ from penstock.command.arguments.parsers import (
     number,
     plain,
     seconds,
+    seconds_or_none,
 )
+from penstock.streams.ahead import MAX_AHEAD
 
 __all__ = [
     "add_check_workflow",
@@ -135,6 +137,14 @@ def add_monitor(add_parser: AddParser) -> None:
         default=0.0,
         metavar="SECONDS",
         help="with --time: how late an event may come after a newer one (default: 0)",
+    )
+    monitor.add_argument(
+        "--max-ahead",
+        type=seconds_or_none,
+        default=MAX_AHEAD,
+        metavar="SECONDS|none",
+        help="with --time: how far the time of an event may be ahead of the clock; one that is "
+        "further ahead is left out (default: an hour)",
     )
     monitor.add_argument(
         "--draw",

@@ -106,6 +106,7 @@ def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watch
         tests=propositions.tests,
         time=options.time,
         lateness=options.lateness,
+        max_ahead=options.max_ahead,
         follow=frozenset(key for text in options.key for key in _keys(text)),
         begun=begun,
     )

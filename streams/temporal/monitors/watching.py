@@ -13,6 +13,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
+from penstock.streams.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.errors import BuildError, add_note, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import ErrorPolicy, OnError, routed_by
@@ -59,6 +60,7 @@ class Rule:
     tests: Mapping[str, Test[Any]]
     time: By[Any] | None = None
     lateness: float | timedelta = 0.0
+    max_ahead: MaxAhead = MAX_AHEAD
     follow: frozenset[Any] = frozenset()
     """The keys whose steps from state to state are kept, since they last began."""
     begun: Callable[[Watch], None] | None = None
@@ -103,6 +105,7 @@ class Rule:
             )
 
     def _check_times(self) -> None:
+        check_max_ahead(self.stage, self.max_ahead)
         if not is_duration(self.lateness):
             self._refuse(f"lateness={self.lateness!r}", "a number of seconds that is not negative")
         if self.time is None and self.seconds_late:

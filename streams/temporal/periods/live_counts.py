@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, cast
 
+from penstock.streams.ahead import Ahead
 from penstock.streams.temporal.periods.counts import Sweep
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, LateInterval, Period
 from penstock.streams.temporal.periods.tallies import Tally
@@ -30,6 +31,7 @@ class LiveCounts:
         make: Callable[[], Tally],
         include_zero: bool,
         lateness: float | timedelta | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.watermark: Any = None
         self.ignored_watermarks = 0
@@ -37,6 +39,7 @@ class LiveCounts:
         self._make = make
         self._include_zero = include_zero
         self._lateness = lateness
+        self._ahead = ahead
         self._axis = Axis()
         self._sweeps: dict[Any, Sweep] = {}
         # Numbered, because a heap compares its items and sweeps cannot be compared.
@@ -97,6 +100,8 @@ class LiveCounts:
         """Move the watermark; lazily yields the periods that become final, in the order of their
         ends."""
         point = self._axis.point(to)
+        if self._ahead is not None:
+            self._ahead.check_point(point)
         if self.watermark is not None and point <= self.watermark:
             self.ignored_watermarks += point < self.watermark
             return ()
@@ -122,6 +127,8 @@ class LiveCounts:
     def _check_begin(self, begin: Any) -> None:
         if self._lateness is not None:
             # Checked now, before the row is counted.
+            if self._ahead is not None:
+                self._ahead.check_point(begin)
             try:
                 _earlier(begin, self._lateness)
             except TypeError:

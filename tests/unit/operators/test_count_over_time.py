@@ -442,7 +442,7 @@ def sized(kept: Any) -> bool:
 )
 def test_a_lateness_may_reach_back_before_the_first_point_there_is(row: Any, lateness: Any) -> None:
     rows = [row, row]
-    assert told(rows, begin=0, end=1, lateness=lateness) == [(*row, 2)]
+    assert told(rows, begin=0, end=1, lateness=lateness, max_ahead=None) == [(*row, 2)]
 
 
 @pytest.mark.parametrize(

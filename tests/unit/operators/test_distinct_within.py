@@ -245,7 +245,7 @@ def test_clocks_that_are_set_back_cost_no_event_and_no_memory(back: int) -> None
     events = [(10_000 + n, n % 15) for n in range(2_000)]
     events += [(12_000 - back + n, n % 15) for n in range(3_000)]
     events += [(12_000 + 3_000 - back + n, n) for n in range(20, 10_000)]
-    operator = distinct_within(10, by=1, time=0)
+    operator = distinct_within(10, by=1, time=0, max_ahead=None)
     assert values_of(from_iterable(events).pipe(operator)) == model(list(events), 10)
     assert statistics_after(events, operator)["peak"] < 2_000
 

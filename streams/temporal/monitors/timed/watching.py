@@ -14,6 +14,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count, repeat
 from typing import Any
 
+from penstock.streams import clock
+from penstock.streams.ahead import Ahead
 from penstock.streams.keyed.key import key_function
 from penstock.streams.protocol.event import Event
 from penstock.streams.temporal.monitors.timed.deadlines import Open, in_microseconds
@@ -28,9 +30,9 @@ __all__ = ["TimedWatch", "watch_of"]
 _FEW = 64
 
 
-def watch_of(rule: Rule, now: Callable[[], float]) -> Watch:
+def watch_of(rule: Rule, now: Callable[[], float], wall: Callable[[], float]) -> Watch:
     """One run of a rule, with or without bounds in time."""
-    watch = Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now)
+    watch = Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now, wall)
     if rule.begun is not None:
         rule.begun(watch)
     return watch
@@ -44,11 +46,14 @@ class TimedWatch(Watch):
     bounds.
     """
 
-    def __init__(self, rule: Rule, now: Callable[[], float]) -> None:
+    def __init__(
+        self, rule: Rule, now: Callable[[], float], wall: Callable[[], float] = clock.wall
+    ) -> None:
         super().__init__(rule, self._latest)
         assert rule.monitor.deadlines is not None
         self._deadlines = rule.monitor.deadlines
         self._arrival = now
+        self._ahead = Ahead(rule.max_ahead, wall)
         self._read = None if rule.time is None else key_function(rule.time)
         self._lateness = in_microseconds(rule.seconds_late)
         if rule.idle is not None:
@@ -102,7 +107,10 @@ class TimedWatch(Watch):
     def _time_of(self, event: Event[Any]) -> int:
         if self._read is None:
             return in_microseconds(event.created)
-        return in_microseconds(seconds_of(self._read(event.value)))
+        stamp = self._read(event.value)
+        seconds = seconds_of(stamp)
+        self._ahead.check(seconds, stamp)
+        return in_microseconds(seconds)
 
     def _move(self, at: int) -> int:
         """Move the clock to an event of this time; returns the present."""
