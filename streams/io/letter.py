@@ -94,9 +94,13 @@ def whole(letter: DeadLetter) -> bytes:
     try:
         return _encoded(letter, value)
     except TypeError:
-        # It may only be too deep to be a part of the letter.
-        data = _bytes_of(value)
-        return _encoded(letter, text_of(data), body=b64encode(data).decode("ascii"))
+        pass
+    try:
+        data = encoded(value, OPT_NON_STR_KEYS)
+    except TypeError:
+        return _encoded(letter, _shown(value))
+    # It is only too deep to be a part of the letter.
+    return _encoded(letter, text_of(data), body=b64encode(data).decode("ascii"))
 
 
 def stub(letter: DeadLetter) -> bytes:
