@@ -201,13 +201,18 @@ class TableReader(SourceStage[dict[str, Any]]):
             await self._until_idle()
         self._suspects_at = self.run.now() + wait
 
+    @property
+    def _still(self) -> float:
+        """Seconds without an end of a row after which those that are held are held back."""
+        return self._terms.lease
+
     async def _until_idle(self) -> None:
         """Wait until nothing is held, or nothing has ended for as long as a lease: what an operator
         holds back may never end before the stream does."""
         held, before = len(self.ledger.held), inf
         while 0 < held < before:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._terms.lease):
+                async with asyncio.timeout(self._still):
                     await self.ledger.idle.wait()
             held, before = len(self.ledger.held), held
 
