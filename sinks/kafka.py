@@ -17,9 +17,9 @@ Errors:  CannotConnect, and StreamMissing when the topic does not exist, end the
          that is not confirmed within `patience` seconds is PublishFailed; that, PayloadTooLarge,
          and a value that is not valid JSON fail the event, and `on_error` applies. The producer is
          idempotent: its own repetitions store nothing twice. ProducerFailed: the client can write
-         nothing more; ProducerFenced: another producer has this `transactional_id`. Transactions
-         that fail for any other reason are repeated for `patience` seconds; those of a reader that
-         has lost its partitions are aborted.
+         nothing more. With `transactional` another one takes over then, and transactions that fail
+         are repeated for `patience` seconds; those of a reader that has lost its partitions are
+         aborted. ProducerFenced: another producer has this `transactional_id`.
 
     source        --a--b-----|
     brokers       ---a---b--
@@ -111,9 +111,8 @@ def write_kafka(
     config = checked_config(config, "write_kafka")
     own: dict[str, Any] = {"enable.idempotence": True}
     if transactional:
-        id = transactional_id or f"penstock-{uuid4().hex}"
         timeout = config.get("transaction.timeout.ms", _TRANSACTION)
-        own |= {"transactional.id": id, "message.timeout.ms": timeout}
+        own |= {"transactional.id": transactional_id or "", "message.timeout.ms": timeout}
         config = {**config, "transaction.timeout.ms": timeout}
     else:
         own["message.timeout.ms"] = max(1, round(patience * 1000))
@@ -174,11 +173,18 @@ class _Transactional(_Kafka):
                 )
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        settings = self._settings
+        client = dict(self._settings.client)
+        is_named = bool(client["transactional.id"])
+        if not is_named:
+            # Of each run, so that no other producer has it.
+            client["transactional.id"] = f"penstock-{uuid4().hex}"
+        settings = self._settings._replace(client=client)
         transactions = Transactions(
             run,
             TransactionSettings(
-                settings.client["transactional.id"],
+                client["transactional.id"],
+                is_named,
+                float(client["transaction.timeout.ms"]) / 1000,
                 self._commit_every,
                 max(1, settings.window // 2),
                 settings.patience,

@@ -16,6 +16,7 @@ from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.offsets.suspects import Suspects
+from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.reason import reason
 from penstock.streams.runtime.context import Run
 
@@ -39,8 +40,12 @@ _TRIED = 0.01
 _PATIENCE = 0.5
 # Seconds between two times that a member says what it does.
 _SAY_EVERY = 1.0
+# Seconds between two looks at the lag.
+_LOOK_EVERY = 1.0
 # Seconds in which brokers answer.
 _ANSWER = 10.0
+# Seconds without a confirmation of the brokers that are always in order.
+_SILENT = 10.0
 # Parts of the session for which a commit that was accepted says that the brokers have not given
 # this member up, and after which it is made again. The heartbeat before it may be older by a third
 # of the session, which is the longest interval that Kafka recommends.
@@ -57,9 +62,6 @@ class Consumer(Committing, Protocol):
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
     async def poll(self, timeout: float) -> Message | None: ...
     async def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
-    async def committed(
-        self, partitions: list[TopicPartition], timeout: float
-    ) -> list[TopicPartition]: ...
     async def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
     ) -> tuple[int, int] | None: ...
@@ -127,7 +129,7 @@ class Membership:
         self.is_connected = False
         """Whether brokers have answered."""
         self.commits: Commits = OffsetCommits(run, self._error)
-        self.skipped = self.expired = self.lost = self.ignored = 0
+        self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
         self._run = run
         self._reader = reader
         self._settings = settings
@@ -156,6 +158,10 @@ class Membership:
         self._renew_at = -inf
         # When the client last returned, and when partitions came, as of the return before.
         self._polled_at = self._joined_at = run.now()
+        # When the lag, and whether brokers are silent, are looked at next.
+        self._look_at = run.now()
+        # When brokers last said that this is a member, and whether it was reported to be long ago.
+        self._seen_at, self._is_silent = run.now(), False
         # Until when it is certain that the brokers have not given this member up; kept, because it
         # is compared for each event.
         self._sure_until = run.now() + settings.session * _SURE
@@ -270,7 +276,17 @@ class Membership:
         self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
 
     def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
+        from confluent_kafka import KafkaError as Code
+
         what = f"read_kafka({topic or ', '.join(self._settings.topics)!r})"
+        # A fatal error has the code of the first only in its text.
+        if error.fatal() and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
+            return PenstockError(
+                f"{what}: the brokers have not let this reader into group "
+                f"{self._settings.group!r} ({error.str()}): other readers use the classic protocol "
+                "there. Stop them before you change group.protocol, or leave it out here; where "
+                "brokers take both, start this reader again."
+            )
         return error_of(error, what, self._settings.servers)
 
     async def _step(self, consumer: Consumer) -> None:
@@ -333,11 +349,32 @@ class Membership:
         renew &= now >= self._renew_at
         if renew:
             self._renew_at = now + _POLL
-        is_due = self.commits.due_in() <= 0
-        if is_due or renew:
+        if self.commits.due_in() <= 0 or renew:
             await self.commits.commit(consumer, self.partitions.values(), renew=renew)
-        if is_due:
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_EVERY
             await self._look_at_lag(consumer)
+            await self._look_at_silence(consumer)
+
+    async def _look_at_silence(self, consumer: Consumer) -> None:
+        """Say it once when brokers have not confirmed for long that this is a member."""
+        now, held = self._run.now(), self.partitions.values()
+        if any(one.has_floor for one in held):
+            self._seen_at = now - self._unconfirmed_for
+        elif held or is_member(await consumer.consumer_group_metadata()):
+            self._seen_at = now
+        quiet = now - self._seen_at
+        was_silent = self._is_silent
+        self._is_silent = quiet > max(_SILENT, self._settings.session / 2)
+        if self._is_silent and not was_silent:
+            self.silences += 1
+            what = "accepted no commit of" if held else "not accepted"
+            why = f" ({self.commits.why})" if self.commits.why else ""
+            self._run.errors.warn(
+                f"read_kafka: the brokers of group {self._settings.group!r} have {what} this "
+                f"reader for {quiet:.0f} s{why}. It tries again; nothing begins that could not be "
+                "committed"
+            )
 
     async def _say(self, consumer: Consumer) -> None:
         """Commit this member's counts, beside its first partition, for the other members."""
@@ -383,7 +420,7 @@ class Membership:
                 elif fault.code() == KafkaError._AUTO_OFFSET_RESET:
                     if partition is not None and partition.held:
                         self._stranded.append(partition)
-                elif fault.fatal() or not fault.retriable():
+                elif fault.fatal() or not passes(fault):
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:
                 continue
@@ -452,9 +489,9 @@ class Membership:
             first, end = await self._bounds(consumer, key)
             # All records are new in a partition, or a topic, that was added since the start.
             floor = first if key[1] >= self._counts.get(key[0], 0) else end
-        partition = Partition(
-            self._cluster, *key, floor, said.finished, accepted=len(committed.metadata or "")
-        )
+        # What is committed must not be forgotten.
+        accepted = len(committed.metadata or "") if said.finished else 0
+        partition = Partition(self._cluster, *key, floor, said.finished, accepted)
         partition.begins = is_new and floor is not None
         self.partitions[key] = partition
         if self.suspects is not None:
@@ -496,13 +533,23 @@ class Membership:
         """The answer of the brokers, which may be away, or electing a new leader."""
         from confluent_kafka import KafkaException
 
-        until = self._run.now() + self._settings.handover * 0.8
+        began, is_said = self._run.now(), False
         while True:
             try:
                 return await ask()
             except KafkaException as raised:
-                if not passes(raised.args[0]) or self._run.now() >= until:
+                fault = raised.args[0]
+                waited = self._run.now() - began
+                if not passes(fault) or waited >= self._settings.handover * 0.8:
                     raise
+                if waited >= _SILENT and not is_said:
+                    is_said = True
+                    self.silences += 1
+                    self._run.errors.warn(
+                        "read_kafka: partitions have come, and the brokers do not say from where "
+                        f"to read ({fault.str()}). It waits for them, or for the end of a "
+                        "transaction that another reader has left open"
+                    )
             await asyncio.sleep(_POLL)
 
     async def _bounds(self, consumer: Consumer, key: tuple[str, int]) -> tuple[int, int]:

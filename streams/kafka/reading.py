@@ -305,7 +305,7 @@ class Reading(SourceStage[Any]):
         `read_ahead` records wait during a pause; `known` ones had been finished above a floor
         before the last restart; `expired` offsets were deleted before they were read; `ignored`
         texts beside offsets were not written for them; `lost` counts partitions that brokers took
-        away.
+        away, `silences` how often brokers have not confirmed for long that this is a member.
         """
         membership = self._membership
         return {
@@ -317,6 +317,7 @@ class Reading(SourceStage[Any]):
             "expired": membership.expired,
             "ignored": membership.ignored,
             "lost": membership.lost,
+            "silences": membership.silences,
         }
 
 

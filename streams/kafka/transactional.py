@@ -208,10 +208,11 @@ class TransactionalWriting(SinkStage[Any]):
 
     def statistics(self) -> dict[str, Any]:
         """Records `stored`, results that wait for their transaction (`uncommitted`), `transactions`
-        that were committed, and those that were `aborted`."""
+        that were committed, those that were `aborted`, and producers that were `replaced`."""
         return {
             "stored": self._stored,
             "uncommitted": self._open,
             "transactions": self._transactions.committed,
             "aborted": self._transactions.aborted,
+            "replaced": self._transactions.replaced,
         }

@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams.errors import PenstockError, ProducerFenced, PublishFailed
-from penstock.streams.kafka.offsets.commits import Committing, passes
+from penstock.streams.kafka.offsets.commits import NO_MEMBER, Committing, passes
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import NoAnswer, TransactionalProducer, is_member
 from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitting
@@ -32,6 +32,10 @@ __all__ = ["TransactionSettings", "Transactions"]
 _PAUSE = 0.1
 # Seconds that are left for transactions when partitions are handed over.
 _HANDOVER = 10.0
+# Seconds in which brokers say what is committed.
+_ANSWER = 5.0
+# Attempts to make the last transaction, of which one may end a producer and the next replace it.
+_ATTEMPTS = 3
 _MANY = 1_000_000
 
 
@@ -40,10 +44,13 @@ class TransactionSettings(NamedTuple):
 
     `every` is the seconds for which the first record waits, `most` the number of records or of
     results that do not wait longer; after `patience` seconds without success it is an error.
-    `error` makes an error of the client ours.
+    `error` makes an error of the client ours. The transactional `id` is the user's if `is_named`:
+    only then another process may have it too. Brokers abort a transaction after `timeout` seconds.
     """
 
     id: str
+    is_named: bool
+    timeout: float
     every: float
     most: int
     patience: float
@@ -57,6 +64,8 @@ class _Phase(Enum):
     NONE = "there is none"
     OPEN = "it will be aborted, unless it is committed"
     COMMITTING = "the brokers may have committed it"
+    UNKNOWN = "the same, and its producer is of no use any more"
+    SETTLED = "the next producer has settled it: what is committed says how it ended"
 
 
 class _Later(Exception):
@@ -72,7 +81,7 @@ class Transactions:
     """
 
     def __init__(self, run: Run, settings: TransactionSettings) -> None:
-        self.committed = self.aborted = 0
+        self.committed = self.aborted = self.replaced = 0
         self.accepted_at = -inf
         self.failure: PenstockError | None = None
         """Why there will be no more transactions."""
@@ -96,6 +105,9 @@ class Transactions:
         self._is_driven = False
         self._producer: TransactionalProducer | None = None
         self._is_initialised = False
+        # Whether it is of no use any more, and when it has begun the transaction in progress.
+        self._is_spent = False
+        self._began: float | None = None
         self._running: asyncio.Future[None] | None = None
         self._phase = _Phase.NONE
         # In the transaction in progress: what it commits, and why it has failed.
@@ -103,9 +115,18 @@ class Transactions:
         self._marks: dict[Partition, tuple[Mark, set[int]]] = {}
         self._refused: list[tuple[Result, KafkaError]] = []
         self._fault: KafkaError | None = None
+        # Why the last attempt failed, and whether none can be made.
+        self._last_fault: KafkaError | None = None
+        self._is_away = False
         # Units in a transaction; fewer while it is to be found out which result is refused.
         self._most = _MANY
         self._fails_since: float | None = None
+
+    @property
+    def why(self) -> str:
+        if self._is_away:
+            return NO_MEMBER
+        return "" if self._last_fault is None else self._last_fault.str()
 
     def serve(self, wake: Callable[[], None], again: Callable[[list[Token]], None]) -> None:
         """Make the transactions of a reader, which calls `commit` when it is due. `wake` is called
@@ -201,7 +222,7 @@ class Transactions:
             if not self._running.done():
                 return
             self._running.result()
-        metadata = await consumer.consumer_group_metadata()
+        metadata = await self._asked(consumer)
         self._running = asyncio.ensure_future(self._commit(metadata, partitions if renew else ()))
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
@@ -209,15 +230,13 @@ class Transactions:
         until = self._run.now() + _HANDOVER
         while self._has_units_of(leaving) and self._run.now() < until:
             before = self.committed
-            metadata = await consumer.consumer_group_metadata()
-            await self._undisturbed(partial(self._commit, metadata))
+            await self._undisturbed(consumer, self._commit)
             if self.committed == before:
                 await asyncio.sleep(_PAUSE)
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
-        metadata = await consumer.consumer_group_metadata()
         before = self.committed
-        await self._undisturbed(partial(self._commit_marks, metadata, partitions))
+        await self._undisturbed(consumer, partial(self._commit_marks, partitions=partitions))
         return self.committed > before
 
     async def say(self, consumer: Committing, partition: Partition, /) -> None:
@@ -231,9 +250,12 @@ class Transactions:
         if self._running is not None:
             with suppress(PenstockError, KafkaException):
                 await self._running
-        if self.failure is None:
-            with suppress(PenstockError, KafkaException):
-                await self._commit(await consumer.consumer_group_metadata())
+        for _ in range(_ATTEMPTS):
+            if self.failure is None:
+                with suppress(PenstockError, KafkaException):
+                    await self._commit(await self._asked(consumer))
+            if self._phase not in (_Phase.UNKNOWN, _Phase.SETTLED):
+                break
         left = sum(len(unit.tokens) for unit in [*self._inside, *self._finished()])
         if left:
             self._run.errors.warn(
@@ -259,12 +281,26 @@ class Transactions:
         units = [*self._inside, *self._finished()]
         return any(token.partition in leaving for unit in units for token in unit.tokens)
 
-    async def _undisturbed(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _undisturbed(
+        self, consumer: Committing, work: Callable[[Any], Coroutine[Any, Any, None]]
+    ) -> None:
         """Make a transaction after the one in progress, and wait for it."""
         if self._running is not None:
             await asyncio.shield(self._running)
-        self._running = asyncio.ensure_future(work())
+        self._running = asyncio.ensure_future(work(await self._asked(consumer)))
         await asyncio.shield(self._running)
+
+    async def _asked(self, consumer: Committing) -> Any:
+        """The group's metadata. Before, if it is not known how the last transaction has ended, ask
+        what is committed."""
+        from confluent_kafka import KafkaException
+
+        if self._phase is _Phase.SETTLED:
+            try:
+                await self._find_out(consumer)
+            except KafkaException as raised:
+                self._failed(raised.args[0])
+        return await consumer.consumer_group_metadata()
 
     # One transaction.
 
@@ -273,6 +309,7 @@ class Transactions:
         commit once more what is committed of `renewed`."""
         try:
             await self._settle()
+            self._require_member(metadata)
             units = self._take()
             marks: dict[Partition, tuple[Mark, set[int]]] = {}
             for partition, offsets in by_partition(units).items():
@@ -293,8 +330,16 @@ class Transactions:
         with suppress(_Later):
             # First the transaction in progress: what it commits must not be undone.
             await self._settle()
+            self._require_member(metadata)
             await self._transact(metadata, [], _unchanged(partitions))
         self._wake()
+
+    def _require_member(self, metadata: Any) -> None:
+        """Without a member, brokers would accept offsets of partitions that are not ours any more.
+        Raises _Later."""
+        self._is_away = not is_member(metadata)
+        if self._is_away:
+            raise _Later
 
     def _take(self) -> list[Unit]:
         """The units of the next transaction."""
@@ -342,25 +387,33 @@ class Transactions:
             for unit in units:
                 for result in unit.results:
                     await self._produce(producer, result)
-            # Without, the brokers would accept offsets of partitions that are not ours any more.
-            if is_member(metadata):
-                places = [partition.place(*mark) for partition, (mark, _) in marks.items()]
-                sent_at = self._run.now()
-                await producer.send_offsets_to_transaction(places, metadata)
-                self.accepted_at = sent_at
-                self._phase = _Phase.COMMITTING
+            places = [partition.place(*mark) for partition, (mark, _) in marks.items()]
+            sent_at = self._run.now()
+            await producer.send_offsets_to_transaction(places, metadata)
+            self.accepted_at = sent_at
+            self._phase = _Phase.COMMITTING
         except KafkaException as raised:
             self._failed(raised.args[0])
         except NoAnswer:
-            self._replace_producer()
+            self._unanswered()
         await self._settle()
 
     async def _begin(self) -> TransactionalProducer:
+        producer = await self._initialised()
+        await producer.begin_transaction()
+        self._began = self._run.now()
+        return producer
+
+    async def _initialised(self) -> TransactionalProducer:
+        """The producer, or the next one, which has the same id: its start ends what the one before
+        has begun."""
+        if self._is_spent:
+            await self.disconnect()
+            self._producer, self._is_spent, self._is_initialised = None, False, False
         producer = self.producer
         if not self._is_initialised:
             await producer.init_transactions()
             self._is_initialised = True
-        await producer.begin_transaction()
         return producer
 
     async def _produce(self, producer: TransactionalProducer, result: Result) -> None:
@@ -395,52 +448,69 @@ class Transactions:
             try:
                 await self.producer.commit_transaction()
             except NoAnswer:
-                self._replace_producer()
+                self._unanswered()
             except KafkaException as raised:
                 self._failed(raised.args[0])
-                if not raised.args[0].txn_requires_abort():
-                    # The answer did not come in time.
-                    raise _Later from None
-                self._phase = _Phase.OPEN
+                if self._phase is _Phase.COMMITTING:
+                    if not raised.args[0].txn_requires_abort():
+                        # The answer did not come in time.
+                        raise _Later from None
+                    self._phase = _Phase.OPEN
             else:
                 self._is_committed()
+        if self._phase is _Phase.UNKNOWN:
+            try:
+                await self._initialised()
+            except NoAnswer:
+                self._unanswered()
+            except KafkaException as raised:
+                self._failed(raised.args[0])
+            else:
+                self._phase = _Phase.SETTLED
+        if self._phase in (_Phase.UNKNOWN, _Phase.SETTLED):
+            raise _Later
         if self._phase is _Phase.OPEN:
             try:
                 await self.producer.abort_transaction()
             except NoAnswer:
-                self._replace_producer()
+                self._unanswered()
             except KafkaException as raised:
                 self._failed(raised.args[0])
-                raise _Later from None
+                if self._phase is _Phase.OPEN:
+                    raise _Later from None
             else:
                 self._is_aborted()
         if self._inside or self._fault is not None:
             self._put_back()
             raise _Later
 
-    def _replace_producer(self) -> None:
-        """The next producer has the same id, so that its start aborts what this one has begun.
-        Raises an error that ends the pipeline if this one may have committed it."""
-        from confluent_kafka import KafkaError
+    async def _find_out(self, consumer: Committing) -> None:
+        """Whether the transaction was committed whose producer is of no use any more: what is
+        committed of a partition that is ours is what it has committed, or what was before it."""
+        from confluent_kafka import KafkaException
 
-        self._producer, self._is_initialised = None, False
-        if self._phase is _Phase.COMMITTING:
-            self.failure = PublishFailed(
-                "write_kafka: the client has not returned from the commit of a transaction, so it "
-                "is not known whether it was committed. Start this process again: it continues "
-                "behind what is committed."
-            )
-            raise self.failure
-        if self._phase is _Phase.OPEN:
+        ours = {one.key: mark for one, (mark, _) in self._marks.items() if one.is_ours}
+        found: list[TopicPartition] = []
+        if ours and self._inside:
+            places = [one.place() for one in self._marks if one.is_ours]
+            found = await consumer.committed(places, timeout=_ANSWER)
+        for one in found:
+            if one.error is not None:
+                raise KafkaException(one.error)
+        now = [((one.topic, one.partition), (one.offset, one.metadata or "")) for one in found]
+        if any(ours[key] == mark for key, mark in now):
+            self._is_committed()
+        else:
             self._is_aborted()
-        self._failed(KafkaError(KafkaError._TIMED_OUT, "the client has not returned", False, True))
+            self._put_back()
 
     def _is_aborted(self) -> None:
-        self._phase = _Phase.NONE
+        self._phase, self._began = _Phase.NONE, None
         self.aborted += 1
 
     def _is_committed(self) -> None:
-        self._phase, self._fault, self._fails_since = _Phase.NONE, None, None
+        self._phase, self._began = _Phase.NONE, None
+        self._fault, self._last_fault, self._fails_since = None, None, None
         self.committed += 1
         self._most = min(_MANY, 2 * self._most)
         for partition, (mark, offsets) in self._marks.items():
@@ -478,22 +548,43 @@ class Transactions:
                 partition.remember_less(partition.accepted)
         self._returned = [*units, *self._returned]
 
-    def _failed(self, fault: KafkaError) -> None:
-        """Raise an error that ends the pipeline, if the producer is of no use any more."""
-        from confluent_kafka import KafkaError as Code
+    def _unanswered(self) -> None:
+        """A call has not returned, so the producer is of no use any more."""
+        from confluent_kafka import KafkaError
 
-        self._fault = fault
+        fault = KafkaError(KafkaError._TIMED_OUT, "the client has not returned", False, True)
+        self._failed(fault, is_spent=True)
+
+    def _failed(self, fault: KafkaError, *, is_spent: bool = False) -> None:
+        """Give the producer up if it is of no use any more: the next one ends its transaction.
+        Raises an error that ends the pipeline if no other would do better."""
+        self._fault = self._last_fault = fault
         now = self._run.now()
         if self._fails_since is None or fault.code() in _rebalancing():
             # A rebalance goes on for as long as any member needs.
             self._fails_since = now
-        if fault.fatal() or fault.code() in (Code.PRODUCER_FENCED, Code._FENCED):
-            self.failure = self._fatal(fault)
+        if self._is_another(fault):
+            self.failure = ProducerFenced(
+                f"write_kafka: another producer has the transactional id {self.settings.id!r} now "
+                f"({fault.str()}). Give each process a transactional_id= of its own, and start "
+                "this one again."
+            )
         elif now >= self._fails_since + self.settings.patience:
             self.failure = PublishFailed(
                 f"write_kafka: no transaction was committed for {self.settings.patience:g} s "
                 f"({fault.str()}); what is in it is processed again"
             )
+        elif is_spent or self._ends_producer(fault):
+            self._is_spent = True
+            self.replaced += 1
+            self._run.errors.warn(
+                f"write_kafka: the producer can write nothing more ({fault.str()}). Another one "
+                "takes over: what is not committed is written again"
+            )
+            if self._phase is _Phase.COMMITTING:
+                self._phase = _Phase.UNKNOWN
+            elif self._phase is _Phase.OPEN:
+                self._is_aborted()
         elif not (
             fault.retriable()
             or fault.txn_requires_abort()
@@ -504,22 +595,30 @@ class Transactions:
         if self.failure is not None:
             raise self.failure
 
-    def _fatal(self, fault: KafkaError) -> PenstockError:
-        from confluent_kafka import KafkaError as Code
+    def _ends_producer(self, fault: KafkaError) -> bool:
+        """Whether the producer is of no use any more, and another one may be."""
+        # One that could not even start was refused for what the next one would be refused for.
+        return fault.code() in _fenced() or (fault.fatal() and self._is_initialised)
 
-        fenced = (
-            Code._FENCED,
-            Code.PRODUCER_FENCED,
-            Code.INVALID_PRODUCER_EPOCH,
-            Code.INVALID_PRODUCER_ID_MAPPING,
-        )
-        if fault.code() not in fenced:
-            return self.settings.error(fault)
-        return ProducerFenced(
-            f"write_kafka: another producer has the transactional id {self.settings.id!r} now, or "
-            f"a transaction was open for longer than transaction.timeout.ms ({fault.str()}). Give "
-            "each process a transactional_id= of its own, and start this one again."
-        )
+    def _is_another(self, fault: KafkaError) -> bool:
+        """Whether another process has the transactional id. Brokers say the same to a producer
+        whose transaction they have aborted because it took too long."""
+        if not self.settings.is_named or fault.code() not in _fenced():
+            return False
+        return self._began is None or self._run.now() < self._began + self.settings.timeout
+
+
+def _fenced() -> tuple[int, ...]:
+    """The codes of a producer whose id another one has by now, or whose transaction took too
+    long."""
+    from confluent_kafka import KafkaError as Code
+
+    return (
+        Code._FENCED,
+        Code.PRODUCER_FENCED,
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.INVALID_PRODUCER_ID_MAPPING,
+    )
 
 
 def _unchanged(partitions: Iterable[Partition]) -> dict[Partition, tuple[Mark, set[int]]]:

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewPartitions
 from penstock import (
     Fixed,
     KafkaRecord,
+    Running,
     adaptive_flat_map,
     collect,
     from_iterable,
@@ -306,3 +307,29 @@ async def test_a_topic_that_is_deleted_while_it_is_read_is_named_and_its_events_
         await asyncio.wait_for(running.wait(), 60)
     statistics = running.statistics()
     assert statistics["in"] == statistics["returned"] == 7
+
+
+async def test_readers_go_on_when_one_with_the_other_protocol_joins(
+    kafka_brokers: Brokers,
+) -> None:
+    topic = kafka_brokers.topic(6)
+    seen: list[Any] = []
+
+    def reader(name: str, protocol: str) -> Running:
+        config: dict[str, Any] = {"client.id": name, "group.protocol": protocol}
+        if protocol == "classic":
+            config |= GROUP
+        source = read_kafka(topic, "mixed", kafka_brokers.servers, config=config)
+        return source.to(collect(seen)).start()
+
+    classic = [reader("a", "classic"), reader("b", "classic")]
+    await until(lambda: len(kafka_brokers.assigned("mixed")) == 2)
+    other = reader("c", "consumer")
+    kafka_brokers.write(topic, [b'{"n": %d}' % n for n in range(500)])
+    await until(lambda: {value["n"] for value in seen} == set(range(500)))
+    # Brokers take both at once, or say that they do not.
+    (ended,) = await asyncio.gather(other.drain(5), return_exceptions=True)
+    if isinstance(ended, BaseException):
+        assert "Stop them before you change group.protocol" in str(ended)
+    for running in classic:
+        await running.drain(5)

@@ -15,13 +15,19 @@ from penstock.streams.runtime.context import Run
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
 
-__all__ = ["Commits", "Committing", "OffsetCommits", "passes"]
+__all__ = ["NO_MEMBER", "Commits", "Committing", "OffsetCommits", "passes"]
 
 # Seconds between two commits: what finished in between is repeated after a kill.
 _EVERY = 1.0
 
+NO_MEMBER = "the client has left the group, and joins again"
+"""Why a reader that knows that it is not a member commits nothing."""
+
 # What is committed, by topic and number of the partition.
 _Marks = dict[tuple[str, int], tuple[Partition, Mark]]
+
+
+# ruff: noqa: ASYNC109 (these are the arguments of the client)
 
 
 class Committing(Protocol):
@@ -30,6 +36,9 @@ class Committing(Protocol):
     async def commit(
         self, *, offsets: list[TopicPartition], asynchronous: bool
     ) -> list[TopicPartition] | None: ...
+    async def committed(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]: ...
     async def consumer_group_metadata(self) -> Any: ...
 
 
@@ -40,6 +49,11 @@ class Commits(Protocol):
     accepted_at: float
     """When the last commit was sent that the brokers have accepted. They accept none of a member
     that they have given up."""
+
+    @property
+    def why(self) -> str:
+        """Why the last commit was not accepted; empty if it was, or if that is not known."""
+        ...
 
     def finish(self, tokens: Iterable[Token], /) -> None:
         """The events of records have ended, and need not be emitted again."""
@@ -106,6 +120,7 @@ class OffsetCommits:
         self._error = error
         self._committed_at = run.now()
         self.accepted_at = -inf
+        self.why = ""
         # What was sent and is not answered, and why one was refused for good.
         self._sent: _Marks = {}
         self._sent_at = -inf
@@ -136,9 +151,13 @@ class OffsetCommits:
             # One at a time, or an earlier one might be the last that the brokers get.
             return
         due = _due(partitions) or (_marks(partitions) if renew else {})
-        if due and is_member(await consumer.consumer_group_metadata()):
+        if not due:
+            return
+        if is_member(await consumer.consumer_group_metadata()):
             self._sent, self._sent_at = due, self._now()
             await consumer.commit(offsets=_places(due), asynchronous=True)
+        else:
+            self.why = NO_MEMBER
 
     async def answered(self, fault: KafkaError | None, results: list[TopicPartition], /) -> None:
         """The brokers have answered a commit that was sent, or the client has given it up."""
@@ -194,13 +213,16 @@ class OffsetCommits:
         """Raises the error of what will not be taken later either."""
         from confluent_kafka import KafkaError
 
+        self.why = ""
         answers = {(one.topic, one.partition): one.error for one in results}
         for key, (partition, mark) in marks.items():
             error = answers[key] if fault is None else fault
             if error is None:
                 partition.committed = mark
                 self.accepted_at = max(self.accepted_at, sent_at)
-            elif error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+                continue
+            self.why = error.str()
+            if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
                 partition.remember_less()
             elif not passes(error):
                 raise self._error(error, partition.topic)

@@ -119,6 +119,8 @@ class Broker:
         """An error for a call of a producer, by its name."""
         self.hang: Callable[[str], bool] = lambda method: False
         """Whether a call of a producer never returns, by its name."""
+        self.lose_answer: Callable[[], bool] = lambda: False
+        """Whether the answer to a commit is lost: it is made, and the client is of no use then."""
 
     def write(self, *values: bytes | None, partition: int = 0, **rest: Any) -> None:
         log = self.logs[self.topic, partition]
@@ -315,6 +317,7 @@ class Member:
     async def committed(
         self, partitions: list[TopicPartition], timeout: float
     ) -> list[TopicPartition]:
+        self._asks_alone()
         self._may_refuse()
         await self.broker.stable([_key(place) for place in partitions], timeout)
         found: list[TopicPartition] = []
@@ -416,15 +419,18 @@ class Member:
             broker.generation += 1
 
     async def consumer_group_metadata(self) -> bytes:
-        # The client does one thing at a time: another task would wait for `poll`, and so for ever
-        # for a callback in it that waits for that task.
-        assert self._polling in (None, asyncio.current_task())
+        self._asks_alone()
         # A client that knows that it was given up has neither a generation nor a member id.
         knows = not self.is_joining and (self.is_lost or self not in self.broker.members)
         generation, member = (-1, b"") if knows else (self.generation, b"m%d" % id(self))
         return (
             b"CGMDv2:" + generation.to_bytes(4, "little", signed=True) + b"g\0" + member + b"\0\1"
         )
+
+    def _asks_alone(self) -> None:
+        # The client does one thing at a time: another task would wait for `poll`, and so for ever
+        # for a callback in it that waits for that task.
+        assert self._polling in (None, asyncio.current_task())
 
     def kill(self) -> None:
         """As `kill -9`: nothing more is committed, and the group notices."""
@@ -470,7 +476,12 @@ class ModelProducer:
             raise KafkaException(KafkaError(KafkaError._FENCED, "fenced", True))
         error = self.broker.refuse_producer(method)
         if error is not None:
+            self._fenced |= error.fatal()
             raise KafkaException(error)
+        if method != "commit":
+            await self._may_hang(method)
+
+    async def _may_hang(self, method: str) -> None:
         if self.broker.hang(method):
             await asyncio.sleep(20)
             self._hangs = True
@@ -522,6 +533,9 @@ class ModelProducer:
         if self._broken:
             self._answer()
             raise KafkaException(_abort(KafkaError.INVALID_RECORD))
+        loses = self.broker.lose_answer()
+        if not loses:
+            await self._may_hang("commit")
         self._answer()
         assert self._is_open, "no transaction is open"
         self._is_open = False
@@ -530,6 +544,10 @@ class ModelProducer:
         self.broker.commits += 1
         self._records.clear()
         self.offsets = {}
+        if loses:
+            await self._may_hang("commit")
+            self._fenced = True
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "lost", True))
 
     async def abort_transaction(self) -> None:
         await self._call("abort")

@@ -7,10 +7,10 @@ import json
 import random
 from collections import defaultdict
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from reactivex import operators as ops
 
 from penstock import (
@@ -353,6 +353,79 @@ def test_a_commit_that_is_refused_for_now_is_made_later(
         broker.refuse = lambda: None
         await settled()
         assert broker.committed["t", 0] == (10, "")
+        await running.drain(5)
+
+    run(story())
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_it_is_said_once_that_the_brokers_accept_no_commit(
+    transactional: bool, broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write(*numbers(0, 10))
+    fault = KafkaError(KafkaError.NOT_COORDINATOR, "another one has the group", False, True)
+    sink: Any = write_kafka("out", transactional=True) if transactional else collect([])
+
+    async def story() -> None:
+        running = source().to(sink).start()
+        await settled()
+        broker.refuse = lambda: fault
+        broker.refuse_producer = lambda method: fault
+        await asyncio.sleep(20)
+        assert not caplog.text
+        await asyncio.sleep(20)
+        assert "have accepted no commit of this reader for 23 s (another one" in caplog.text
+        assert caplog.text.count("\n") == 1
+        broker.refuse = lambda: None
+        broker.refuse_producer = lambda method: None
+        await asyncio.sleep(60)
+        assert running.statistics()["stages"][0]["silences"] == 1
+        assert caplog.text.count("\n") == 1
+        await running.drain(5)
+
+    run(story())
+
+
+def test_it_is_said_once_that_a_reader_does_not_get_into_the_group(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        seen: list[Any] = []
+        with patch.object(Member, "_join"):
+            running = reading(seen).start()
+            await asyncio.sleep(20)
+            assert not caplog.text
+            await asyncio.sleep(20)
+            assert "have not accepted this reader for 23 s" in caplog.text
+            await asyncio.sleep(60)
+            assert running.statistics()["stages"][0]["silences"] == 1
+        broker.clients[0]._join()
+        await settled()
+        assert len(seen) == 10
+        assert caplog.text.count("\n") == 1
+        await running.drain(5)
+
+    run(story())
+
+
+def test_it_is_said_once_that_a_partition_waits_for_what_was_committed(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.write(*numbers(0, 10))
+    open_ = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT, "a transaction is open", False, True)
+
+    async def story() -> None:
+        seen: list[Any] = []
+        running = reading(seen).start()
+        await asyncio.sleep(0)
+        with patch.object(Member, "committed", AsyncMock(side_effect=KafkaException(open_))):
+            await asyncio.sleep(30)
+        assert caplog.text.count("do not say from where to read (a transaction is open)") == 1
+        assert running.statistics()["stages"][0]["silences"] == 1
+        await settled()
+        assert len(seen) == 10
         await running.drain(5)
 
     run(story())
@@ -743,6 +816,25 @@ def test_partitions_come_when_the_brokers_answer_again(code: int, broker: Broker
             await second.drain(5)
 
     run(story())
+
+
+def test_a_reader_that_could_not_join_because_others_do_goes_on(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 5))
+    joining = KafkaError(KafkaError.REBALANCE_IN_PROGRESS, "JoinGroup failed")
+    log = broker.logs["t", 0]
+    log.insert(3, Record(("t", 0), 2, None, error=joining))
+    seen: list[Any] = []
+    run(reading(seen, follow=False).run())
+    assert [value["n"] for value in seen] == [0, 1, 2, 3, 4]
+
+
+def test_a_group_whose_readers_have_another_protocol_is_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 5))
+    text = "Fatal error: Broker: The group id does not exist: ConsumerGroupHeartbeat fatal error"
+    gone = KafkaError(KafkaError._FATAL, text, True)
+    broker.logs["t", 0][3] = Record(("t", 0), 3, None, error=gone)
+    with pytest.raises(PenstockError, match="Stop them before"):
+        run(reading([], config={"group.protocol": "consumer"}).run())
 
 
 def test_a_compression_that_the_client_does_not_know_is_named(broker: Broker, run: Run) -> None:

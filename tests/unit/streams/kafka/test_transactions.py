@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
 from threading import Event
 from typing import Any
@@ -253,7 +252,7 @@ def test_a_result_is_not_written_when_one_of_its_records_was_returned(
         again: list[Token] = []
         none: Any = Mock()
         transactions = Transactions(
-            context.Run(), TransactionSettings("id", 0.1, 10, 60, none, none)
+            context.Run(), TransactionSettings("id", True, 10, 0.1, 10, 60, none, none)
         )
         transactions.serve(lambda: None, again.extend)
         partition = Partition(CLUSTER, "t", 0, 0)
@@ -320,14 +319,104 @@ def test_a_producer_whose_call_never_returns_is_replaced(
     assert len(broker.producers) == 2
 
 
-def test_a_commit_that_never_returns_ends_the_pipeline(broker: Broker, run: Run) -> None:
+SPENT = [
+    KafkaError(KafkaError.INVALID_TXN_STATE, "fatal", True),
+    KafkaError(KafkaError._FENCED, "fenced", True),
+    KafkaError(KafkaError.PRODUCER_FENCED, "fenced"),
+    KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "timed out"),
+    KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "forgotten"),
+]
+
+
+@pytest.mark.parametrize("fault", SPENT, ids=lambda fault: fault.name())
+@pytest.mark.parametrize("method", ["begin", "offsets", "commit", "abort"])
+def test_a_producer_that_is_of_no_use_any_more_is_replaced(
+    broker: Broker, run: Run, method: str, fault: KafkaError
+) -> None:
     broker.write(*numbers(0, 100))
-    broker.hang = lambda method: method == "commit"
-    with pytest.raises(PublishFailed, match="not known whether it was committed"):
-        run(source(follow=False).to(sink()).run())
-    broker.hang = lambda method: False
+    first = [KafkaError(KafkaError.ILLEGAL_GENERATION, "abort", False, False, True)]
+    once = [fault]
+
+    def refuse(called: str) -> KafkaError | None:
+        if method == "abort" and called == "offsets" and first:
+            return first.pop()
+        return once.pop() if called == method and once else None
+
+    broker.refuse_producer = refuse
     run(source(follow=False).to(sink()).run())
     assert results(broker) == list(range(100))
+    assert broker.committed["t", 0] == (100, "")
+    assert len({one.id for one in broker.producers}) == 1
+    assert len(broker.producers) == 2
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("hangs", [True, False])
+@pytest.mark.parametrize("at", ["while it reads", "at its end"])
+def test_what_a_commit_has_done_whose_answer_was_lost_is_found_out(
+    broker: Broker, run: Run, committed: bool, hangs: bool, at: str
+) -> None:
+    broker.write(*numbers(0, 100))
+    once = [True]
+
+    def now() -> bool:
+        return bool(once) and once.pop()
+
+    if committed:
+        broker.lose_answer = now
+        broker.hang = lambda method: hangs and method == "commit" and len(broker.producers) == 1
+    elif hangs:
+        broker.hang = lambda method: method == "commit" and now()
+    else:
+        fatal = KafkaError(KafkaError.INVALID_TXN_STATE, "lost", True)
+        broker.refuse_producer = lambda method: fatal if method == "commit" and now() else None
+
+    async def story() -> None:
+        if at == "at its end":
+            await source(follow=False).to(sink(commit_every=3600)).run()
+            return
+        running = source().to(sink()).start()
+        await settled(60)
+        broker.write(*numbers(100, 110))
+        await settled()
+        await running.drain(5)
+
+    run(story())
+    count = 100 if at == "at its end" else 110
+    assert results(broker) == list(range(count))
+    assert broker.committed["t", 0] == (count, "")
+    assert len(broker.producers) == 2
+
+
+def test_a_producer_whose_transaction_took_too_long_is_replaced_whatever_its_name(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+    fenced = [KafkaError(KafkaError._FENCED, "fenced", True)]
+    slow = [11.0]
+    broker.latency = lambda: slow.pop() if len(broker.producers[0].calls) == 3 and slow else 0.0
+    broker.refuse_producer = lambda method: fenced.pop() if method == "offsets" and fenced else None
+    run(source(follow=False).to(sink(transactional_id="one")).run())
+    assert results(broker) == list(range(10))
+    assert [one.id for one in broker.producers] == ["one", "one"]
+
+
+def test_a_pipeline_that_runs_twice_at_once_has_two_producers(two: Broker, run: Run) -> None:
+    pipeline = source().to(sink())
+
+    async def story() -> None:
+        both = [pipeline.start(), pipeline.start()]
+        for number in range(5):
+            for partition in (0, 1):
+                first = 20 * number + 10 * partition
+                two.write(*numbers(first, first + 10), partition=partition)
+            await settled()
+        for running in both:
+            await running.drain(5)
+
+    run(story())
+    assert sorted(results(two)) == list(range(100))
+    assert len({one.id for one in two.producers}) == len(two.producers) == 2
 
 
 async def test_a_call_in_a_thread_that_does_not_return_is_given_up(
@@ -544,7 +633,7 @@ class _Walk:
     """Members that come, go, freeze and are killed, over partitions that fill; drawn by a seed."""
 
     def __init__(self, seed: int, hangs: float = 0.0) -> None:
-        """Of the calls of producers, but for commits, the share `hangs` never returns."""
+        """Of the calls of producers the share `hangs` never returns."""
         self.drawn = drawn = random.Random(seed)
         self.partitions = drawn.randint(1, 5)
         self.broker = Broker(self.partitions)
@@ -557,15 +646,16 @@ class _Walk:
         self.broker.latency = lambda: drawn.random() * slow
         faults = drawn.choice([0.0, 0.0, 0.1])
         self.broker.refuse_producer = lambda method: self.fault(method, faults)
-        self.broker.hang = lambda method: (
-            hangs > 0 and method != "commit" and drawn.random() < hangs
-        )
+        self.broker.hang = lambda method: hangs > 0 and drawn.random() < hangs
+        self.broker.lose_answer = lambda: faults > 0 and drawn.random() < faults
         if drawn.random() < 0.3:
             self.broker.most_metadata = drawn.choice([30, 100])
 
     def fault(self, method: str, share: float) -> KafkaError | None:
         if self.drawn.random() >= share:
             return None
+        if method != "init" and self.drawn.random() < 0.3:
+            return self.drawn.choice(SPENT)
         if method == "offsets" and self.drawn.random() < 0.5:
             return KafkaError(KafkaError.REBALANCE_IN_PROGRESS, "abort", False, False, True)
         return KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
@@ -667,9 +757,7 @@ class _Walk:
                 producer.end(fenced=True)
                 producer.thawed.set()
                 member.thawed.set()
-                # A process that is killed says nothing of its end.
-                with suppress(ProducerFenced):
-                    await running.wait()
+                await running.wait()
             else:
                 if drawn.random() < 0.7:
                     self.broker.expire(member)
@@ -679,9 +767,7 @@ class _Walk:
         await asyncio.sleep(drawn.choice([0, 0.1, 1, 3]))
 
     async def ended(self, running: Running) -> None:
-        """Drain a running; one that was fenced has ended with that."""
-        with suppress(ProducerFenced):
-            await running.drain(3600)
+        await running.drain(3600)
 
     async def run(self) -> None:
         with model_of(self.broker):
@@ -690,6 +776,7 @@ class _Walk:
                 await self.step()
             self.broker.refuse_producer = lambda method: None
             self.broker.hang = lambda method: False
+            self.broker.lose_answer = lambda: False
             await self.start()
             for _ in range(2000):
                 ends = {key: self.broker.end(key) for key in self.broker.logs}
