@@ -94,6 +94,8 @@ class Transactions:
         # Records and results in these.
         self._size = 0
         self._waiting: list[Unit] = []
+        # Whether any were there, which is said once.
+        self._has_waited = False
         # What was in a transaction that was aborted.
         self._returned: list[Unit] = []
         # Whether only records on the floor begin until one is committed.
@@ -357,6 +359,15 @@ class Transactions:
             stuck, self._waiting = self._waiting, []
             for unit in stuck:
                 self._drop(unit)
+        if self._waiting and not self._has_waited:
+            self._has_waited = True
+            first = self._waiting[0].tokens[0].partition
+            self._run.errors.warn(
+                f"write_kafka: {len(self._waiting)} finished records wait, since what is finished "
+                f"above offset {first.progress.floor} of {first.topic}, partition {first.number}, "
+                "does not fit into the metadata of a commit. Nothing more begins until it does. A "
+                "handler that does not return may be the cause (timeout=)"
+            )
         for unit in self._waiting:
             # Those on which they wait must not wait for room.
             unit.release()

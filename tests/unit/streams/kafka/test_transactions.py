@@ -510,7 +510,7 @@ def test_a_result_that_the_brokers_refuse_is_found_among_the_others(
 
 
 def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_others(
-    broker: Broker, run: Run
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every other record of the stuck key leaves a hole, and few holes fit.
     broker.most_metadata = 70
@@ -540,6 +540,8 @@ def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_ot
         known = {n for begin, end in finished_beside(floor, text) for n in range(begin, end)}
         # What is committed is what is written, of every record.
         assert known == set(results(broker))
+        said = "what is finished above offset 0 of t, partition 0, does not fit into the metadata"
+        assert caplog.text.count(said) == 1
         assert len(results(broker)) < 2000, "records were begun that could not be remembered"
         first.cancel()
         await first.wait()
