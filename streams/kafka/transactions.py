@@ -655,15 +655,22 @@ def _is_of_all(fault: KafkaError) -> bool:
     """Whether a record was not written for a reason that is not its own."""
     from confluent_kafka import KafkaError as Code
 
-    return fault.retriable() or fault.code() in (
-        Code._PURGE_QUEUE,
-        Code._PURGE_INFLIGHT,
-        Code._MSG_TIMED_OUT,
-        Code._TIMED_OUT,
-        Code._TRANSPORT,
-        Code._FENCED,
-        Code._STATE,
-        Code.INVALID_PRODUCER_EPOCH,
-        Code.INVALID_TXN_STATE,
-        Code.TRANSACTION_ABORTABLE,
+    return (
+        fault.fatal()
+        or fault.retriable()
+        or fault.code()
+        in (
+            *_fenced(),
+            Code._FATAL,
+            Code._PURGE_QUEUE,
+            Code._PURGE_INFLIGHT,
+            Code._MSG_TIMED_OUT,
+            Code._TIMED_OUT,
+            Code._TRANSPORT,
+            Code._STATE,
+            Code.INVALID_TXN_STATE,
+            Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            Code.UNKNOWN_PRODUCER_ID,
+            Code.TRANSACTION_ABORTABLE,
+        )
     )

@@ -501,6 +501,10 @@ class ModelProducer:
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None:
         assert self._is_open or self._fenced
+        refused = self.broker.refuse_producer("produce")
+        if refused is not None:
+            self._fenced |= refused.fatal()
+            raise KafkaException(refused)
         error = self.broker.refuse_record(value)
         self._unanswered.append((rest["on_delivery"], error))
         self._broken |= error is not None

@@ -329,7 +329,7 @@ SPENT = [
 
 
 @pytest.mark.parametrize("fault", SPENT, ids=lambda fault: fault.name())
-@pytest.mark.parametrize("method", ["begin", "offsets", "commit", "abort"])
+@pytest.mark.parametrize("method", ["begin", "produce", "offsets", "commit", "abort"])
 def test_a_producer_that_is_of_no_use_any_more_is_replaced(
     broker: Broker, run: Run, method: str, fault: KafkaError
 ) -> None:
@@ -348,6 +348,26 @@ def test_a_producer_that_is_of_no_use_any_more_is_replaced(
     assert broker.committed["t", 0] == (100, "")
     assert len({one.id for one in broker.producers}) == 1
     assert len(broker.producers) == 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._FATAL,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ],
+)
+def test_a_record_is_not_refused_for_what_its_producer_is(
+    broker: Broker, run: Run, code: int
+) -> None:
+    broker.write(*numbers(0, 1))
+    once = [KafkaError(code)]
+    broker.refuse_record = lambda value: once.pop() if once else None
+    run(source(follow=False).to(sink()).run())
+    assert results(broker) == [0]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -654,7 +674,8 @@ class _Walk:
             self.broker.most_metadata = drawn.choice([30, 100])
 
     def fault(self, method: str, share: float) -> KafkaError | None:
-        if self.drawn.random() >= share:
+        # There are many records in a transaction.
+        if self.drawn.random() >= (share / 50 if method == "produce" else share):
             return None
         if method != "init" and self.drawn.random() < 0.3:
             return self.drawn.choice(SPENT)
