@@ -1,14 +1,16 @@
 """Call a handler for each event, with adaptive concurrency.
 
-Items:   the handler's result, or each item (possibly none) if it returns an async iterator; None is
-         a result like any other. In order of completion, or with `ordered=True` in the order in
-         which the calls began; a failed call leaves no gap.
+Items:   the handler's result, or each item (possibly none) if it returns an async iterator, a stream
+         or an Observable, also where that can be awaited; None is a result like any other. In order
+         of completion, or with `ordered=True` in the order in which the calls began; a failed call
+         leaves no gap.
 Time:    a call begins as soon as the limit and its group's turn allow, unless `overload` has
          ordered a pause. A plain handler runs inline and ends before the next event begins.
 Memory:  `limit` events in progress and `window` finished results that wait for demand; with
          `retry`, up to `limit` more events that wait for their next attempt.
 Demand:  requests as many events as may begin; no call begins without room for its result. An async
-         iterator is suspended when its share of the window is full.
+         iterator or a stream is read no further when its share of the window is full; a plain
+         Observable has a buffer of 1,024.
 Ends:    when the source has completed, every call has ended and every result is delivered. Cancel
          stops the calls and returns their events; drain lets them finish.
 Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error

@@ -32,8 +32,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead
-from penstock.streams.errors import CALL_ERRORS, BuildError, own_error
-from penstock.streams.execution.handler import called_name, is_async
+from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, own_error
+from penstock.streams.execution.handler import called_name, handler_name, is_async
 from penstock.streams.failures.policy import (
     ErrorPolicy,
     LettersOnly,
@@ -156,8 +156,8 @@ def _check(on_violation: Any) -> None:
         )
 
 
-def _about(call: Callable[[Any], object], violation: Violation[Any], _: object) -> None:
-    call(violation)
+def _about(call: Callable[[Any], object], violation: Violation[Any], _: object) -> object:
+    return call(violation)
 
 
 class _Monitor(Stage[Any, Any]):
@@ -276,9 +276,11 @@ class _Monitor(Stage[Any, Any]):
             call = self._on_violation
             assert callable(call)
             if self._traced is None or event is None:
-                call(violation)
+                result = call(violation)
             else:
-                self._traced.call(partial(_about, call, violation), event)
+                result = self._traced.call(partial(_about, call, violation), event)
+            name = handler_name(call)
+            check_plain(result, name, "monitor", f"give on_violation=for_each({name}), which does")
 
     def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
         if event is None:

@@ -171,7 +171,7 @@ class _Calling(SinkStage[Any]):
         kind = type(result)
         if kind in self._over:
             return None
-        if hasattr(kind, "__await__"):
+        if hasattr(kind, "__await__") and not is_iterator(kind):
             return cast(Awaitable[object], result)
         if self._check(result):
             self._over.add(kind)
@@ -181,8 +181,8 @@ class _Calling(SinkStage[Any]):
         name = handler_name(self._function)
         if is_iterator(type(result)):
             raise UnfinishedResult(
-                f"'{name}' returned an async generator, which is never read: for_each has no "
-                "results; take the `yield` out of it, or give it to adaptive_flat_map"
+                f"'{name}' returned an async generator or a stream, which is never read: for_each "
+                "has no results; take the `yield` out of it, or give it to adaptive_flat_map"
             )
         return check_result(result, name)
 

@@ -426,14 +426,25 @@ def _is_plain(method: object) -> bool:
     return isfunction(method) and not iscoroutinefunction(method)
 
 
+# A result with one of these methods is worked out later.
+_UNREAD = ("__await__", "__anext__", "__next__")
+
+
 def check_plain(
     result: object,
     name: str,
     stage: str,
     instead: str = "give the function to adaptive_flat_map, which does",
+    *,
+    answers: bool = False,
 ) -> None:
-    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
-    if isinstance(result, Coroutine):
+    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls.
+
+    `answers`: the result is a key or a truth, which nothing that is awaited or iterated over is; as
+    a value a future or a stream has its uses.
+    """
+    kind = type(result)
+    if isinstance(result, Coroutine) or (answers and any(hasattr(kind, name) for name in _UNREAD)):
         not_awaited(cast(object, result))
         raise UnfinishedResult(
             f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "

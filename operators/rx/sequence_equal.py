@@ -79,7 +79,9 @@ class _Comparing(DemandStage):
         comparer: Callable[[Any, Any], bool] | None,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._equal = python.eq if comparer is None else with_plain_results(comparer, info.name)
+        self._equal = (
+            python.eq if comparer is None else with_plain_results(comparer, info.name, answers=True)
+        )
         self._traced = run.traced(info, called_name(comparer))
         self._input = Input(other, part_for(run, info, 1, other), self)
         # The next event of each, and whether the other has ended.

@@ -19,6 +19,7 @@ from penstock.streams.rx.scheduler import LoopScheduler
 from penstock.streams.validation import is_count
 
 __all__ = [
+    "UNASKED",
     "Overflow",
     "buffer",
     "drop_newest",
@@ -31,6 +32,9 @@ __all__ = [
 T = TypeVar("T")
 
 _OF = "Flowable.of"
+
+UNASKED = 1024
+"""How many values of an Observable wait that came without a strategy, inside another stream."""
 
 
 @dataclass(frozen=True, slots=True)

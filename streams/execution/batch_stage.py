@@ -418,18 +418,17 @@ def _by_contract(
     async def call(values: list[Any]) -> Sequence[Any]:
         count = len(values)
         results = handler(values)
-        if isinstance(results, Awaitable):
+        if isinstance(results, Awaitable) and not is_iterator(type(cast(object, results))):
             results = await cast(Any, results)
         if results is None:
             return [None] * count
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
-            if (error := unfinished(results, name)) is not None:
+            if is_iterator(type(cast(object, results))):
+                what = "an async iterator or a stream"
+            elif (error := unfinished(results, name)) is not None:
                 raise BatchContractError(str(error))
-            what = (
-                "an async iterator"
-                if is_iterator(type(cast(object, results)))
-                else describe(results, 80)
-            )
+            else:
+                what = describe(results, 80)
             raise BatchContractError(
                 f"'{name}' returned {what} for {_many(count, 'event')}: return a list of as many "
                 "results, or None"

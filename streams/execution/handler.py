@@ -191,8 +191,13 @@ def check_result(result: object, name: str) -> bool:
     return speaks_for_its_type(result)
 
 
-def with_plain_results(function: Callable[..., R], stage: str) -> Callable[..., R]:
-    """`function`, for a stage that does not await: a coroutine as a result is UnfinishedResult."""
+def with_plain_results(
+    function: Callable[..., R], stage: str, *, answers: bool = False
+) -> Callable[..., R]:
+    """`function`, for a stage that does not await: a coroutine as a result is UnfinishedResult.
+
+    `answers` as for `check_plain`.
+    """
     name = handler_name(function)
     # Types of results that are not coroutines.
     known: set[type] = set()
@@ -200,7 +205,7 @@ def with_plain_results(function: Callable[..., R], stage: str) -> Callable[..., 
     def called(*args: Any) -> R:
         result = function(*args)
         if type(result) not in known:
-            check_plain(result, name, stage)
+            check_plain(result, name, stage, answers=answers)
             known.add(type(result))
         return result
 

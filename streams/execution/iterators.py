@@ -1,12 +1,16 @@
-"""Calls with several results: reading the async iterator that a handler returned."""
+"""Calls with several results: reading the async iterator or the stream that a handler returned."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from reactivex import Observable
+
+from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
+from penstock.streams.boundary.nested import Nested, NestedItems
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
@@ -16,18 +20,24 @@ from penstock.streams.runtime.context import CallLimits
 if TYPE_CHECKING:
     from penstock.streams.execution.worker_stage import WorkerStage
 
-__all__ = ["Iterators", "is_iterator"]
+__all__ = ["Iterators", "is_beginning", "is_iterator"]
 
 _NOTHING = "no results"
 
 
 def _is_iterator(kind: type) -> bool:
-    return hasattr(kind, "__aiter__")
+    # Some can be awaited too, which would take all but the last value of an Observable.
+    return hasattr(kind, "__aiter__") or issubclass(kind, Observable)
 
 
 # Cast, because mypy takes a type for not hashable.
 is_iterator = cast("Callable[[type], bool]", lru_cache(maxsize=256)(_is_iterator))
-"""Whether a call's result of this type is an async iterator of several results."""
+"""Whether a call's result of this type is an async iterator, or a stream, of several results."""
+
+
+def is_beginning(result: object) -> bool:
+    """Whether the result of a plain handler is to be awaited or iterated over."""
+    return is_iterator(type(result)) or hasattr(type(result), "__await__")
 
 
 class _Earlier(Event[Any]):
@@ -43,7 +53,8 @@ class _Earlier(Event[Any]):
 
 
 class Iterators:
-    """Reads the iterators of one stage while there is room for their results.
+    """Reads the iterators of one stage while there is room for their results; streams likewise,
+    whose events end when their results have.
 
     A result is kept until the iterator has its next one, until it ends, or until the next flush,
     whichever comes first; where no other call is in flight, it is sent on at once. A call that ends
@@ -80,7 +91,7 @@ class Iterators:
         self._families: dict[Event[Any], Family] = {}
         self._slice = TimeSlice(run)
 
-    async def read(self, event: Event[Any], results: AsyncIterator[Any]) -> Any:
+    async def read(self, event: Event[Any], results: AsyncIterable[Any] | Observable[Any]) -> Any:
         """Read all results, and send them on while there is room.
 
         Returns the only one, if it is kept; otherwise the family of those that were sent on, to be
@@ -89,8 +100,15 @@ class Iterators:
         kept, checked, now, slice_ = self.kept, self._checked, self._now, self._slice
         has_room, stage = self._results.has_room, self._stage
         try:
+            items: AsyncIterator[Any]
+            if isinstance(results, Observable):
+                items = self._events_of(results, event)
+            else:
+                items = aiter(results)
+            stream = type(items) is NestedItems
             try:
-                async for value in results:
+                async for item in items:
+                    value = item.value if stream else item
                     if type(value) not in checked:
                         self._check(value)
                     ended = now()
@@ -103,13 +121,13 @@ class Iterators:
                     if not has_room(event, len(kept)):
                         await self._room(event)
                     event.ended = ended
-                    kept[event] = value
+                    kept[event] = item
                     if stage.in_flight == 1:
                         self.send_kept()
                     elif not stage.flush_is_due:
                         stage.flush_soon()
             finally:
-                close: Callable[[], Awaitable[None]] | None = getattr(results, "aclose", None)
+                close: Callable[[], Awaitable[None]] | None = getattr(items, "aclose", None)
                 if close is not None:
                     await close()
         except BaseException:
@@ -117,10 +135,14 @@ class Iterators:
                 self.send_kept()
             raise
         if event in kept:
-            if event not in self._families:
+            if not isinstance(kept[event], Event) and event not in self._families:
                 return kept.pop(event)
             self._add(event)
         return self._families.pop(event, None) or Family(event, _NOTHING)
+
+    def _events_of(self, results: Observable[Any], event: Event[Any]) -> NestedItems:
+        stream = from_observable(results, buffer(UNASKED), self._stage.info.name)
+        return NestedItems(stream, event, self._run)
 
     def last(self, event: Event[Any]) -> Event[Any]:
         """By what to end the event of a call that has failed, or is not tried again: itself, or one
@@ -166,6 +188,8 @@ class Iterators:
         # Results are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None
         child = family.child(value)
+        if isinstance(value, Event):
+            child = Nested.joined(child)
         event.turn = turn
         self._results.add(event, child)
 

@@ -24,7 +24,7 @@ from penstock.streams.execution.handler import (
     is_coroutine_function,
     opened,
 )
-from penstock.streams.execution.iterators import Iterators, is_iterator
+from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
@@ -583,7 +583,7 @@ class WorkerStage(CallingStage):
                     raise Withdrawn
                 result = handler(event.value)
                 if type(result) not in checked:
-                    is_later = _is_beginning(result)
+                    is_later = is_beginning(result)
                     if is_later:
                         break
                     self._check(result)
@@ -918,8 +918,3 @@ class WorkerStage(CallingStage):
         numbers["held_back"] = held_back
         numbers["shared"] = None if self._shared is None else self._shared.statistics()
         return numbers
-
-
-def _is_beginning(result: object) -> bool:
-    """Whether the result of a plain handler is to be awaited or iterated over."""
-    return is_iterator(type(result)) or hasattr(type(result), "__await__")

@@ -57,14 +57,14 @@ class Key:
         self._types: set[type] = set()
 
     def _first(self, value: Any) -> Any:
-        """What the user's function returns for the first value; UnfinishedResult for a coroutine.
+        """What the user's function returns for the first value; UnfinishedResult if it is no key.
 
         Only the first result is checked: from then on `get` is the function itself.
         """
         function: Any = self.by
         found = function(value)
         instead = "await it in adaptive_flat_map, and read it from what that emits"
-        check_plain(found, key_name(self.by), "the stage", instead)
+        check_plain(found, key_name(self.by), "the stage", instead, answers=True)
         self.get = function
         return found
 

@@ -60,6 +60,9 @@ _ASKED = frozenset(
     )
 )
 
+# Those of them whose results are keys or truths.
+_ANSWERING = frozenset(("comparer", "key_mapper", "predicate", "predicate_indexed"))
+
 # Arguments of stock operators that are whole numbers, and those that are times.
 _COUNTS = frozenset(("count", "skip", "index"))
 _TIMES = frozenset(
@@ -203,7 +206,7 @@ def _with_checks(part: Part) -> Part:
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS) or part.name in READING:
         return part
     checked = {
-        name: with_plain_results(value, str(part.name))
+        name: with_plain_results(value, str(part.name), answers=name.rstrip("_") in _ANSWERING)
         for name, value in part.arguments.items()
         if name.rstrip("_") in _ASKED and isinstance(value, FunctionType | MethodType)
     }

@@ -19,6 +19,9 @@ __all__ = ["Filter", "Map"]
 class _FunctionStage(Stage[Any, Any]):
     """The base of both: what the user's function raises stops the pipeline."""
 
+    answers = False
+    """Whether a result is a truth, not a value."""
+
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -33,9 +36,10 @@ class _FunctionStage(Stage[Any, Any]):
         self._checked: set[type] = set()
 
     def check(self, result: object) -> None:
-        """Raise UnfinishedResult for a coroutine."""
+        """Raise UnfinishedResult for what is worked out later."""
         if type(result) not in self._checked:
-            check_plain(result, handler_name(self._function), str(self._info))
+            name = handler_name(self._function)
+            check_plain(result, name, str(self._info), answers=self.answers)
             self._checked.add(type(result))
 
 
@@ -58,6 +62,8 @@ class Map(_FunctionStage):
 
 
 class Filter(_FunctionStage):
+    answers = True
+
     def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
         dropped: list[Event[Any]] = []

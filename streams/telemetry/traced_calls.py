@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.boundary.user_stage import UserStage
+from penstock.streams.execution.iterators import is_beginning
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import CallLimits, Run
@@ -145,8 +145,8 @@ class TracedCalls:
             except BaseException as error:
                 self.error(event, error)
                 raise
-            if isawaitable(result):
-                # The slot that awaits it begins a span of its own; this one is never ended.
+            if is_beginning(result):
+                # The slot that goes on with it begins a span of its own; this one is never ended.
                 _, _, token = self._open.pop(event, (None, None, None))
                 _detach(token)
             else:

@@ -16,7 +16,7 @@ from reactivex import operators as stock
 from penstock import Flowable, for_each, from_async_iterable, from_iterable
 from penstock import ops as _ops
 from penstock.command.pipelines.draw import as_text
-from penstock.streams.rx.combining.nested import Nested
+from penstock.streams.boundary.nested import Nested
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_pipeline import FEATURES, RandomPipeline
 

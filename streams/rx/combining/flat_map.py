@@ -10,6 +10,7 @@ from typing import Any, cast
 from reactivex import Observable
 
 from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.boundary.nested import Nested
 from penstock.streams.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
@@ -20,7 +21,6 @@ from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
-from penstock.streams.rx.combining.nested import Nested
 
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
 

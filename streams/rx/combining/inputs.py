@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from reactivex import Observable
 
-from penstock.streams.boundary.from_observable import buffer, from_observable
+from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
 from penstock.streams.execution.handler import called_name, is_async
 from penstock.streams.flowable import Flowable
@@ -25,7 +25,6 @@ from penstock.streams.protocol.stage import (
     is_second,
 )
 from penstock.streams.runtime.context import Run, Statistics
-from penstock.streams.rx.lift import HOLD
 from penstock.streams.validation import is_iterable
 
 __all__ = [
@@ -52,7 +51,7 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
         return cast("Flowable[Any]", other)
     # An Observable can be awaited too.
     if issubclass(kind, Observable):
-        return from_observable(cast("Observable[Any]", other), buffer(HOLD), operator)
+        return from_observable(cast("Observable[Any]", other), buffer(UNASKED), operator)
     if issubclass(kind, Coroutine):
         not_awaited(other)
         raise PenstockError(
@@ -63,7 +62,7 @@ def as_stream(operator: str, other: Any) -> Flowable[Any]:
         # Imported here: few pipelines have one.
         from reactivex import from_future
 
-        return from_observable(from_future(other), buffer(HOLD), operator)
+        return from_observable(from_future(other), buffer(UNASKED), operator)
     instead = "; wrap it in from_iterable(...)" if is_iterable(other) else ""
     raise WrongType(
         f"{operator} reads a stream or an Observable, not {describe(other, 80)}{instead}"

@@ -327,7 +327,7 @@ class Looping(Succession):
     def _holds(self) -> bool:
         answer = self._condition(self.source)
         name = handler_name(self._condition)
-        check_plain(answer, name, self.info.name, "return True or False")
+        check_plain(answer, name, self.info.name, "return True or False", answers=True)
         return answer
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.boundary.nested import Nested
 from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
@@ -18,7 +19,6 @@ from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
-from penstock.streams.rx.combining.nested import Nested
 
 __all__ = ["Exclusive", "Switching", "switched"]
 

@@ -201,7 +201,7 @@ def returning(result: Any) -> Any:
         (returning("a"), "returned 'a' for 1 event:"),
         (returning(iter([1])), "returned <list_iterator"),
         (returning({1: 2}), "returned {1: 2}"),
-        (iterates, "returned an async iterator for 1 event:"),
+        (iterates, "returned an async iterator or a stream for 1 event:"),
     ],
 )
 def test_anything_but_one_result_for_each_event_is_a_named_error(

@@ -1,19 +1,25 @@
-"""Inner streams: each is read by a stage for one of its events, one event at a time."""
+"""Inner streams: each is read by a stage for one of its events, one event at a time.
+
+By a stage that never waits, or by a call that does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.errors import as_raised
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import AckHook, Joined, Lessor
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Nested"]
+if TYPE_CHECKING:
+    from penstock.streams.flowable import Flowable
+
+__all__ = ["Nested", "NestedItems"]
 
 
 class Nested(AckHook, Iterator[Any]):
@@ -129,3 +135,30 @@ class Nested(AckHook, Iterator[Any]):
         if event is not None:
             event.give_back()
         self._leave_if_over()
+
+
+class NestedItems(AsyncIterator[Event[Any]]):
+    """Iterates over the events of `stream` as `Nested` does, for a call, which waits for them."""
+
+    def __init__(self, stream: Flowable[Any], event: Event[Any], run: Run) -> None:
+        self._loop = run.loop
+        self._waiting: asyncio.Future[None] | None = None
+        self._items = Nested(stream, event, run, self._arrived)
+
+    def _arrived(self, _: Nested) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def __anext__(self) -> Event[Any]:
+        try:
+            while (event := next(self._items)) is NOT_YET:
+                self._waiting = self._loop.create_future()
+                await self._waiting
+        except StopIteration:
+            raise StopAsyncIteration from None
+        found: Event[Any] = event
+        return found
+
+    async def aclose(self) -> None:
+        """Cancel the stream, unless it has ended."""
+        self._items.close()
