@@ -1,9 +1,9 @@
 """Call a handler for each event, with adaptive concurrency.
 
-Items:   the handler's result, or each item (possibly none) if it returns an async iterator, a stream
-         or an Observable, also where that can be awaited; None is a result like any other. In order
-         of completion, or with `ordered=True` in the order in which the calls began; a failed call
-         leaves no gap.
+Items:   the handler's result, or each item (possibly none) if it returns an async iterator, a
+         stream or an Observable, also where that can be awaited; None is a result like any other.
+         In order of completion, or with `ordered=True` in the order in which the calls began; a
+         failed call leaves no gap.
 Time:    a call begins as soon as the limit and its group's turn allow, unless `overload` has
          ordered a pause. A plain handler runs inline and ends before the next event begins.
 Memory:  `limit` events in progress and `window` finished results that wait for demand; with

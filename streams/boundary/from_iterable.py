@@ -7,6 +7,7 @@ import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from operator import length_hint
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from penstock.streams.errors import (
     CALL_ERRORS,
@@ -23,7 +24,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.validation import is_async_iterable, is_iterable
 
-__all__ = ["Pulling", "from_async_iterable", "from_iterable"]
+__all__ = ["Pulling", "ReadOnce", "from_async_iterable", "from_iterable"]
 
 # These report without a pull whether anything is left; others would have to be pulled ahead of the
 # demand. For a list that grows while it is read, this is its present end.
@@ -49,8 +50,9 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
 
     Items:   every item, in order; each connection calls `iter` anew. A function that makes the
              iterable is called anew for each connection too: give a generator's function, so
-             that the stream can be run many times. A bare generator can be run once; run again,
-             it is a BuildError.
+             that the stream can be run many times. An iterator, such as a generator, a `map` or an
+             open file, can be read once: a further run goes on behind the items that came before,
+             and is a BuildError if none are left, or while another one reads.
     Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
              loop first.
     Memory:  only the iterator.
@@ -69,18 +71,99 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
                 "from_async_iterable(...)"
             )
         _require_function("from_iterable", "an iterable", iterable)
-    once = _ONCE if hasattr(type(iterable), "__next__") else ""
+    given = _Given.of(iterable)
     # Numbered here, because a copy costs much where many streams are inside one.
-    info = StageInfo("from_iterable", number=1, is_source=True, once=once)
+    info = StageInfo("from_iterable", number=1, is_source=True, once=given.once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        _Iteration(downstream, run, info, iterable).start()
+        _Iteration(downstream, run, info, given).start()
 
     return Flowable(attach, info)
 
 
+class _Given:
+    """What a source was given: a function, an iterable, or an iterator, which can be read once."""
+
+    __slots__ = ("items",)
+
+    once = ""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    @staticmethod
+    def of(items: object) -> _Given:
+        """The same object for the same iterator, in whichever stream it is."""
+        if not (hasattr(type(items), "__next__") or hasattr(type(items), "__anext__")):
+            return _Given(items)
+        found = _iterators.get(id(items))
+        if found is None:
+            found = _iterators[id(items)] = _GivenOnce(items)
+        return found
+
+    def begin(self, reader: object) -> bool:
+        """Begin to read it. Returns whether items of it have been read before."""
+        return False
+
+    def leave(self, reader: object, *, is_over: bool) -> None:
+        """Read it no more."""
+
+
+class _GivenOnce(_Given):
+    """An iterator: one stream reads at a time, and none when it is over."""
+
+    __slots__ = ("__weakref__", "_has_begun", "_is_over", "_reader")
+
+    once = _ONCE
+
+    def __init__(self, items: object) -> None:
+        super().__init__(items)
+        self._has_begun = self._is_over = False
+        self._reader: object = None
+
+    def begin(self, reader: object) -> bool:
+        _refuse_used_up(self.items)
+        if self._is_over:
+            raise _used_up(self.items)
+        if self._reader is not None:
+            raise BuildError(
+                f"{describe(self.items)} is being read by another stream, and each would have a "
+                "part of its items: give the function that makes it, which each stream calls anew"
+            )
+        self._reader = reader
+        before, self._has_begun = self._has_begun, True
+        return before
+
+    def leave(self, reader: object, *, is_over: bool) -> None:
+        if self._reader is reader:
+            self._reader = None
+            self._is_over = self._is_over or is_over
+
+
+class ReadOnce(Iterable[Any]):
+    """An iterator that an operator reads beside its stream: BuildError if it is read again."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._items = items
+        self._has_begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_begun:
+            raise _used_up(self._items)
+        self._has_begun = True
+        return self._items
+
+
+# Those of all streams there are, which keep them.
+_iterators: WeakValueDictionary[int, _GivenOnce] = WeakValueDictionary()
+
+
 class _Iteration(SourceStage[T]):
     _iterator: Iterator[T] | None = None
+    # Whether another stream has read the iterator before.
+    _goes_on = False
+    # Whether the end of the iterator has come.
+    _is_over = False
     # How many items it has in all, where its iterator reports that.
     _total: int | None = None
 
@@ -89,22 +172,22 @@ class _Iteration(SourceStage[T]):
         downstream: Subscriber[T],
         run: Run,
         info: StageInfo,
-        iterable: Callable[[], Iterable[T]] | Iterable[T],
+        given: _Given,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._iterable = iterable
+        self._given = given
 
     def start(self) -> None:
         super().start()
-        if type(self._iterable) in _SIZED and not self._iterable:
+        if type(self._given.items) in _SIZED and not self._given.items:
             # Nothing is left, so the end needs no request.
             self.complete()
 
     def produce(self) -> None:
         if self._iterator is None:
             try:
-                made: Any = self._iterable
-                _refuse_used_up(made)
+                self._goes_on = self._given.begin(self)
+                made: Any = self._given.items
                 self._iterator = iter(made if is_iterable(made) else made())
                 length = length_hint(self._iterator, -1)
                 self._total = None if length < 0 else length
@@ -112,8 +195,18 @@ class _Iteration(SourceStage[T]):
                 self.fail_as_users(own_error(raised))
                 return
         self.produce_from(self._iterator)
+        if self._is_over and self._goes_on and not self.received and self.error is None:
+            self.fail_as_users(_used_up(self._given.items))
         if not (self.state or self.demand or self.demand_withheld) and self._at_its_end():
             self.complete()
+
+    def complete(self) -> None:
+        self._is_over = self.error is None
+        super().complete()
+
+    def stop(self) -> None:
+        # Items may be left.
+        super().complete()
 
     def _at_its_end(self) -> bool:
         return type(self._iterator) in _KNOW_THEIR_END and not length_hint(self._iterator, 1)
@@ -128,6 +221,7 @@ class _Iteration(SourceStage[T]):
     def release(self) -> None:
         iterator, self._iterator = self._iterator, None
         close = getattr(iterator, "close", None)
+        self._given.leave(self, is_over=self._is_over or close is not None)
         # A generator that cancels its own stream is running: it cannot be closed from inside.
         if close is None or getattr(iterator, "gi_running", False):
             return
@@ -147,8 +241,8 @@ def from_async_iterable(
         from_async_iterable   1--2--3|
 
     Items:   every item, in order. A factory is called anew for each connection, so that the
-             stream can be run many times; a bare async generator can be run once, and is a
-             BuildError when it is run again.
+             stream can be run many times; an async iterator, such as a generator, can be read
+             once, as by `from_iterable`.
     Time:    as the items come; if they come at once, the stream yields to the loop every few
              milliseconds.
     Memory:  the iterator, and during a pause the item that was being pulled.
@@ -168,12 +262,11 @@ def from_async_iterable(
                 "reads: use from_iterable(...)"
             )
         _require_function("from_async_iterable", "an async iterable", factory)
-    is_once = isinstance(factory, AsyncIterator)
-    once = _ONCE if is_once else ""
-    info = StageInfo("from_async_iterable", number=1, is_source=True, once=once)
+    given = _Given.of(factory)
+    info = StageInfo("from_async_iterable", number=1, is_source=True, once=given.once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        Pulling(downstream, run, info, factory).start()
+        Pulling(downstream, run, info, given.items).start()
 
     return Flowable(attach, info)
 
@@ -196,10 +289,14 @@ def _refuse_used_up(given: object) -> None:
     """Raise BuildError for a generator that has ended: it would look like an empty input."""
     is_over = inspect.isgenerator(given) and given.gi_frame is None
     if is_over or (inspect.isasyncgen(given) and given.ag_frame is None):
-        raise BuildError(
-            f"{describe(given)} has ended, such as in an earlier run, and has no more items: give "
-            "the function that makes it, which each run calls anew"
-        )
+        raise _used_up(given)
+
+
+def _used_up(given: object) -> BuildError:
+    return BuildError(
+        f"{describe(given)} has ended, such as in an earlier run, and has no more items: give "
+        "the function that makes it, which each run calls anew"
+    )
 
 
 class Pulling(SourceStage[T]):
@@ -220,7 +317,7 @@ class Pulling(SourceStage[T]):
         factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
     ) -> None:
         super().__init__(downstream, run, info)
-        self._factory = factory
+        self._given = _Given.of(factory)
         self._wanted = asyncio.Event()
 
     def produce(self) -> None:
@@ -237,9 +334,10 @@ class Pulling(SourceStage[T]):
 
     async def _pull(self) -> None:
         iterator: AsyncIterator[T] | None = None
+        is_over = False
         try:
-            factory: Any = self._factory
-            _refuse_used_up(factory)
+            goes_on = self._given.begin(self)
+            factory: Any = self._given.items
             iterator = aiter(factory if is_async_iterable(factory) else factory())
             now = self.run.now()
             while True:
@@ -256,7 +354,11 @@ class Pulling(SourceStage[T]):
                     await self._wanted.wait()
         except StopAsyncIteration:
             self._task = None
-            self.complete()
+            is_over = True
+            if goes_on and not self.received:
+                self.fail_as_users(_used_up(self._given.items))
+            else:
+                self.complete()
         except asyncio.CancelledError as error:
             if is_cancelled_by_owner():
                 raise
@@ -267,6 +369,7 @@ class Pulling(SourceStage[T]):
             self.fail_as_users(error)
         finally:
             close: Any = getattr(iterator, "aclose", None)
+            self._given.leave(self, is_over=is_over or close is not None)
             if close is not None:
                 await close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,11 +10,12 @@ from importlib import import_module
 from inspect import Parameter, signature
 from math import inf
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from reactivex import Observable, compose
 from reactivex import operators as ops
 
+from penstock.streams.boundary.from_iterable import ReadOnce
 from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable, Whole
@@ -199,16 +200,22 @@ def _is_time(value: Any) -> bool:
 
 
 def _with_checks(part: Part) -> Part:
-    """`part`, whose operator fails if one of its functions returns a coroutine.
+    """`part`, whose operator fails if one of its functions returns a coroutine, or if it reads an
+    iterator a second time.
 
-    Rx takes that for a value, a key, or an answer that is true.
+    Rx takes the one for a value, a key, or an answer that is true, and the other for an empty one.
     """
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS) or part.name in READING:
         return part
-    checked = {
+    checked: dict[str, Any] = {
         name: with_plain_results(value, str(part.name), answers=name.rstrip("_") in _ANSWERING)
         for name, value in part.arguments.items()
         if name.rstrip("_") in _ASKED and isinstance(value, FunctionType | MethodType)
+    }
+    checked |= {
+        name: ReadOnce(cast("Iterator[Any]", value))
+        for name, value in part.arguments.items()
+        if hasattr(type(value), "__next__")
     }
     return replace(part, operator=with_arguments(part, checked)) if checked else part
 

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import csv
+import io
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
-from itertools import count
+from itertools import chain, count, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import Flowable, from_async_iterable, from_iterable
+from penstock import Flowable, from_async_iterable, from_iterable, ops
 from penstock.streams.errors import BuildError, HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
@@ -286,3 +290,114 @@ def test_an_iterator_that_is_no_generator_is_read_on_by_the_next_run(run: Run) -
     stream = from_iterable(iter(range(5)))
     assert run(stream.to_list(2)) == [0, 1]
     assert run(stream.to_list()) == [2, 3, 4]
+
+
+class Later(AsyncIterator[int]):
+    """An async iterator that is not a generator."""
+
+    def __init__(self) -> None:
+        self._items = iter(range(5))
+
+    async def __anext__(self) -> int:
+        for item in self._items:
+            return item
+        raise StopAsyncIteration
+
+
+def opened() -> Any:
+    return io.StringIO("0\n1\n2\n3\n4\n")
+
+
+ONCE: dict[str, Callable[[], Any]] = {
+    "map": lambda: map(abs, range(5)),
+    "filter": lambda: filter(None, range(1, 6)),
+    "zip": lambda: zip(range(5), range(5), strict=True),
+    "enumerate": lambda: enumerate(range(5)),
+    "reversed": lambda: reversed(range(5)),
+    "iter": lambda: iter([0, 1, 2, 3, 4]),
+    "csv.reader": lambda: csv.reader(opened()),
+    "csv.DictReader": lambda: csv.DictReader(opened(), ["n"]),
+    "open file": opened,
+    "islice": lambda: islice(count(), 5),
+    "chain": lambda: chain([0, 1], [2, 3, 4]),
+    "generator": lambda: (number for number in range(5)),
+    "async generator": items_later,
+    "async iterator": Later,
+}
+
+
+def stream_of(items: Any) -> Flowable[Any]:
+    is_async = hasattr(items, "__anext__")
+    return from_async_iterable(items) if is_async else from_iterable(items)
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_an_iterator_that_has_been_read_to_its_end_is_an_error_in_every_other_run(
+    run: Run, name: str
+) -> None:
+    stream = stream_of(ONCE[name]())
+    assert len(run(stream.to_list())) == 5
+    for _ in range(2):
+        with pytest.raises(BuildError, match=r"has ended, .* give the function"):
+            run(stream.to_list())
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_an_iterator_whose_items_have_all_been_read_is_an_error_if_its_end_was_not_seen(
+    run: Run, name: str
+) -> None:
+    stream = stream_of(ONCE[name]())
+    assert len(run(stream.to_list(5))) == 5
+    with pytest.raises(BuildError, match=r"has ended, .* give the function"):
+        run(stream.to_list())
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_two_streams_of_one_iterator_do_not_share_it_out(run: Run, name: str) -> None:
+    items = ONCE[name]()
+    both = stream_of(items).pipe(ops.merge(stream_of(items)))
+    with pytest.raises(BuildError, match=r"is being read by another stream|has ended"):
+        run(both.to_list())
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_one_pipeline_does_not_read_an_iterator_twice(run: Run, name: str) -> None:
+    stream = stream_of(ONCE[name]())
+    sink = MemorySink()
+    with pytest.raises(BuildError, match="has ended"):
+        run(stream.pipe(ops.concat(stream)).to(sink).run())
+    assert len(sink.values) == 5
+
+
+def test_a_directory_that_was_left_early_is_an_error_and_not_the_end(
+    run: Run, tmp_path: Path
+) -> None:
+    for name in "abc":
+        (tmp_path / name).touch()
+    stream = from_iterable(os.scandir(tmp_path))
+    assert len(run(stream.to_list(1))) == 1
+    with pytest.raises(BuildError, match="has ended"):
+        run(stream.to_list())
+
+
+@pytest.mark.parametrize(
+    "items", [iter(()), map(abs, ()), filter(None, [0, 0])], ids=["iter", "map", "filter"]
+)
+def test_an_iterator_without_items_is_empty_the_first_time(run: Run, items: Any) -> None:
+    stream = from_iterable(items)
+    assert run(stream.to_list()) == []
+    with pytest.raises(BuildError, match="has ended"):
+        run(stream.to_list())
+
+
+def test_what_makes_an_iterator_for_each_run_can_be_run_many_times(run: Run) -> None:
+    for stream in (from_iterable(lambda: map(abs, range(5))), from_iterable([0, 1, 2, 3, 4])):
+        for _ in range(2):
+            assert run(stream.to_list()) == [0, 1, 2, 3, 4]
+
+
+def test_an_iterator_that_an_operator_reads_beside_its_stream_is_read_once(run: Run) -> None:
+    stream: Any = from_iterable("abc").pipe(ops.zip_with_iterable(map(abs, [1, 2, 3])))
+    assert run(stream.to_list()) == [("a", 1), ("b", 2), ("c", 3)]
+    with pytest.raises(BuildError, match="has ended"):
+        run(stream.to_list())
