@@ -445,8 +445,7 @@ def check_plain(
     """
     kind = type(result)
     if isinstance(result, Coroutine) or (answers and any(hasattr(kind, name) for name in _UNREAD)):
-        not_awaited(cast(object, result))
+        not_awaited(result)
         raise UnfinishedResult(
-            f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
-            f"await: {instead}"
+            f"'{name}' returned {describe(result, 80)}, which {stage} does not await: {instead}"
         )

@@ -138,6 +138,8 @@ class _Listening(SourceStage[T]):
         on_overflow: Overflow,
         reader: str,
     ) -> None:
+        # Before it is counted.
+        self.is_wrapped = reader != _OF
         super().__init__(downstream, run, info)
         self._observable = observable
         self._reader = reader

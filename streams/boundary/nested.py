@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.errors import as_raised
-from penstock.streams.protocol.acknowledgement import AckHook, Joined, Lessor
-from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.acknowledgement import AckHook, Joined, Lessor, roots
+from penstock.streams.protocol.event import FORGIVEN, Ending, Event
+from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 
@@ -106,7 +107,10 @@ class Nested(AckHook, Iterator[Any]):
     def joined(child: Event[Any]) -> Event[Any]:
         """Join the event in the value of `child` with it: both origins are notified of its end."""
         event: Event[Any] = child.value
-        joined = Event(event.value, child.created, Joined((child, event)), child.token)
+        origin, created, token = _Inside((child, event)), child.created, event.token
+        if _counts_itself(event):
+            created = event.created
+        joined = Event(event.value, created, origin, child.token if token is None else token)
         joined.started = child.started
         if child.started is not None:
             joined.ended = child.ended
@@ -117,7 +121,15 @@ class Nested(AckHook, Iterator[Any]):
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
         self._unfinished -= len(events)
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        super().settle(events, ending, why)
+        # When their source has counted them.
         self._leave_if_over()
+
+    def went_on(self) -> None:
+        """The stage goes on after the error of the stream."""
+        self._own.went_on()
 
     def _leave_if_over(self) -> None:
         if self._ending is not None and not self._unfinished and not self._left:
@@ -135,6 +147,23 @@ class Nested(AckHook, Iterator[Any]):
         if event is not None:
             event.give_back()
         self._leave_if_over()
+
+
+class _Inside(Joined):
+    """The origin of an event that was read for another: a failure that is done with is its own."""
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        child, event = self.parents
+        if ending is FORGIVEN and _counts_itself(event):
+            child.finish()
+            event.fail(why, acknowledged=True)
+        else:
+            super().settle(events, ending, why)
+
+
+def _counts_itself(event: Event[Any]) -> bool:
+    """Whether a source counts it, for which no other event stands."""
+    return any(isinstance(one, SourceStage) and not one.is_wrapped for one, _ in roots(event))
 
 
 class NestedItems(AsyncIterator[Event[Any]]):
@@ -158,6 +187,10 @@ class NestedItems(AsyncIterator[Event[Any]]):
             raise StopAsyncIteration from None
         found: Event[Any] = event
         return found
+
+    def went_on(self) -> None:
+        """The stage goes on after the error of the stream."""
+        self._items.went_on()
 
     async def aclose(self) -> None:
         """Cancel the stream, unless it has ended."""

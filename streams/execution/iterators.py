@@ -87,8 +87,9 @@ class Iterators:
         self._no_room: list[asyncio.Future[None]] = []
         self.kept: dict[Event[Any], Any] = {}
         """The results that are kept, by call."""
-        # The families of those that were sent on.
+        # The families of those that were sent on, and the streams that have failed.
         self._families: dict[Event[Any], Family] = {}
+        self._failed: dict[Event[Any], NestedItems] = {}
         self._slice = TimeSlice(run)
 
     async def read(self, event: Event[Any], results: AsyncIterable[Any] | Observable[Any]) -> Any:
@@ -99,8 +100,10 @@ class Iterators:
         """
         kept, checked, now, slice_ = self.kept, self._checked, self._now, self._slice
         has_room, stage = self._results.has_room, self._stage
+        items: AsyncIterator[Any] | None = None
+        # The item that has come and is not kept.
+        came: Any = None
         try:
-            items: AsyncIterator[Any]
             if isinstance(results, Observable):
                 items = self._events_of(results, event)
             else:
@@ -108,6 +111,7 @@ class Iterators:
             stream = type(items) is NestedItems
             try:
                 async for item in items:
+                    came = item
                     value = item.value if stream else item
                     if type(value) not in checked:
                         self._check(value)
@@ -121,7 +125,7 @@ class Iterators:
                     if not has_room(event, len(kept)):
                         await self._room(event)
                     event.ended = ended
-                    kept[event] = item
+                    kept[event], came = item, None
                     if stage.in_flight == 1:
                         self.send_kept()
                     elif not stage.flush_is_due:
@@ -133,6 +137,10 @@ class Iterators:
         except BaseException:
             if event in kept:
                 self.send_kept()
+            if isinstance(items, NestedItems):
+                self._failed[event] = items
+                if came is not None:
+                    came.give_back()
             raise
         if event in kept:
             if not isinstance(kept[event], Event) and event not in self._families:
@@ -148,6 +156,7 @@ class Iterators:
         """By what to end the event of a call that has failed, or is not tried again: itself, or one
         more of the events made of it, because some of these may still be on their way.
         """
+        self._failed.pop(event, None)
         family = self._families.pop(event, None)
         if family is None:
             return event
@@ -157,6 +166,8 @@ class Iterators:
 
     def again(self, event: Event[Any]) -> None:
         """The event of a call that has failed is tried again, and waits for the results so far."""
+        if event in self._failed:
+            self._failed.pop(event).went_on()
         family = self._families.pop(event, None)
         if family is not None:
             whole = self._families[event] = Family(event, _NOTHING)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
@@ -268,6 +268,7 @@ class ErrorPolicy:
         """
         blame(error, self._info, event)
         if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
+            note_end(error, ends=True)
             event.fail(error)
             return False
         info = self._info
@@ -279,6 +280,7 @@ class ErrorPolicy:
         else:
             self.skipped += self.gives_up
             self.reverted += self._reverts
+            note_end(error, ends=False)
             event.fail(error, acknowledged=self.gives_up)
         return True
 

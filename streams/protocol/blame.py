@@ -11,10 +11,12 @@ from penstock.streams.protocol.stage import StageInfo
 
 __all__ = [
     "blame",
+    "ends_nothing",
     "error_in",
     "event_name",
     "fail_event",
     "is_ours",
+    "note_end",
     "note_stage",
     "notes_about",
 ]
@@ -39,6 +41,19 @@ def error_in(info: StageInfo, raised: BaseException) -> Exception:
     error = own_error(raised)
     add_note(error, f"in {info}")
     return error
+
+
+def note_end(error: BaseException, *, ends: bool) -> None:
+    """Note on the error of an event that it ends a stream, or that the stage goes on."""
+    error.__dict__[_ENDS_NOTHING] = not ends
+
+
+def ends_nothing(error: object) -> bool:
+    """Whether the stage in which an event has failed with this error goes on."""
+    return bool(getattr(error, _ENDS_NOTHING, False))
+
+
+_ENDS_NOTHING = "__penstock_ends_nothing__"
 
 
 def note_stage(error: BaseException, info: StageInfo) -> None:

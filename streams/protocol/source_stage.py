@@ -8,7 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import CALL_ERRORS, BufferFull, BuildError, own_error, refuse_async
 from penstock.streams.protocol.acknowledgement import NOBODY, roots
-from penstock.streams.protocol.blame import note_stage
+from penstock.streams.protocol.blame import ends_nothing, note_stage
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
     DROPPED,
@@ -65,6 +65,10 @@ class SourceStage(DemandStage, Generic[T]):
 
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
+
+    # Whether it is an Observable that an operator was given in place of a stream. Inside another
+    # stream its values count as made of the event for which it is read.
+    is_wrapped = False
 
     # The file whose lines the tokens of its events number, for errors about them.
     file = ""
@@ -299,15 +303,15 @@ class SourceStage(DemandStage, Generic[T]):
             if not self.gives_again:
                 self._returned_tokens += tokens
         else:
-            self.count_failures(n, ending is FORGIVEN)
+            self.count_failures(n, ending is FORGIVEN, why)
 
-    def count_failures(self, count: int, for_good: bool) -> None:
-        """Count events that failed, as returned if they will come again."""
+    def count_failures(self, count: int, for_good: bool, why: object = None) -> None:
+        """Count events that failed, for the error `why`, as returned if they will come again."""
         again = self.gives_again and not for_good
         self.counts["returned" if again else "failed"] += count
         if again and self.state:
             self.run.too_late(count)
-        elif not (for_good or again):
+        elif not (for_good or again or ends_nothing(why)) and self.run.counts(self):
             self.run.failed_for_good(count)
 
     def leave_to_others(self, waiting: int) -> None:

@@ -170,8 +170,8 @@ class Run:
         # The events that are left to another run: those that failed after their source had ended,
         # and are to be tried again, and those that stages have returned since the drain began.
         self.left = 0
-        # The numbers of the sources of parts that have ended.
-        self.past = Counts()
+        # The numbers of the sources of parts that have ended, and of those of nested runs.
+        self.past, self.inside = Counts(), Counts()
         self._flushes: list[_Step] = []
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
@@ -278,6 +278,33 @@ class Run:
         self.sources.append(source)
         if self._whole is not None:
             self._whole._count(source)
+
+    def counts(self, source: Source) -> bool:
+        """Whether the events of a source that is read here are counted by themselves."""
+        return not (source.is_wrapped and self._top._outer is not None)
+
+    @property
+    def _top(self) -> Run:
+        """The run of which this one is a part, and which is no part of another."""
+        return self if self._whole is None else self._whole._top
+
+    def _own_counts(self) -> Counts:
+        """The numbers of all sources read here, and of those in nested runs that have ended."""
+        counts = Counts(self.past)
+        counts.join(self.inside)
+        for source in self.sources:
+            if self.counts(source):
+                counts.add(source.statistics())
+        return counts
+
+    def inside_now(self) -> tuple[Counts, int]:
+        """The numbers of the sources in nested runs, and how many of their events are in flight."""
+        counts, in_flight = Counts(self.inside), 0
+        for run in self._with_nested():
+            if run is not self and run._whole is None:
+                counts.join(run._own_counts())
+                in_flight += sum(numbers().get("in_flight", 0) for _, numbers in run.stages)
+        return counts, in_flight
 
     # The loop. It would only log an error of a callback, and the stream would stand still for no
     # visible reason.
@@ -461,11 +488,13 @@ class Run:
         """A run for a stream that a stage of this one reads, for `event` if one is given, until it
         is passed to `leave`.
 
-        Its sources pause with those of this one, and their events are not counted here; its errors
-        and its dead letters are this one's, and its calls belong to the trace of `event`.
+        Its sources pause with those of this one, and their events are counted beside its own; a
+        drain does not stop them. Its errors and its dead letters are this one's, and its calls
+        belong to the trace of `event`.
         """
         nested = Run(self.drain_deadline, self.limit, outer=self)
         nested.reads((), ())
+        nested._counted_in = self
         tracing = self.tracing
         if event is not None and tracing is not None:
             observer = tracing.within(event)
@@ -533,6 +562,9 @@ class Run:
         """
         root, runs = self.root, self._with_nested()
         del root._nested[self]
+        inside, _ = self.inside_now()
+        inside.return_unfinished()
+        root.inside.join(inside)
         for source in self.sources:
             counts = Counts()
             counts.add(source.statistics())
@@ -618,7 +650,9 @@ class Run:
             if nested._is_shown and nested._places is not None:
                 nested._places.free()
             self.pauses.remove(nested.sources)
-            if nested._whole is not None:
+            if nested._whole is None:
+                self._top.inside.join(nested._own_counts())
+            else:
                 for source in nested.sources:
                     self._uncount(source, source.statistics() if counts else None)
 

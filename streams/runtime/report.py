@@ -86,11 +86,14 @@ def snapshot(
         emitted.append(numbers.get("emitted"))
         again += numbers["returned"] if source.gives_again else 0
         counts.add(numbers)
+    progress = _progress(emitted, counts, again)
+    inside, in_flight_inside = run.inside_now()
+    counts.join(inside)
     unfinished = counts.unfinished
     stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
     stages += [numbers_of(*sink) for sink in sinks]
     # Several children of one event may be in flight; the event counts once.
-    in_flight = min(unfinished, sum(_all("in_flight", stages)))
+    in_flight = min(unfinished, sum(_all("in_flight", stages)) + in_flight_inside)
     groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
     limits = _limits(stages)
     return {
@@ -100,7 +103,7 @@ def snapshot(
         "recovered": run.recovered,
         "recoveries": sum(run.errors.recoveries.values()),
         "dropped": counts.dropped,
-        "progress": _progress(emitted, counts, again),
+        "progress": progress,
         "unfinished": unfinished,
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,

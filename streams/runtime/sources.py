@@ -17,6 +17,7 @@ class Source(Protocol):
     """A running source, as seen by its run."""
 
     is_pushed: bool
+    is_wrapped: bool
 
     @property
     def info(self) -> StageInfo: ...
@@ -49,6 +50,10 @@ class Counts:
             self.totals[name] += numbers[name]
         for cause, count in numbers["dropped"].items():
             self.dropped[cause] = self.dropped.get(cause, 0) + count
+
+    def join(self, other: Counts) -> None:
+        """Add other sums."""
+        self.add({**other.totals, "dropped": other.dropped})
 
     @property
     def unfinished(self) -> int:

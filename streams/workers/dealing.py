@@ -22,6 +22,7 @@ from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.blame import note_end
 from penstock.streams.protocol.event import (
     FAILED,
     FORGIVEN,
@@ -472,6 +473,7 @@ class Dealing(FinishingStage):
         reverted = ending is FAILED and self.state < STOPPED
         if message.why is not None and (ending is FORGIVEN or reverted):
             self.run.errors.noted(message.why, len(message.numbers))
+            note_end(message.why, ends=False)
         events = self._pop(peer, message.numbers)
         turns = self._turns_of(events)
         alone: list[Event[Any]] = []

@@ -227,3 +227,15 @@ def test_a_function_of_violations_that_returns_a_coroutine_is_an_error(run: Run)
     stage: Any = monitor("G !bad", bad=lambda n: n == 2, on_violation=lambda found: tell(found))
     with pytest.raises(UnfinishedResult, match="on_violation=for_each"):
         run(from_iterable([1, 2]).pipe(stage).to(MemorySink()).run())
+
+
+def test_an_event_of_a_stream_that_is_no_result_is_returned(run: Run) -> None:
+    inner, sink = MemorySource([1, 2]), MemorySink()
+
+    def awaited(value: Any) -> Any:
+        return future(value) if value == 2 else value
+
+    stage = adaptive_flat_map(lambda _: inner.pipe(ops.map(awaited)), on_error="skip")
+    report = run(from_iterable([1]).pipe(stage).to(sink).run())
+    assert sink.values == [1]
+    assert (inner.acked, report.statistics["unfinished"]) == ([1], 0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 from reactivex import operators as stock
 from reactivex.subject import Subject
 
-from penstock import Fixed, Flowable, adaptive_flat_map, collect, from_iterable, ops
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    from_async_iterable,
+    from_iterable,
+    ops,
+)
 from penstock.streams.errors import BufferFull, PenstockError, WrongType
 from penstock.streams.testing import (
     COMPLETED,
@@ -21,6 +30,7 @@ from penstock.streams.testing import (
     play,
     run_virtual,
 )
+from penstock.streams.testing.plugin import Run
 from tests.helpers.like_stock import assert_like_stock, messages
 
 ERROR = ValueError("no")
@@ -284,3 +294,31 @@ def test_an_error_that_nothing_follows_stops_the_pipeline_as_ever() -> None:
         return running.report()
 
     assert run_virtual(story()).exit_status == 1
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+def test_only_the_failure_that_ended_the_source_is_recovered_from(run: Run, is_below: bool) -> None:
+    async def rows() -> AsyncIterator[int]:
+        for n in range(4):
+            yield n
+            await asyncio.sleep(1)
+
+    def refuse(n: int) -> int:
+        if n == 1:
+            raise ValueError(n)
+        return n
+
+    def end(n: int) -> int:
+        if n == 3:
+            raise OSError(n)
+        return n
+
+    # What is reverted is given up by a source that cannot give it again, and its stage goes on.
+    reverts: Any = adaptive_flat_map(refuse, on_error="revert")
+    ends, catch = ops.map(end), ops.catch(from_iterable([9]))
+    stages = (ends, catch, reverts) if is_below else (reverts, ends, catch)
+    sink = MemorySink()
+    report = run(from_async_iterable(rows).pipe(*stages).to(sink).run())
+    assert sink.values == [0, 2, 9]
+    assert (report.statistics["failed"], report.statistics["recovered"]) == (2, 1)
+    assert report.exit_status == 3
