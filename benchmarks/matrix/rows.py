@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.workload import CLIENTS, LIMIT, Event, Result, project, project_at_once
 from penstock import Fixed, Flowable, Shared, adaptive_flat_map, retry
+from penstock.streams.protocol.stage import Stage, StageInfo
 
-__all__ = ["HANDLERS", "ROWS", "Handler", "Row"]
+__all__ = ["HANDLERS", "ROWS", "Handler", "Row", "own_stage"]
 
 Operator = Callable[[Flowable[Any]], Flowable[Any]]
 
@@ -60,6 +61,19 @@ HANDLERS: Mapping[str, Handler] = {
     "sleep(1 ms)": Handler(waiting, waiting, 12_000),
     "iterator": Handler(results, consumed, 20_000),
 }
+
+
+class _Own(Stage[Any, Any]):
+    """A stage that does nothing, and that is not the library's."""
+
+    def on_events(self, events: list[Any], /) -> None:
+        self.downstream.on_events(events)
+
+
+def own_stage(source: Flowable[Any]) -> Flowable[Any]:
+    """`source` behind a stage of a user's own."""
+    info = StageInfo("own")
+    return source.then(lambda downstream, run, _: cast(Any, _Own(downstream)), info)
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,8 @@ def _all() -> tuple[Row, ...]:
     rows += [Row("sleep(0)", keys=keys) for keys in (1, 4, 1_000, 30_000)]
     rows += [Row("sleep(0)", f"Fixed({few})", at_once=few) for few in (1, 2)]
     rows.append(Row("sleep(0)", stages=2))
+    # What a stage of a user's own costs, in front of all others: next to the same without.
+    rows.append(Row("plain", option="own stage"))
     # What a live page costs: next to the same without.
     rows += [Row(name, option="recorded") for name in plain]
     return tuple(rows)

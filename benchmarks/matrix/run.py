@@ -16,7 +16,7 @@ import uvloop
 
 from benchmarks.by_hand import half_chunks
 from benchmarks.kata_by_hand import Kata
-from benchmarks.matrix.rows import HANDLERS, ROWS, Row
+from benchmarks.matrix.rows import HANDLERS, ROWS, Row, own_stage
 from benchmarks.workload import CLIENTS, WINDOW_SECONDS, Event, kata_events, project
 from penstock import Report, distinct_within, from_iterable, group_by, latency_histogram, spread
 
@@ -36,7 +36,8 @@ def events_of(row: Row, count: int) -> list[Event]:
 
 def ours(row: Row, events: list[Event]) -> float:
     """Run it, and return its final limit; 1 for a plain handler."""
-    flow = from_iterable(events).pipe(
+    source = from_iterable(events)
+    flow = (source.pipe(own_stage) if row.option == "own stage" else source).pipe(
         distinct_within(WINDOW_SECONDS, by="uuid"), group_by("client_id"), spread()
     )
     for stage in row.working():

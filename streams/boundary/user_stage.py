@@ -12,9 +12,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.protocol.acknowledgement import with_ancestors
 from penstock.streams.protocol.blame import error_in, fail_event, is_ours
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import UNCONNECTED, Stage, StageInfo, Subscriber, Subscription
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -29,7 +31,7 @@ _SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed", "
 def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
     """`stage` itself if all its signals go to the library's code, else a `UserStage` before it.
 
-    The `UserStage` costs one more call per event. `info` describes the stage, if it is known.
+    The `UserStage` costs two more calls per list. `info` describes the stage, if it is known.
     """
     kind = type(stage)
     if _is_own(kind):
@@ -48,11 +50,35 @@ def _is_foreign(kind: type) -> bool:
     return not (is_ours(kind.__module__) or _SIGNALS.isdisjoint(vars(kind)))
 
 
+class _Below:
+    """The subscriber below a user's stage: notes what the stage sends while it has a list."""
+
+    __slots__ = ("_subscriber", "sent")
+
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
+        self._subscriber = subscriber
+        self.sent: list[Event[Any]] | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscriber.on_subscribe(subscription)
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        if self.sent is not None:
+            self.sent += events
+        self._subscriber.on_events(events)
+
+    def on_completed(self) -> None:
+        self._subscriber.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._subscriber.on_error(error)
+
+
 class UserStage:
     """Fails the event and the stream with the exception that the stage raises.
 
-    It is the stage's subscription as well: a stage that cancels inside a list receives no more of
-    it.
+    The stage gets whole lists. After an exception it gets, one by one, those events of the list
+    that it has neither ended nor sent on, to know which of them raises.
     """
 
     def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
@@ -62,6 +88,10 @@ class UserStage:
         self._upstream = UNCONNECTED
         self.request: Callable[[int], None] = UNCONNECTED.request
         self._ended = False
+        # Nothing is known of what a stage sends that has another way down.
+        self._below = _Below(getattr(stage, "downstream", stage))
+        if isinstance(stage, Stage | DemandStage):
+            stage.downstream = self._below
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if self._upstream is UNCONNECTED:
@@ -78,15 +108,42 @@ class UserStage:
             upstream.cancel()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        # One by one, to know which event raised.
-        for place, event in enumerate(events):
+        if self._ended:
+            give_back_all(events)
+            return
+        if len(events) == 1:
+            self._give(events[0])
+            return
+        # The stage owns the list.
+        given = [(event, event.pending) for event in events]
+        below = self._below
+        before, below.sent = below.sent, []
+        try:
+            self._stage.on_events(events)
+        except CALL_ERRORS as raised:
+            done = set(map(id, with_ancestors(below.sent)))
+            left = [one for one, pending in given if one.pending == pending and id(one) not in done]
+            self._after(raised, left)
+        finally:
+            below.sent = before
+
+    def _give(self, event: Event[Any]) -> None:
+        try:
+            self._stage.on_events([event])
+        except CALL_ERRORS as raised:
+            self._stop(fail_event(event, raised, self._info))
+
+    def _after(self, raised: BaseException, left: list[Event[Any]]) -> None:
+        """Find the event for which the stage has raised, among those `left` of its list."""
+        had_ended = self._ended
+        for place, event in enumerate(left):
             if self._ended:
-                give_back_all(events[place:])
-                return
-            try:
-                self._stage.on_events([event])
-            except CALL_ERRORS as raised:
-                self._stop(fail_event(event, raised, self._info))
+                give_back_all(left[place:])
+                break
+            self._give(event)
+        if had_ended or not self._ended:
+            # It has raised for none of them alone.
+            self._stop(error_in(self._info, raised))
 
     def on_error(self, error: BaseException, /) -> None:
         self._end(lambda: self._stage.on_error(error))

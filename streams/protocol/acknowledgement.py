@@ -34,6 +34,7 @@ __all__ = [
     "Withdrawn",
     "may_begin",
     "roots",
+    "with_ancestors",
 ]
 
 T = TypeVar("T")
@@ -168,6 +169,19 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
         yield from origin.roots()
     else:
         yield origin, event.token
+
+
+def with_ancestors(events: Iterable[Event[Any]]) -> Iterator[Event[Any]]:
+    """`events`, and those that they were made of."""
+    for event in events:
+        yield event
+        origin, outer = event.origin, event.outer
+        while isinstance(origin, AckHook):
+            origin, outer = origin.behind(outer)
+        if isinstance(origin, Family):
+            yield from with_ancestors((origin.parent,))
+        elif isinstance(origin, Joined):
+            yield from with_ancestors(origin.parents)
 
 
 class Lessor(Origin, Protocol):

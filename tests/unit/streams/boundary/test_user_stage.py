@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,16 @@ from penstock import (
     from_iterable,
     group_by,
     spread,
+)
+from penstock.streams.boundary.user_stage import guarded
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.event import (
+    DROPPED,
+    FAILED,
+    RETURNED,
+    Ending,
+    finish_all,
+    new_events,
 )
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
@@ -142,7 +152,7 @@ class LeavesInside(Stage[int, int]):
                 self.upstream.cancel()
 
 
-def test_a_stage_that_cancels_inside_a_list_gets_no_more_of_it(run: Run) -> None:
+def test_a_stage_that_cancels_inside_a_list_gets_no_other_list(run: Run) -> None:
     source = from_iterable(range(1000))
     made: list[LeavesInside] = []
 
@@ -158,9 +168,118 @@ def test_a_stage_that_cancels_inside_a_list_gets_no_more_of_it(run: Run) -> None
         return run.sources[0].statistics()
 
     numbers = run(story())
-    assert made[0].seen == [0, 1]
     # The source had made chunks of one and of two events.
-    assert (numbers["in"], numbers["finished"], numbers["returned"]) == (3, 2, 1)
+    assert made[0].seen == [0, 1, 2]
+    assert (numbers["in"], numbers["finished"], numbers["returned"]) == (3, 3, 0)
+
+
+class Sizes(Stage[Any, Any]):
+    """Notes the sizes of the lists that it gets."""
+
+    def __init__(self, downstream: Subscriber[Any], sizes: list[int]) -> None:
+        super().__init__(downstream)
+        self._sizes = sizes
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._sizes.append(len(events))
+        self.downstream.on_events(events)
+
+
+def test_a_users_own_stage_gets_whole_lists_and_so_do_the_stages_below_it(run: Run) -> None:
+    sizes: list[list[int]] = [[], []]
+    stages = [stage_of(lambda below, seen=seen: Sizes(below, seen)) for seen in sizes]
+    run(from_iterable(range(1000)).pipe(*stages).to(MemorySink()).run())
+    assert sizes[0] == sizes[1]
+    assert sum(sizes[0]) == 1000
+    assert len(sizes[0]) < 30
+
+
+class Part(Stage[Any, Any]):
+    """Ends the multiples of 3 at once, sends other events on, some as children, and raises on 7."""
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value % 3 == 0:
+                event.drop("three")
+            elif event.value == 7:
+                raise ValueError("seven")
+            elif event.value % 2:
+                family = Family(event, "part")
+                child = family.child(event.value)
+                family.close()
+                self.downstream.on_events([child])
+            else:
+                self.downstream.on_events([event])
+
+
+class Half(SinkStage[int]):
+    """Accepts the events of a list up to 7, on which it raises."""
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 7:
+                raise ValueError("seven")
+            event.finish()
+
+
+class _Nothing:
+    """A subscription to what is given by hand."""
+
+    def request(self, n: int, /) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Origins:
+    """Notes how events have ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[int, Ending]] = []
+
+    def settle(self, events: list[Event[Any]], ending: Ending, _: Any, /) -> None:
+        self.ended += [(event.value, ending) for event in events]
+
+    def of(self, ending: Ending) -> list[int]:
+        return [value for value, how in self.ended if how is ending]
+
+
+def give(stage: Any, count: int, acceptances: int = 1) -> tuple[Origins, list[Event[int]]]:
+    """Give `stage` one list of so many events, each of which misses some acceptances."""
+    origins = Origins()
+    events: list[Event[int]] = new_events(range(count), 0.0, origins)
+    for event in events:
+        event.pending = acceptances
+    reader = guarded(stage, StageInfo("stage"), StreamRun())
+    reader.on_subscribe(_Nothing())
+    reader.on_events(events.copy())
+    return origins, events
+
+
+@pytest.mark.parametrize("count", [1, 5, 7, 8, 9, 12])
+def test_what_a_list_has_done_with_before_an_exception_is_not_given_again(count: int) -> None:
+    probe = Probe[int](request=100)
+    sent: list[int] = []
+
+    class Below(Stage[Any, Any]):
+        def on_events(self, events: list[Event[Any]], /) -> None:
+            sent.extend(event.value for event in events)
+            finish_all(events)
+
+    origins, _ = give(Part(Below(cast(Any, probe))), count)
+    assert sent == [n for n in range(min(count, 7)) if n % 3]
+    assert origins.of(DROPPED) == [n for n in range(min(count, 7)) if n % 3 == 0]
+    assert origins.of(FAILED) == ([7] if count > 7 else [])
+    assert origins.of(RETURNED) == list(range(8, count))
+    assert len(origins.ended) == count
+
+
+def test_a_sink_that_raises_in_a_list_accepts_no_event_in_place_of_another_sink() -> None:
+    closed: list[object] = []
+    origins, events = give(Half(closed.append), 10, acceptances=2)
+    # The other sink has still to accept what this one has accepted.
+    assert [event.pending for event in events[:7]] == [1] * 7
+    assert origins.of(FAILED) == [7]
+    assert origins.of(RETURNED) == [8, 9]
 
 
 def test_a_diagram_shows_what_a_users_own_stage_raises() -> None:
