@@ -61,15 +61,17 @@ _ROUNDING = 1e-9
 class RateLimit:
     """A rate that several stages, also of several pipelines on one loop, may share.
 
-    Assigning `rate` changes it from the next event on. Source: the token bucket of RFC 2697.
+    Assigning `rate`, `per` or `burst` changes it at once, also for the event that waits, from any
+    thread. Source: the token bucket of RFC 2697.
     """
 
     def __init__(self, rate: float, per: float = 1.0, burst: int = 1) -> None:
-        self.per = per
-        self.burst = burst
-        self.rate = rate
+        _check(rate, per, burst)
+        self._settings = rate, per, burst
         self._tokens = float(burst)
+        # When they were counted, and the tokens gained each second since.
         self._at: float | None = None
+        self._gain = rate / per
         # The loop of its stages, its clock, and those of them that wait, in order.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now = monotonic
@@ -78,16 +80,44 @@ class RateLimit:
     @property
     def rate(self) -> float:
         """Tokens gained each `per` seconds."""
-        return self._rate
+        return self._settings[0]
 
     @rate.setter
     def rate(self, rate: float) -> None:
-        if not (is_positive(rate) and is_positive(self.per) and is_count(self.burst)):
-            raise BuildError(
-                f"rate_limit({rate!r}, per={self.per!r}, burst={self.burst!r}): the rate and "
-                "per must be positive and burst a whole number of at least 1"
-            )
-        self._rate = rate
+        self._set(rate, self.per, self.burst)
+
+    @property
+    def per(self) -> float:
+        """The seconds in which `rate` tokens are gained."""
+        return self._settings[1]
+
+    @per.setter
+    def per(self, per: float) -> None:
+        self._set(self.rate, per, self.burst)
+
+    @property
+    def burst(self) -> int:
+        """The tokens that the bucket holds at most."""
+        return self._settings[2]
+
+    @burst.setter
+    def burst(self, burst: int) -> None:
+        self._set(self.rate, self.per, burst)
+
+    def _set(self, rate: float, per: float, burst: int) -> None:
+        _check(rate, per, burst)
+        self._settings = rate, per, burst
+        if self._loop is None or running_loop() is self._loop:
+            self._changed()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._changed)
+
+    def _changed(self) -> None:
+        if self._loop is not None:
+            self._refill()
+        self._gain = self.rate / self.per
+        self._tokens = min(float(self.burst), self._tokens)
+        self._wake_first()
 
     def charge(self, cost: float) -> None:
         """Take `cost` more tokens now, for an event that passed and cost more than was estimated.
@@ -125,7 +155,7 @@ class RateLimit:
             self._line.append(stage)
             return False
         self._refill()
-        if self._tokens < stage.cost - _ROUNDING * self.burst:
+        if self._tokens < self._needed(stage) - _ROUNDING * self.burst:
             if not self._line:
                 self._line.append(stage)
             self._wake_first()
@@ -145,16 +175,28 @@ class RateLimit:
         """Wake the first in line when there will be enough tokens for its event."""
         if self._line:
             first = self._line[0]
-            seconds = (first.cost - self._tokens) * self.per / self._rate
+            seconds = (self._needed(first) - self._tokens) / self._gain
             # A shorter wait might not move the clock at all.
             first.wake_in(max(_ROUNDING, seconds))
+
+    def _needed(self, stage: _Bucket) -> float:
+        # The bucket may have become smaller than what the event that waits costs.
+        return min(stage.cost, float(self.burst))
 
     def _refill(self) -> None:
         now = self._now()
         if self._at is not None and now > self._at:
-            gained = (now - self._at) * self._rate / self.per
+            gained = (now - self._at) * self._gain
             self._tokens = min(float(self.burst), self._tokens + gained)
         self._at = now
+
+
+def _check(rate: object, per: object, burst: object) -> None:
+    if not (is_positive(rate) and is_positive(per) and is_count(burst)):
+        raise BuildError(
+            f"rate_limit({rate!r}, per={per!r}, burst={burst!r}): the rate and per must be "
+            "positive and burst a whole number of at least 1"
+        )
 
 
 def rate_limit(

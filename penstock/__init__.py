@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock import ops
     from penstock.operators import (
         adaptive_flat_map,
         batch,
@@ -116,6 +117,7 @@ __all__ = [
     "latest",
     "lift",
     "monitor",
+    "ops",
     "queue_stats",
     "rate_limit",
     "read_jetstream",
@@ -191,6 +193,8 @@ _PUBLIC = {
         "retry",
         "route",
     ),
+    # A module that is a name.
+    "ops": ("ops",),
     "streams.flowable": ("Flowable",),
     "streams.kafka.record": ("KafkaRecord",),
     "streams.keyed.grouped": ("Group",),
@@ -217,11 +221,12 @@ _PUBLIC = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
         for package, names in _PUBLIC.items():
             if name in names:
-                from importlib import import_module
-
-                value = getattr(import_module(f"{__name__}.{package}"), name)
+                module = import_module(f"{__name__}.{package}")
+                value = module if name == package else getattr(module, name)
                 globals()[name] = value
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -219,11 +219,12 @@ class Flowable(Fluent[T_co]):
         return Pipeline(self, sinks)
 
     @staticmethod
-    def of(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
+    def of(observable: Observable[T], on_overflow: Overflow | None = None) -> Flowable[T]:
         """Adapt a plain Observable, which has no demand.
 
         `on_overflow` says what happens to values that are not requested yet: `buffer(n)`,
-        `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `penstock`.
+        `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `penstock`. Raises BuildError
+        for anything else, and without a strategy.
         """
         from penstock.streams.boundary.from_observable import from_observable
 

@@ -122,7 +122,7 @@ def _first_sentence(thing: Any) -> str:
 
 def _docstring(thing: Any) -> str:
     """The docstring of what is public; that of a built-in base says nothing of it."""
-    if not inspect.isroutine(thing) and not inspect.isclass(thing):
+    if not (inspect.isroutine(thing) or inspect.isclass(thing) or inspect.ismodule(thing)):
         thing = type(thing)
     text = inspect.getdoc(thing) or ""
     return "" if text.startswith(f"{getattr(thing, '__name__', '')}(") else text

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import BufferFull, BuildError, NoLoop
+from penstock.streams.errors import BufferFull, BuildError, NoLoop, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -81,7 +81,7 @@ def error() -> Overflow:
 
 
 def from_observable(
-    observable: Observable[T], on_overflow: Overflow, reader: str = _OF
+    observable: Observable[T], on_overflow: Overflow | None, reader: str = _OF
 ) -> Flowable[T]:
     """Give a plain Observable demand, with an overflow strategy for a slow reader.
 
@@ -105,10 +105,13 @@ def from_observable(
         return observable
     if not isinstance(observable, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError(f"Flowable.of() takes an Observable, not {type(observable).__name__}")
-    if not isinstance(on_overflow, Overflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(on_overflow, Overflow):
+        # One easily gives the function itself.
+        given = getattr(on_overflow, "__name__", None) or describe(on_overflow, 80)
         raise BuildError(
-            f"on_overflow={on_overflow!r}: use buffer(n), drop_oldest(n), drop_newest(n), "
-            "latest() or error()"
+            f"Flowable.of(observable, on_overflow={given}): an Observable has no demand. For what "
+            "comes before it is requested, use buffer(n), drop_oldest(n), drop_newest(n), latest() "
+            "or error() of penstock"
         )
     info = StageInfo("of", on_overflow.name, on_overflow.size)
 

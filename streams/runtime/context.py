@@ -172,6 +172,8 @@ class Run:
         self.left = 0
         # The numbers of the sources of parts that have ended, and of those of nested runs.
         self.past, self.inside = Counts(), Counts()
+        # Nested runs that have been left, and some of whose events have not ended yet.
+        self._unsettled: list[Run] = []
         self._flushes: list[_Step] = []
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
@@ -291,15 +293,30 @@ class Run:
     def _own_counts(self) -> Counts:
         """The numbers of all sources read here, and of those in nested runs that have ended."""
         counts = Counts(self.past)
-        counts.join(self.inside)
+        counts.join(self._counts_of_left())
         for source in self.sources:
             if self.counts(source):
                 counts.add(source.statistics())
         return counts
 
+    def _counts_of_left(self) -> Counts:
+        """The numbers of the sources in nested runs that have been left."""
+        counts = Counts(self.inside)
+        for run in self._unsettled:
+            counts.join(run._own_counts())
+        return counts
+
+    def _settled(self, nested: Run) -> None:
+        """Count a nested run that has been left, for good if all of its events have ended."""
+        self._unsettled.append(nested)
+        # In the order of their ends, which is mostly that in which their events end.
+        while self._unsettled and not (counts := self._unsettled[0]._own_counts()).unfinished:
+            del self._unsettled[0]
+            self.inside.join(counts)
+
     def inside_now(self) -> tuple[Counts, int]:
         """The numbers of the sources in nested runs, and how many of their events are in flight."""
-        counts, in_flight = Counts(self.inside), 0
+        counts, in_flight = self._counts_of_left(), 0
         for run in self._with_nested():
             if run is not self and run._whole is None:
                 counts.join(run._own_counts())
@@ -651,7 +668,7 @@ class Run:
                 nested._places.free()
             self.pauses.remove(nested.sources)
             if nested._whole is None:
-                self._top.inside.join(nested._own_counts())
+                self._top._settled(nested)
             else:
                 for source in nested.sources:
                     self._uncount(source, source.statistics() if counts else None)

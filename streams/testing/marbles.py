@@ -28,7 +28,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+from penstock.streams.errors import WrongType, describe
 
 __all__ = ["Kind", "Signal", "parse_marbles", "to_marbles"]
 
@@ -63,11 +65,17 @@ def parse_marbles(
 
     `tick` is the length of one character in seconds, `lookup` gives the items that letters or
     numbers stand for, `error` is what `#` stands for (by default an `Exception("error")`).
-    ValueError if the text is not a diagram, or if anything follows `|` or `#`.
+    ValueError if the text is not a diagram, or if anything follows `|` or `#`; WrongType if it is
+    no text.
 
     >>> parse_marbles("-a|")
     [Signal(time=1.0, kind='next', value='a'), Signal(time=2.0, kind='completed', value=None)]
     """
+    if not isinstance(cast(Any, text), str):
+        raise WrongType(
+            f'parse_marbles({describe(text, 80)}): a diagram is one text, such as "-a-b|", and '
+            "several streams have one each"
+        )
     text = "".join(text.split())
     failure = error or Exception("error")
     signals: list[Signal] = []
@@ -142,9 +150,9 @@ def _written(elements: list[str], *, after: str) -> str:
 
 def _item(element: str, lookup: Lookup | None) -> Any:
     item: str | float = element
-    for cast in (int, float):
+    for number in (int, float):
         try:
-            item = cast(element)
+            item = number(element)
             break
         except ValueError:
             continue

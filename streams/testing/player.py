@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.streams.boundary.strict_subscriber import connect
+from penstock.streams.errors import WrongType
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber
@@ -33,7 +34,7 @@ COMPLETED = Completed()
 
 def play(
     marbles: str,
-    operator: Callable[[Any], Any],
+    operator: Callable[[Any], Any] | None = None,
     *,
     tick: float = 1.0,
     request: int | None = None,
@@ -55,6 +56,11 @@ def play(
     >>> play("-1-2|", lambda source: source)
     [(1.0, 1), (3.0, 2), (4.0, COMPLETED)]
     """
+    if operator is None:
+        raise WrongType(
+            'play(diagram) lacks the operator that reads it: play("-a-b|", ops.map(f)), or '
+            "play(diagram, lambda source: source) to see the diagram itself"
+        )
     signals = parse_marbles(marbles, tick=tick, lookup=lookup, error=error)
     probe: Probe[Any] = Probe(request=UNBOUNDED if request is None else request)
 

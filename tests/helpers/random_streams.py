@@ -976,19 +976,19 @@ class RandomStreams:
             self._check_results(error)
 
     def _check_account(self, numbers: dict[str, Any]) -> None:
-        """Its numbers are those of the sources."""
-        outer = Counter(ending.name for leaf, ending in self.ended.items() if not self.began[leaf])
+        """Its numbers are those of the sources, of those inside as well."""
+        every = Counter(ending.name for ending in self.ended.values())
         counted = {
             "FINISHED": numbers["finished"],
             "DROPPED": sum(numbers["dropped"].values()),
             "RETURNED": numbers["returned"],
             "FAILED": numbers["failed"],
         }
-        outer["FAILED"] += outer.pop("FORGIVEN", 0)
+        every["FAILED"] += every.pop("FORGIVEN", 0)
         # A value that is kept counts too where it is taken before the source is read.
         kept = math.inf if "publish_value" in self.met else 0
-        if any(not 0 <= count - outer[name] <= kept for name, count in counted.items()):
-            self.blame(f"counted as {counted}, and ended as {outer}")
+        if any(not 0 <= count - every[name] <= kept for name, count in counted.items()):
+            self.blame(f"counted as {counted}, and ended as {every}")
 
     def _check_accepted(self) -> None:
         """What is finished has come to the sink, and what has come there is not dropped."""

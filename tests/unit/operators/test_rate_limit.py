@@ -14,6 +14,7 @@ from penstock import (
     RateLimit,
     adaptive_flat_map,
     collect,
+    for_each,
     from_iterable,
     group_by,
     in_threads,
@@ -567,3 +568,61 @@ def test_a_wrong_cost_is_refused_when_the_operator_is_built(
 def test_the_description_says_what_is_charged_and_how_many_events_wait() -> None:
     info = from_iterable([1]).pipe(rate_limit(1_000_000, 60, burst=8_000, cost="tokens")).info
     assert (info.detail, info.bound) == ("1,000,000 per 60 s, burst 8,000, cost tokens", 1)
+
+
+def changed_while_waiting(**changes: Any) -> list[float]:
+    """When three events pass at 1 per 100 s, of which each costs 1, with changes after 20 s."""
+
+    async def story() -> list[float]:
+        limit = RateLimit(1, per=100.0)
+        probe = Probe[int](request=9)
+        from_iterable(range(3)).pipe(rate_limit(limit)).connect(probe)
+        await asyncio.sleep(20)
+        for name, value in changes.items():
+            setattr(limit, name, value)
+        await asyncio.sleep(10_000)
+        return [at for at, _ in probe.timed]
+
+    return run_virtual(story())
+
+
+def test_a_change_holds_for_the_event_that_waits_too() -> None:
+    # 0.2 of its token was there.
+    assert changed_while_waiting(rate=8) == pytest.approx([0, 30, 42.5])
+    assert changed_while_waiting(per=10.0) == pytest.approx([0, 28, 38])
+    assert changed_while_waiting(rate=0.1) == pytest.approx([0, 820, 1820])
+    assert changed_while_waiting(burst=5) == pytest.approx([0, 100, 200])
+
+
+def test_a_change_in_another_thread_wakes_the_event_that_waits() -> None:
+    async def story() -> list[int]:
+        limit, seen = RateLimit(1, per=1000.0), list[int]()
+        stream = from_iterable([1, 2]).pipe(rate_limit(limit))
+        running = stream.to(for_each(seen.append)).start()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(setattr, limit, "rate", 1_000_000)
+        await running.wait()
+        return seen
+
+    assert asyncio.run(story()) == [1, 2]
+
+
+def test_an_event_dearer_than_a_bucket_that_was_made_smaller_passes_when_it_is_full() -> None:
+    async def story() -> list[float]:
+        limit = RateLimit(1, per=1.0, burst=10)
+        probe = Probe[int](request=9)
+        from_iterable([10, 10]).pipe(rate_limit(limit, cost=float)).connect(probe)
+        await asyncio.sleep(1)
+        limit.burst = 4
+        await asyncio.sleep(100)
+        return [at for at, _ in probe.timed]
+
+    assert run_virtual(story()) == pytest.approx([0, 4])
+
+
+@pytest.mark.parametrize(("name", "value"), [("rate", 0), ("per", -1), ("burst", 0)])
+def test_a_change_to_nonsense_is_refused_and_changes_nothing(name: str, value: Any) -> None:
+    limit = RateLimit(2, per=3.0, burst=4)
+    with pytest.raises(BuildError, match="must be positive"):
+        setattr(limit, name, value)
+    assert (limit.rate, limit.per, limit.burst) == (2, 3.0, 4)

@@ -72,9 +72,9 @@ def test_penstock_has_no_other_public_names() -> None:
     assert set(names) <= set(dir(penstock))
 
 
-def test_no_module_in_penstock_takes_the_place_of_a_public_name() -> None:
+def test_no_module_in_penstock_takes_the_place_of_a_public_name_but_ops_which_is_one() -> None:
     modules = {path.stem for path in Path(penstock.__path__[0]).iterdir()}
-    assert modules & set(penstock.__all__) == set()
+    assert modules & set(penstock.__all__) == {"ops"}
 
 
 def test_importing_penstock_imports_nothing_else(tmp_path: Path) -> None:
@@ -110,3 +110,8 @@ def test_no_module_is_there_twice() -> None:
         with pytest.raises(ImportError):
             importlib.import_module(name)
         assert importlib.import_module(f"penstock.{name}").__name__ == f"penstock.{name}"
+
+
+def test_a_star_imports_every_public_name(tmp_path: Path) -> None:
+    code = "from penstock import *; import penstock; print(set(penstock.__all__) - set(globals()))"
+    assert run(f"{code}; print(ops.map)", cwd=tmp_path).stdout.startswith("set()\n<function map")

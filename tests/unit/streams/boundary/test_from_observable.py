@@ -646,3 +646,11 @@ def test_a_loop_sees_every_value_in_order(items: list[int | None]) -> None:
         return [value async for value in from_iterable(items)]
 
     assert run_virtual(story()) == items
+
+
+@pytest.mark.parametrize(("given", "named"), [((), "None"), ((penstock.latest,), "latest")])
+def test_an_observable_without_a_strategy_is_an_error_that_says_which_there_are(
+    given: tuple[Any, ...], named: str
+) -> None:
+    with pytest.raises(BuildError, match=rf"on_overflow={named}\): .* use buffer\(n\)"):
+        Flowable.of(reactivex.of(1), *given)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from reactivex import operators as ops
 
 from penstock import adaptive_flat_map, distinct_within, rate_limit
+from penstock.streams.errors import WrongType
 from penstock.streams.limits import Fixed
 from penstock.streams.testing import COMPLETED, play
 from penstock.streams.testing.plugin import VirtualClock
@@ -60,3 +62,12 @@ def test_a_play_can_be_ended_at_a_time() -> None:
 def test_a_play_beyond_the_horizon_is_refused() -> None:
     with pytest.raises(ValueError, match="until"):
         play("1", ops.map(abs), until=1e9)
+
+
+def test_what_is_no_diagram_or_lacks_its_operator_is_an_error_that_says_what_to_write() -> None:
+    two: Any = ("-1|", "a|")
+    with pytest.raises(WrongType, match="a diagram is one text"):
+        play(two, ops.map(str))
+    for diagrams in ("-1|", two):
+        with pytest.raises(WrongType, match="lacks the operator"):
+            play(diagrams)
