@@ -159,6 +159,8 @@ _iterators: WeakValueDictionary[int, _GivenOnce] = WeakValueDictionary()
 
 
 class _Iteration(SourceStage[T]):
+    is_of_values = True
+
     _iterator: Iterator[T] | None = None
     # Whether another stream has read the iterator before.
     _goes_on = False
@@ -305,6 +307,8 @@ class Pulling(SourceStage[T]):
     `_pulled` is an item that arrived while the source was paused, and the time of its arrival.
     """
 
+    is_of_values = True
+
     _task: asyncio.Task[None] | None = None
     _pulled: tuple[T, float] | None = None
     _stopped = False
@@ -334,7 +338,7 @@ class Pulling(SourceStage[T]):
 
     async def _pull(self) -> None:
         iterator: AsyncIterator[T] | None = None
-        is_over = False
+        is_over = goes_on = False
         try:
             goes_on = self._given.begin(self)
             factory: Any = self._given.items

@@ -124,6 +124,8 @@ def from_observable(
 class _Listening(SourceStage[T]):
     """`_waiting` are the values that have arrived, from any thread, and are not emitted yet."""
 
+    is_of_values = True
+
     _subscription: DisposableBase | None = None
     _ending: tuple[BaseException | None] | None = None
     _subscribed = False
@@ -141,8 +143,6 @@ class _Listening(SourceStage[T]):
         on_overflow: Overflow,
         reader: str,
     ) -> None:
-        # Before it is counted.
-        self.is_wrapped = reader != _OF
         super().__init__(downstream, run, info)
         self._observable = observable
         self._reader = reader

@@ -163,7 +163,7 @@ class _Inside(Joined):
 
 def _counts_itself(event: Event[Any]) -> bool:
     """Whether a source counts it, for which no other event stands."""
-    return any(isinstance(one, SourceStage) and not one.is_wrapped for one, _ in roots(event))
+    return any(isinstance(one, SourceStage) and not one.is_of_values for one, _ in roots(event))
 
 
 class NestedItems(AsyncIterator[Event[Any]]):

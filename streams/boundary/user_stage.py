@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.acknowledgement import with_ancestors
-from penstock.streams.protocol.blame import error_in, fail_event, is_ours
+from penstock.streams.protocol.blame import error_in, fail_event, has_blamed, is_ours
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Stage, StageInfo, Subscriber, Subscription
@@ -136,6 +136,11 @@ class UserStage:
     def _after(self, raised: BaseException, left: list[Event[Any]]) -> None:
         """Find the event for which the stage has raised, among those `left` of its list."""
         had_ended = self._ended
+        if has_blamed(raised):
+            # The stage has failed the event by itself.
+            give_back_all(left)
+            self._stop(own_error(raised))
+            return
         for place, event in enumerate(left):
             if self._ended:
                 give_back_all(left[place:])

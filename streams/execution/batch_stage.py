@@ -418,12 +418,13 @@ def _by_contract(
     async def call(values: list[Any]) -> Sequence[Any]:
         count = len(values)
         results = handler(values)
-        if isinstance(results, Awaitable) and not is_iterator(type(cast(object, results))):
+        if not is_iterator(type(results)) and isinstance(results, Awaitable):
             results = await cast(Any, results)
         if results is None:
             return [None] * count
+        is_stream = is_iterator(type(results))
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
-            if is_iterator(type(cast(object, results))):
+            if is_stream:
                 what = "an async iterator or a stream"
             elif (error := unfinished(results, name)) is not None:
                 raise BatchContractError(str(error))

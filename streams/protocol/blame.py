@@ -14,6 +14,7 @@ __all__ = [
     "ends_nothing",
     "error_in",
     "event_name",
+    "has_blamed",
     "fail_event",
     "is_ours",
     "note_end",
@@ -43,6 +44,11 @@ def error_in(info: StageInfo, raised: BaseException) -> Exception:
     return error
 
 
+def has_blamed(error: BaseException) -> bool:
+    """Whether a stage has noted on an error for which event it was raised."""
+    return any(_ON_EVENT in note for note in notes_of(error))
+
+
 def note_end(error: BaseException, *, ends: bool) -> None:
     """Note on the error of an event that it ends a stream, or that the stage goes on."""
     error.__dict__[_ENDS_NOTHING] = not ends
@@ -54,6 +60,7 @@ def ends_nothing(error: object) -> bool:
 
 
 _ENDS_NOTHING = "__penstock_ends_nothing__"
+_ON_EVENT = ", on the event "
 
 
 def note_stage(error: BaseException, info: StageInfo) -> None:
@@ -70,7 +77,7 @@ def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> lis
     Without those of other events there: several fail by one error if a handler keeps it, such as
     that of a look-up that they share.
     """
-    where = f"in {stage}, on the event "
+    where = f"in {stage}{_ON_EVENT}"
     note = where + _name(value, token)
     notes = notes_of(error)
     if note not in notes:

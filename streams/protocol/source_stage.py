@@ -66,9 +66,9 @@ class SourceStage(DemandStage, Generic[T]):
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
 
-    # Whether it is an Observable that an operator was given in place of a stream. Inside another
-    # stream its values count as made of the event for which it is read.
-    is_wrapped = False
+    # Whether it gives plain values, as an iterable or an Observable does. Inside another stream
+    # these count as made of the event for which they are read, as the values of a list do.
+    is_of_values = False
 
     # The file whose lines the tokens of its events number, for errors about them.
     file = ""

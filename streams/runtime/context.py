@@ -283,7 +283,7 @@ class Run:
 
     def counts(self, source: Source) -> bool:
         """Whether the events of a source that is read here are counted by themselves."""
-        return not (source.is_wrapped and self._top._outer is not None)
+        return not (source.is_of_values and self._top._outer is not None)
 
     @property
     def _top(self) -> Run:

@@ -17,7 +17,7 @@ class Source(Protocol):
     """A running source, as seen by its run."""
 
     is_pushed: bool
-    is_wrapped: bool
+    is_of_values: bool
 
     @property
     def info(self) -> StageInfo: ...

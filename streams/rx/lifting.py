@@ -215,7 +215,7 @@ def _with_checks(part: Part) -> Part:
     checked |= {
         name: ReadOnce(cast("Iterator[Any]", value))
         for name, value in part.arguments.items()
-        if hasattr(type(value), "__next__")
+        if hasattr(cast(object, value), "__next__")
     }
     return replace(part, operator=with_arguments(part, checked)) if checked else part
 

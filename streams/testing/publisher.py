@@ -57,7 +57,7 @@ class ManualPublisher(Flowable[T]):
     """
 
     is_pushed = False
-    is_wrapped = False
+    is_of_values = False
 
     def __init__(
         self, *, misbehaving: bool = False, on_request: Callable[[int], None] | None = None

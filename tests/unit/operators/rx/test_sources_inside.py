@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,28 @@ from penstock import (
     retry,
     route,
 )
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.runtime.report import Report
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
+
+
+class _Rows(SourceStage[int]):
+    """A source that cannot give its events again."""
+
+    def __init__(self, downstream: Subscriber[int], run: StreamRun, rows: Iterable[int]) -> None:
+        super().__init__(downstream, run, StageInfo("rows"))
+        self._rows = iter(rows)
+
+    def produce(self) -> None:
+        self.produce_from(self._rows)
+
+
+def rows_of(values: Iterable[int]) -> Flowable[int]:
+    return Flowable(lambda below, run: _Rows(below, run, values).start(), StageInfo("rows"))
+
 
 Read = Callable[[Flowable[Any], Callable[[Any], Any]], Flowable[Any]]
 
@@ -89,9 +108,7 @@ def test_the_sum_holds_in_every_snapshot(run: Run, name: str) -> None:
             return value
 
         inner = adaptive_flat_map(work, Fixed(2), on_error="skip")
-        stream = READING[name](
-            from_iterable(range(4)), lambda n: from_iterable(range(n)).pipe(inner)
-        )
+        stream = READING[name](from_iterable(range(4)), lambda n: rows_of(range(n)).pipe(inner))
         running = stream.to(MemorySink()).start()
         return await running.wait()
 
@@ -105,7 +122,7 @@ def test_the_sum_holds_in_every_snapshot(run: Run, name: str) -> None:
 
 def test_an_event_whose_stream_fails_fails_with_it(run: Run) -> None:
     def rows(n: int) -> Any:
-        return from_iterable(range(n)).pipe(ops.map(lambda row: 1 // (row - 1)))
+        return rows_of(range(n)).pipe(ops.map(lambda row: 1 // (row - 1)))
 
     with pytest.raises(ZeroDivisionError) as raised:
         run(from_iterable([5]).pipe(ops.flat_map(rows)).to(MemorySink()).run())
@@ -114,12 +131,12 @@ def test_an_event_whose_stream_fails_fails_with_it(run: Run) -> None:
 
 def test_a_failure_inside_from_which_a_stage_goes_on_is_recovered_from(run: Run) -> None:
     def rows(n: int) -> Any:
-        broken = from_iterable([1, 0]).pipe(ops.map(lambda row: n // row))
+        broken = rows_of([1, 0]).pipe(ops.map(lambda row: n // row))
         return broken.pipe(ops.catch(from_iterable([-1])))
 
     within = from_iterable([5]).pipe(ops.flat_map(rows))
     broken = from_iterable([1]).pipe(
-        ops.flat_map(lambda n: from_iterable([0]).pipe(ops.map(lambda row: n // row)))
+        ops.flat_map(lambda n: rows_of([0]).pipe(ops.map(lambda row: n // row)))
     )
     for stream, values in ((within, [5, -1]), (broken.pipe(ops.catch(from_iterable([7]))), [7])):
         sink = MemorySink()
@@ -135,7 +152,7 @@ def test_a_call_that_is_tried_again_recovers_from_the_failure_of_its_stream(run:
 
     def rows(n: int) -> Any:
         attempts.append(n)
-        return from_iterable([n]).pipe(ops.map(lambda row: row // (len(attempts) - 1)))
+        return rows_of([n]).pipe(ops.map(lambda row: row // (len(attempts) - 1)))
 
     sink = MemorySink()
     stage = adaptive_flat_map(lambda n: rows(n), on_error=retry(2))
@@ -145,9 +162,12 @@ def test_a_call_that_is_tried_again_recovers_from_the_failure_of_its_stream(run:
     assert report.exit_status == 0
 
 
-def test_the_values_of_an_observable_count_as_made_of_their_event(run: Run) -> None:
+@pytest.mark.parametrize(
+    "values", [lambda n: reactivex.of(n, n, n), lambda n: from_iterable([n, n, n])]
+)
+def test_plain_values_count_as_made_of_their_event(run: Run, values: Any) -> None:
     for name in READING:
-        stream = READING[name](from_iterable([1, 2]), lambda n: reactivex.of(n, n, n))
+        stream = READING[name](from_iterable([1, 2]), values)
         numbers = run(stream.to(MemorySink()).run()).statistics
         assert (numbers["in"], numbers["finished"]) == (2, 2), name
 

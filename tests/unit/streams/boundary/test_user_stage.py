@@ -18,6 +18,7 @@ from penstock import (
 )
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import (
     DROPPED,
     FAILED,
@@ -271,6 +272,28 @@ def test_what_a_list_has_done_with_before_an_exception_is_not_given_again(count:
     assert origins.of(FAILED) == ([7] if count > 7 else [])
     assert origins.of(RETURNED) == list(range(8, count))
     assert len(origins.ended) == count
+
+
+class Fails(Stage[Any, Any]):
+    """Fails the event 7 by its own policy, which stops, and raises its error."""
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 7:
+                error = ValueError("seven")
+                blame(error, StageInfo("fails"), event)
+                event.fail(error)
+                raise error
+            self.downstream.on_events([event])
+
+
+def test_after_an_event_that_the_stage_has_failed_itself_the_rest_is_returned() -> None:
+    probe: Any = Probe[int](request=100)
+    origins, _ = give(Fails(probe), 10)
+    assert origins.of(FAILED) == [7]
+    assert origins.of(RETURNED) == [8, 9]
+    assert "on the event 7" in probe.error.__notes__[0]
+    assert len(probe.error.__notes__) == 1
 
 
 def test_a_sink_that_raises_in_a_list_accepts_no_event_in_place_of_another_sink() -> None:

@@ -12,7 +12,7 @@ class Source:
     """Says whether it is paused, and does something when it goes on."""
 
     is_pushed = False
-    is_wrapped = False
+    is_of_values = False
 
     def __init__(self, goes_on: Callable[[], object] = lambda: None) -> None:
         self.paused = False
