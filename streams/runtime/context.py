@@ -631,7 +631,7 @@ class Run:
         self.sources.remove(source)
         if self._whole is not None:
             self._whole._uncount(source, numbers)
-        elif numbers is not None:
+        elif numbers is not None and self.counts(source):
             self.past.add(numbers)
 
     @property
