@@ -279,8 +279,8 @@ class Membership:
         from confluent_kafka import KafkaError as Code
 
         what = f"read_kafka({topic or ', '.join(self._settings.topics)!r})"
-        # A fatal error has the code of the first only in its text.
-        if error.fatal() and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
+        # A fatal error names its cause only in its text.
+        if error.code() == Code._FATAL and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
             return PenstockError(
                 f"{what}: the brokers have not let this reader into group "
                 f"{self._settings.group!r} ({error.str()}): other readers use the classic protocol "

@@ -609,7 +609,8 @@ class Transactions:
     def _ends_producer(self, fault: KafkaError) -> bool:
         """Whether the producer is of no use any more, and another one may be."""
         # One that could not even start was refused for what the next one would be refused for.
-        return fault.code() in _fenced() or (fault.fatal() and self._is_initialised)
+        is_fatal = fault.fatal() or fault.code() == fault._FATAL
+        return fault.code() in _fenced() or (is_fatal and self._is_initialised)
 
     def _is_another(self, fault: KafkaError) -> bool:
         """Whether another process has the transactional id. Brokers say the same to a producer

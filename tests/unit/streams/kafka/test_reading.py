@@ -831,7 +831,7 @@ def test_a_reader_that_could_not_join_because_others_do_goes_on(broker: Broker, 
 def test_a_group_whose_readers_have_another_protocol_is_named(broker: Broker, run: Run) -> None:
     broker.write(*numbers(0, 5))
     text = "Fatal error: Broker: The group id does not exist: ConsumerGroupHeartbeat fatal error"
-    gone = KafkaError(KafkaError._FATAL, text, True)
+    gone = KafkaError(KafkaError._FATAL, text)
     broker.logs["t", 0][3] = Record(("t", 0), 3, None, error=gone)
     with pytest.raises(PenstockError, match="Stop them before"):
         run(reading([], config={"group.protocol": "consumer"}).run())

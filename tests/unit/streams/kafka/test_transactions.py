@@ -322,6 +322,7 @@ def test_a_producer_whose_call_never_returns_is_replaced(
 SPENT = [
     KafkaError(KafkaError.INVALID_TXN_STATE, "fatal", True),
     KafkaError(KafkaError._FENCED, "fenced", True),
+    KafkaError(KafkaError._FATAL, "fatal before"),
     KafkaError(KafkaError.PRODUCER_FENCED, "fenced"),
     KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "timed out"),
     KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "forgotten"),
