@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,9 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.runtime.context import Run
 
 __all__ = ["HOTTEST", "KeyedStage"]
+
+# Seconds. Chosen: longer than the slice of a plain handler, which requests more than it works on.
+_STARVED = 0.02
 
 # Keys whose numbers are among the statistics.
 HOTTEST = 5
@@ -66,6 +70,10 @@ class KeyedStage(DemandStage):
         # Places in the buffer that are free and have not been requested.
         self._freed: int = 0
         self._peak = self._peak_groups = 0
+        # Since when nothing has been ready although more was wanted and nothing came, and when it
+        # is going to look for room.
+        self._starves_since: float | None = None
+        self._look: TimerHandle | None = None
         run.withdrawals.append(self.withdraw)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -92,8 +100,10 @@ class KeyedStage(DemandStage):
         if error is not None:
             self.fail(error)
             return
-        self._take_vacated()
-        in_memory = queues.waiting - self.overflow.on_disk
+        overflow = self.overflow
+        if overflow.vacated or overflow.error is not None:
+            self._take_vacated()
+        in_memory = queues.waiting - overflow.on_disk
         if in_memory > self._peak:
             self._peak = in_memory
         if len(queues) > self._peak_groups:
@@ -142,15 +152,26 @@ class KeyedStage(DemandStage):
             send_list(self.downstream, events)
             if self._freed >= self._batch:
                 self._ask()
-        if self.demand and not self.asked:
-            self._find_room()
+        if not self.demand or self.asked or self.state:
+            self._starves_since = None
+        elif self._look is None and self.run.has_loop:
+            if self._starves_since is None:
+                self._starves_since = self.run.now()
+            self._look = self.run.call_later(_STARVED, self.info, self._look_for_room)
 
-    def _find_room(self) -> None:
-        """Nothing is ready although more is wanted, and nothing comes: request what is free, or
-        make room for other keys."""
-        if self.state:
+    def _look_for_room(self) -> None:
+        """If for a while nothing was ready although more was wanted, and nothing comes, request
+        what is free, or make room for the keys that have none."""
+        self._look = None
+        since = self._starves_since
+        if since is None:
             return
-        if self._freed <= 0 and self.overflow.make_room(self.queues.all):
+        if self.run.now() < since + _STARVED:
+            # It was not so in between.
+            self._drain()
+            return
+        is_full = self._freed <= self._batch // 8
+        if is_full and self.queues.come_and_go and self.overflow.make_room(self.queues.all):
             self._take_vacated()
         if self._freed > 0:
             self._ask()
@@ -173,6 +194,9 @@ class KeyedStage(DemandStage):
 
     def release(self) -> None:
         """Return all that waits to its source."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         give_back_all(self.queues.close())
         for events in self.overflow.close():
             give_back_all(events)

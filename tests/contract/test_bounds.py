@@ -52,6 +52,8 @@ def test_what_draw_prints_is_an_upper_bound_of_unfinished_events(
             error.add_note(f"pipeline {number}\n{text}")
             raise
         assert made.peak <= made.most, f"pipeline {number}: {made.peak:,} unfinished\n{text}"
+        on_disk = made.peak_on_disk
+        assert on_disk <= made.most_on_disk, f"pipeline {number}: {on_disk:,} on disk\n{text}"
         near += made.peak * 2 > made.most
     print(f"of {number} pipelines:", dict(made_of), f"more than half full: {near}")
 

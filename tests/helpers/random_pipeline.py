@@ -47,6 +47,7 @@ from tests.unit.streams.nats.client.test_outbox import STORED, Server, refused
 __all__ = ["FEATURES", "RandomPipeline"]
 
 FEATURES = (
+    "spill",
     "each=",
     "batch",
     "a retry that waits",
@@ -101,7 +102,7 @@ class RandomPipeline:
         self.rng = rng
         self.large = large
         self.features: set[str] = set()
-        self.peak = 0
+        self.peak = self.peak_on_disk = 0
         self.count = 1500 if large else rng.choice([10, 30, 60, 150])
         self.limit = rng.choice([None, None, (1, 1), (2, 20)])
         self._pools: list[tuple[WorkPool, Pipeline]] = []
@@ -128,7 +129,9 @@ class RandomPipeline:
             counts = Counts(run.past)
             for source in run.sources:
                 counts.add(source.statistics())
-            self.peak = max(self.peak, counts.unfinished)
+            on_disk = sum(stage().get("on_disk", 0) for _, stage in run.stages)
+            self.peak = max(self.peak, counts.unfinished - on_disk)
+            self.peak_on_disk = max(self.peak_on_disk, on_disk)
         return value
 
     def key(self, value: Any) -> int:
@@ -143,6 +146,11 @@ class RandomPipeline:
         if self._judged % 2:
             raise Trouble(value)
         return self.key(value) % 2 == 0
+
+    @property
+    def most_on_disk(self) -> int:
+        """The bound that `draw` prints of what is in temporary files."""
+        return sum(stage.on_disk for stage in self.pipeline.describe(self.limit))
 
     @property
     def most(self) -> int:
@@ -208,7 +216,12 @@ class RandomPipeline:
     def _group_by(self, *inside: Any, idle: float | None = None) -> Any:
         buffer = 1024 if self.large else self.rng.choice([1, 2, 5, 30])
         if not inside:
-            return group_by(self.key, buffer)
+            if self.rng.random() < 0.5:
+                return group_by(self.key, buffer, overflow="wait")
+            self.features.add("spill")
+            share = self.rng.choice([None, 1, buffer])
+            most = self.rng.choice([1, 5, 100])
+            return group_by(self.key, buffer, share=share, spill_events=most)
         self.features.add("each=")
         options = {"max_groups": 3} if self.rng.random() < 0.2 else {}
 
