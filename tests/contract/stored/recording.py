@@ -13,6 +13,8 @@ from typing import Any, cast
 from nats.js.errors import NotFoundError
 from orjson import dumps, loads
 
+from penstock.streams.delivery.text import text_of
+from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 
@@ -103,7 +105,8 @@ async def _play(client: Client, stream: dict[str, Any], born: dict[str, datetime
     for message in messages:
         data = b64decode(message["payload"])
         if name.startswith("KV_penstock_floors"):
-            data = _moved(data, born)
+            events = f"penstock-{name.removeprefix('KV_penstock_floors-')}"
+            data = await _moved(client, data, born, events, message["subject"])
         subject = message["subject"]
         if transform is not None and not subject.endswith(".batch"):
             # Servers store it under its subject, or else the test fails below.
@@ -117,14 +120,18 @@ async def _play(client: Client, stream: dict[str, Any], born: dict[str, datetime
         await _consumer(client, name, consumer["config"], len(done))
 
 
-def _moved(entry: bytes, born: dict[str, datetime]) -> bytes:
-    """The floor of a partition, for the stream that exists now."""
+async def _moved(
+    client: Client, entry: bytes, born: dict[str, datetime], stream: str, subject: str
+) -> bytes:
+    """The floor of a partition, for the stream that exists now, in the text that floors have now:
+    one without a checksum says nothing."""
     said = loads(entry)
-    now, then = born[said["of"]], datetime.fromisoformat(said["of"])
-    said["of"] = str(now)
-    if said["stored"]:
-        said["stored"] += (now - then).total_seconds()
-    return dumps(said)
+    now = born[said.pop("of")]
+    if said["floor"]:
+        stored = await stored_at(client, stream, said["floor"])
+        said["stored"] = stored if isinstance(stored, float) else now.timestamp()
+    about = stream, subject.rpartition(".")[2].removeprefix("p."), str(now)
+    return text_of(about, dumps(said).decode()).encode()
 
 
 async def _consumer(client: Client, stream: str, config: dict[str, Any], count: int) -> None:

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,8 +101,8 @@ class Table:
     @property
     def reached(self) -> tuple[int, int]:
         """The first event of the one partition that is not done, by its message and place."""
-        value, _ = self.entries.get("p.0", (b'{"floor": 0}', 0))
-        said = json.loads(value)
+        value, _ = self.entries.get("p.0", (b':::{"floor": 0}', 0))
+        said = json.loads(value.split(b":", 3)[3])
         # Its messages follow each other.
         floor = int(said["floor"])
         assert said.get("after", floor + 1) == floor + 1
@@ -205,9 +206,21 @@ class Client:
         return SimpleNamespace(name="reader")
 
     async def request(self, subject: str, payload: bytes, timeout: float) -> Any:  # noqa: ASYNC109
-        assert subject.startswith("$JS.API.CONSUMER.INFO")
         await asyncio.sleep(_LATENCY)
+        if subject.startswith("$JS.API.STREAM.MSG.GET"):
+            return SimpleNamespace(data=json.dumps(self._found(json.loads(payload)["seq"])))
+        if subject.startswith("$JS.API.STREAM.INFO"):
+            return SimpleNamespace(data=b'{"state": {"last_seq": %d}}' % len(self.server.stored))
+        assert subject.startswith("$JS.API.CONSUMER.INFO")
         return SimpleNamespace(data=b'{"config": {}}')
+
+    def _found(self, sequence: int) -> dict[str, Any]:
+        if not self.server.deleted < sequence <= len(self.server.stored):
+            return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
+        stored, _ = self.server.stored[sequence - 1]
+        return {
+            "message": {"seq": sequence, "time": datetime.fromtimestamp(stored, UTC).isoformat()}
+        }
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
         assert seq <= self.server.table.floor + 1

@@ -135,7 +135,7 @@ class _Partition(Acknowledging):
             unused: Any = None
             lease = Lease(unused, "p.0", b"me", 1, math.inf, run.now)
             deliveries = Deliveries("stream", MemorySink())
-            floors = Floors(table, "today")
+            floors = Floors(table, "a", "today")
             floors.start()
             layout = Layout("a", None, None)
             partition = Partition(0, lease, client, layout, deliveries, floors)

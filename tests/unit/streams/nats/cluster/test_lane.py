@@ -81,7 +81,7 @@ class Owner:
         self.deliveries = Deliveries("stream", self.letters)
         layout = Layout("lane", "id", "key", WINDOW, partitions=1, batch=5)
         floors: Any = server.table
-        self.floors = Floors(floors, "today")
+        self.floors = Floors(floors, "a", "today")
         self.floors.start()
         self.partition = Partition(
             0,

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
-from orjson import dumps
 from reactivex import operators as ops
 
 from penstock import (
@@ -20,6 +19,7 @@ from penstock import (
     group_by,
     spread,
 )
+from penstock.streams.delivery.text import text_of
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease import Lease
@@ -29,6 +29,9 @@ from penstock.streams.nats.partition.partition import Partition
 from penstock.streams.runtime.overrides import Engine
 from penstock.streams.testing import MemorySink, VirtualTimeLoop
 from tests.helpers.nats.model import Client, Server
+
+ABOUT = ("a", 0, "today")
+FLOOR = '{"floor":2,"stored":0,"owner":"x"}'
 
 
 @asynccontextmanager
@@ -46,7 +49,7 @@ async def owned(
     client: Any = Client(server)
     lease = Lease(unused, "p.0", b"me", 1, math.inf, asyncio.get_running_loop().time)
     deliveries = Deliveries("stream", letters or MemorySink())
-    floors = Floors(table, "today")
+    floors = Floors(table, "a", "today")
     floors.start()
     partition = Partition(0, lease, client, layout or Layout("a", None, None), deliveries, floors)
     running = (
@@ -144,9 +147,18 @@ def test_a_flood_of_messages_that_are_not_json_waits_for_the_dead_letters() -> N
 
 @pytest.mark.parametrize(
     "entry",
-    [b"garbage", b"", b"[]", b"{}", b'{"floor": "2", "stored": 0, "of": "today", "owner": "x"}'],
+    [
+        *(b"garbage", b"", b"[]", b"{}", b"\xff", b'{"floor": 2, "stored": 0, "owner": ""}'),
+        # A whole one that says nothing, of another partition, stream and time, and a damaged one.
+        text_of(ABOUT, "{}").encode(),
+        text_of(("a", 1, "today"), FLOOR).encode(),
+        text_of(("b", 0, "today"), FLOOR).encode(),
+        text_of(("a", 0, "yesterday"), FLOOR).encode(),
+        text_of(ABOUT, FLOOR).replace('"floor":2', '"floor":3').encode(),
+        text_of(ABOUT, FLOOR).replace("penstock2", "penstock3").encode(),
+    ],
 )
-def test_a_floor_that_cannot_be_read_is_none(
+def test_a_floor_that_was_not_written_for_this_partition_is_none(
     entry: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = VirtualTimeLoop()
@@ -164,7 +176,53 @@ def test_a_floor_that_cannot_be_read_is_none(
 
     loop.run_until_complete(story())
     loop.close()
-    assert "the floor of partition 0 cannot be read" in caplog.text
+    assert caplog.text.count("the floor of partition 0 is not used") == 1
+
+
+@pytest.mark.parametrize("deleted", [0, 2])
+def test_a_floor_that_is_ahead_of_what_the_stream_has_skips_nothing(
+    deleted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def story() -> None:
+        server = Server()
+        # The stream has lost its end, and has new messages since.
+        entry = text_of(ABOUT, '{"floor":4,"stored":1000.0,"owner":""}')
+        await server.table.update("p.0", entry.encode(), 0)
+        await asyncio.sleep(2)
+        for number in (1, 2, 3) if deleted else (1, 2, 3, 4, 5):
+            server.publish("key", b"%d" % number)
+        server.deleted = deleted
+        async with owned(server, lambda number: number, done):
+            await asyncio.sleep(2)
+            assert done == ([3] if deleted else [1, 2, 3, 4, 5])
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert "it is ahead of what the stream has" in caplog.text
+
+
+@pytest.mark.parametrize("deleted", [0, 2, 3])
+def test_a_floor_whose_message_is_as_it_was_or_long_deleted_is_gone_on_from(deleted: int) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def story() -> None:
+        server = Server()
+        for number in (1, 2, 3, 4):
+            server.publish("key", b"%d" % number)
+        (_, _, (stored, _), _) = server.stored
+        entry = text_of(ABOUT, f'{{"floor":3,"stored":{stored!r},"owner":""}}')
+        await server.table.update("p.0", entry.encode(), 0)
+        server.deleted = deleted
+        async with owned(server, lambda number: number, done):
+            await asyncio.sleep(2)
+            assert done == [4]
+
+    loop.run_until_complete(story())
+    loop.close()
 
 
 def test_a_batch_with_identities_that_are_none_goes_to_the_dead_letters() -> None:
@@ -423,8 +481,8 @@ def test_a_floor_inside_a_message_that_is_deleted_says_nothing_of_the_next() -> 
 
     async def story() -> None:
         server = Server()
-        entry = {"floor": 0, "stored": 0, "after": 1, "begun": 2, "owner": "", "of": "today"}
-        await server.table.update("p.0", dumps(entry), 0)
+        entry = text_of(ABOUT, '{"floor":0,"stored":0,"after":1,"begun":2,"owner":""}')
+        await server.table.update("p.0", entry.encode(), 0)
         for _ in range(2):
             server.publish("batch", body_of([b"1", b"2", b"3"], []), header_of(3))
         server.deleted = 1
@@ -445,7 +503,7 @@ def of_four_in_doubt(stage: Callable[[Flowable[int]], Flowable[Any]]) -> list[An
         server = Server()
         for number in range(1, 5):
             server.publish("key", b"%d" % number)
-        lost = Floors(cast(Any, server.table), "today")
+        lost = Floors(cast(Any, server.table), "a", "today")
         lost.start()
         await lost.claim(0, "lost 1", 128, 3)
         await lost.stop()
