@@ -62,8 +62,9 @@ class Lease:
         except NotFoundError:
             self._lost = True
             return
-        if entry.value == self.owner and (entry.revision or 0) > self._revision:
-            self._revision = entry.revision or 0
+        if entry.value == self.owner:
+            # Or one is still under way: servers without a quorum have not agreed on it yet.
+            self._revision = max(entry.revision or 0, self._revision)
         else:
             self._lost = True
 

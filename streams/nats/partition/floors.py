@@ -283,12 +283,17 @@ class Floor:
                     self._partition, self._owner, reached, doubt, self.renewed, self._revision
                 )
                 self.known, self._known_doubt = reached, doubt
-            except KeyWrongLastSequenceError:
+            except KeyWrongLastSequenceError as refusal:
                 # Written by ourselves, with the answer lost?
                 revision = await self._floors.is_of(self._partition, self._owner)
-                self._lost = revision <= self._revision
-                self._revision = max(revision, self._revision)
-                self._floors.risen(self)
+                if not revision:
+                    self._lost = True
+                elif revision > self._revision:
+                    self._revision = revision
+                    self._floors.risen(self)
+                else:
+                    # The servers have not agreed on it yet, or an earlier leader has answered.
+                    raise TimeoutError("an earlier write is still under way") from refusal
 
 
 def _said(value: bytes, about: About) -> dict[str, Any] | Unusable:

@@ -85,11 +85,14 @@ class Server:
 
 class Table:
     """A table in which an entry is written only if nobody has written since; a write may get lost
-    on its way, or its answer, and the last one may arrive late, or again."""
+    on its way, or its answer, and the last one may arrive late, or again. Without a quorum a write
+    is under way until there is one, and others are refused meanwhile, as servers do."""
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[bytes, int]] = {}
         self.lose_writings = self.lose_answers = 0
+        self.has_quorum = True
+        self._under_way: dict[str, tuple[bytes, int]] = {}
         self._revision = 0
         self._last: tuple[str, bytes, int] | None = None
 
@@ -117,6 +120,11 @@ class Table:
 
     async def update(self, key: str, value: bytes, last: int) -> int:
         await asyncio.sleep(_LATENCY)
+        if not self.has_quorum:
+            if key in self._under_way:
+                raise KeyWrongLastSequenceError
+            self._under_way[key] = value, last
+            raise TimeoutError
         self._last = key, value, last
         if self.lose_writings:
             self.lose_writings -= 1
@@ -127,6 +135,13 @@ class Table:
             self.lose_answers -= 1
             raise TimeoutError
         return self.entries[key][1]
+
+    def agree(self) -> None:
+        """There is a quorum again, which stores what was under way."""
+        self.has_quorum = True
+        for key, (value, last) in self._under_way.items():
+            self._write(key, value, last)
+        self._under_way.clear()
 
     def arrives_late(self) -> None:
         if self._last is not None:
