@@ -6,6 +6,7 @@ BuildError. Values that cannot be compared are rejected, and bools too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf, isfinite, nan
@@ -26,6 +27,7 @@ __all__ = [
     "is_iterable",
     "is_positive",
     "is_text",
+    "moment_of",
     "require_count",
     "require_seconds",
     "seconds_of",
@@ -136,6 +138,39 @@ def check_share(name: str, value: object) -> float:
     return float(value)
 
 
+# What datetime.fromisoformat does not read: the letters of RFC 3339 in lower case, the end of the
+# day, a leap second.
+_UNUSUAL = re.compile(
+    r"(?P<date>\d{4}-?(?:\d\d-?\d\d|W\d\d-?\d))[Tt ]"
+    r"(?P<hour>\d\d):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?P<part>[.,]\d+)?)?"
+    r"(?P<zone>[Zz]|[+-]\d\d(?::?\d\d)?)?"
+)
+
+
+def moment_of(text: str) -> datetime:
+    """The point in time of a text in ISO 8601 or RFC 3339; ValueError for any other.
+
+    24:00 is the beginning of the next day, and a leap second (23:59:60) the second after it.
+    """
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        found = _UNUSUAL.fullmatch(text)
+        if found is None:
+            raise
+        at = found.groupdict(default="")
+        later = timedelta(0)
+        if at["second"] == "60":
+            at["second"], later = "59", timedelta(seconds=1)
+        elif at["hour"] == "24" and not (at["minute"] + at["second"] + at["part"]).strip("0.,"):
+            at["hour"], later = "00", timedelta(days=1)
+        usual = f"{at['date']}T{at['hour']}:{at['minute']}:{at['second'] or '00'}{at['part']}"
+        try:
+            return datetime.fromisoformat(usual + at["zone"].upper()) + later
+        except OverflowError:
+            raise ValueError(f"{text!r} is after the year 9999") from None
+
+
 def seconds_of(stamp: Any) -> float:
     """A time stamp in seconds; for an ISO 8601 text or a datetime, those since 1970.
 
@@ -143,7 +178,7 @@ def seconds_of(stamp: Any) -> float:
     """
     seconds = nan
     try:
-        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else stamp
+        moment = moment_of(stamp) if isinstance(stamp, str) else stamp
         if isinstance(moment, datetime):
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         elif not isinstance(moment, bool):

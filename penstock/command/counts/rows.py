@@ -8,7 +8,6 @@ import sqlite3
 from argparse import Namespace
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +22,7 @@ from penstock.streams.extras import missing_extra
 from penstock.streams.io.paths import input_name, opening
 from penstock.streams.sql_queue.schema import quoted
 from penstock.streams.sql_queue.url import file_of, redacted
+from penstock.streams.validation import moment_of
 
 __all__ = ["Row", "as_number", "read_rows"]
 
@@ -30,6 +30,10 @@ Row = dict[str, Any]
 
 _DATABASES = ("sqlite:", "postgresql:", "postgres:")
 _FINE, _BAD_LINES = 0, 3
+_LONGEST_FIELD = 2**31 - 1
+
+# As PostgreSQL, MySQL and pandas export the end of a row that has none.
+_OPEN = ("", "NULL", "null", "\\N", "NaT")
 _OTHER_SEPARATOR = re.compile(r"[;\t|]")
 
 
@@ -111,6 +115,8 @@ def _read_csv(source: str | None, options: Namespace) -> list[Row]:
 
 
 def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
+    # Python refuses a field of more than 131,072 characters, also in a column that nobody needs.
+    csv.field_size_limit(_LONGEST_FIELD)
     # Otherwise a quotation mark that is not closed would take all further rows into its field.
     table = csv.DictReader(file, strict=True)
     rows: list[Row] = []
@@ -131,6 +137,9 @@ def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
     if options.of is not None:
         for row in rows:
             row[options.of] = as_number(row[options.of] or "")
+    for row in rows:
+        if row[options.end] in _OPEN:
+            row[options.end] = None
     points = [(row, end, row[end]) for row in rows for end in (options.begin, options.end)]
     numbers = {text: as_number(text) for *_, text in points if text}
     # A date without hyphens could be a number, too: the columns are all one or all the other, and
@@ -147,7 +156,7 @@ def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
 
 def _is_date(text: str) -> bool:
     try:
-        datetime.fromisoformat(text)
+        moment_of(text)
     except ValueError:
         return False
     return True

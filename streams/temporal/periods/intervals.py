@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.keyed.key import By, Key, key_name
+from penstock.streams.validation import moment_of
 
 __all__ = [
     "Axis",
@@ -233,9 +234,9 @@ def _point(value: Any) -> tuple[str, Any]:
 
 
 def _moment(text: str) -> date | datetime:
-    for kind in (date, datetime):
+    for read in (date.fromisoformat, moment_of):
         try:
-            return kind.fromisoformat(text)
+            return read(text)
         except ValueError:
             continue
     raise TypeError(f"{describe(text)} is not a point in time: texts must be in ISO 8601")

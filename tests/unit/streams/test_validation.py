@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.validation import seconds_of
+from penstock.streams.validation import moment_of, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,43 @@ def test_an_invalid_point_in_time_is_shown_with_a_valid_one(stamp: Any) -> None:
         ValueError, match="is not a time: a number of seconds, ISO 8601 or a datetime"
     ):
         seconds_of(stamp)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"),
+        ("2016-12-31T15:59:60-08:00", "2017-01-01T00:00:00Z"),
+        ("2016-12-31T23:59:60.25Z", "2017-01-01T00:00:00.25Z"),
+        ("2016-12-31T24:00:00Z", "2017-01-01T00:00:00Z"),
+        ("2016-12-31T24:00", "2017-01-01T00:00:00"),
+        ("20161231T2400Z", "2017-01-01T00:00:00Z"),
+        ("2016-12-31t23:59:59z", "2016-12-31T23:59:59Z"),
+        ("2016-12-31 23:59:59.5z", "2016-12-31T23:59:59.5Z"),
+        ("2016-12-31t23:59:59,5+01", "2016-12-31T23:59:59.5+01:00"),
+        ("2016-W52-6t23:59:59-00:00", "2016-12-31T23:59:59Z"),
+        ("2016-12-31T23:59:59.123456789z", "2016-12-31T23:59:59.123456Z"),
+    ],
+)
+def test_every_text_of_rfc_3339_is_a_time(text: str, same: str) -> None:
+    assert moment_of(text) == datetime.fromisoformat(same)
+    assert seconds_of(text) == seconds_of(same)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2016-12-31T24:00:01Z",
+        "2016-12-31T24:30Z",
+        "2016-12-31T23:59:61Z",
+        "2016-12-31T25:00Z",
+        "2016-12-31T23:60:60Z",
+        "2016-13-31t00:00z",
+        "9999-12-31T24:00Z",
+        "2016-12-31t",
+        "noon",
+    ],
+)
+def test_another_text_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time"):
+        seconds_of(text)

@@ -388,3 +388,20 @@ def test_an_input_without_rows_is_told_in_one_line_and_gives_status_0(
     database.close()
     result = penstock("counts", f"sqlite:///{tmp_path}/work.db", "--table", "orders")
     assert (result.status, result.out, result.err) == (0, "", "penstock: orders has no rows\n")
+
+
+def test_a_field_of_a_csv_file_may_be_of_any_length(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("from,to,note\n2004-07-01,2004-07-14," + "x" * 200_000 + "\n")
+    result = penstock("counts", path)
+    assert (result.status, json.loads(result.out)["end"]) == (0, "2004-07-14")
+
+
+@pytest.mark.parametrize("end", ["", "NULL", "null", r"\N", "NaT"])
+def test_the_end_of_an_open_row_may_be_written_as_databases_do(
+    penstock: Penstock, tmp_path: Path, end: str
+) -> None:
+    path = tmp_path / "open.csv"
+    path.write_text(f"from,to\n2004-07-01,{end}\n")
+    result = penstock("counts", path)
+    assert (result.status, json.loads(result.out)["end"]) == (0, None)
