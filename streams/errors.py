@@ -443,8 +443,8 @@ def check_plain(
     `answers`: the result is a key or a truth, which nothing that is awaited or iterated over is; as
     a value a future or a stream has its uses.
     """
-    is_later = answers and any(hasattr(type(result), method) for method in _UNREAD)
-    if is_later or isinstance(result, Coroutine):
+    later: tuple[str, ...] = _UNREAD if answers else ()
+    if issubclass(type(result), Coroutine) or any(hasattr(type(result), name) for name in later):
         not_awaited(result)
         raise UnfinishedResult(
             f"'{name}' returned {describe(result, 80)}, which {stage} does not await: {instead}"

@@ -417,14 +417,15 @@ def _by_contract(
 
     async def call(values: list[Any]) -> Sequence[Any]:
         count = len(values)
-        results = handler(values)
-        if not is_iterator(type(results)) and isinstance(results, Awaitable):
-            results = await cast(Any, results)
+        results: Any = handler(values)
+        kind: type[Any] = type(results)
+        if hasattr(kind, "__await__") and not is_iterator(kind):
+            results = await results
         if results is None:
             return [None] * count
-        is_stream = is_iterator(type(results))
+        kind = type(results)
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
-            if is_stream:
+            if is_iterator(kind):
                 what = "an async iterator or a stream"
             elif (error := unfinished(results, name)) is not None:
                 raise BatchContractError(str(error))
