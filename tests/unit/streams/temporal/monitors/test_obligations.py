@@ -25,8 +25,8 @@ def _formula(rng: random.Random, leaves: int) -> Formula:
     left = rng.randrange(1, leaves)
     parts = _formula(rng, left), _formula(rng, leaves - left)
     if rng.random() < 0.3:
-        return Nary(rng.choice("&|"), parts)
-    return Binary(rng.choice("URWM"), *parts)
+        return Nary(rng.choice(["&", "|"]), parts)
+    return Binary(rng.choice(["U", "R", "W", "M"]), *parts)
 
 
 def _check(formula: Formula, traces: list[list[frozenset[str]]]) -> None:
