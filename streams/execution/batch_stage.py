@@ -418,12 +418,12 @@ def _by_contract(
     async def call(values: list[Any]) -> Sequence[Any]:
         count = len(values)
         results: Any = handler(values)
-        kind: type[Any] = type(results)
+        kind = cast("type[Any]", results.__class__)
         if hasattr(kind, "__await__") and not is_iterator(kind):
             results = await results
         if results is None:
             return [None] * count
-        kind = type(results)
+        kind = cast("type[Any]", results.__class__)
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
             if is_iterator(kind):
                 what = "an async iterator or a stream"
