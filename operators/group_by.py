@@ -38,11 +38,17 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
-from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.failures.policy import (
+    OnError,
+    OverflowPolicy,
+    check_overflow,
+    check_policy,
+    routed_by,
+)
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
-from penstock.streams.keyed.overflow import Overflow, OverflowPolicy, check_overflow, check_share
+from penstock.streams.keyed.overflow import Overflow, check_share
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -131,7 +137,7 @@ def group_by(
         buffer=buffer,
         spill_events=spill_events,
         spill_bytes=spill_bytes,
-        **given(max_groups=max_groups, share=share),
+        **given(max_groups=max_groups),
     )
     share = check_share(share, buffer)
     check_overflow(overflow)
@@ -189,6 +195,7 @@ def group_by(
 
                 stage = Substreams(*common, each, idle, max_groups)
             run.add_stage(info, stage.group_statistics)
+            run.add_keyed(info, stage.set_share)
             run.add_stage(spread, stage.spread_statistics)
             # The stage reads the source; `spread`, which is being attached, reads the stage.
             run.attaching = info

@@ -26,10 +26,12 @@ __all__ = [
     "LettersOnly",
     "OnBadInput",
     "OnError",
+    "OverflowPolicy",
     "Retry",
     "Route",
     "check_backoff",
     "check_bad_input",
+    "check_overflow",
     "check_policy",
     "retry",
     "route",
@@ -105,6 +107,10 @@ OnError = Literal["stop", "skip", "revert"] | Retry | Route
 
 OnBadInput = Literal["report", "stop"] | Route
 """`report` what is not an event and go on, `stop` the pipeline, or write it to the dead letters."""
+
+OverflowPolicy = Literal["spill", "wait"] | Route
+"""What becomes of the events of a key that has its share of a buffer: they `spill` to a temporary
+file, `wait` in the buffer, or are routed."""
 
 _WORDS = ("stop", "skip", "revert")
 
@@ -213,6 +219,18 @@ def check_policy(
             f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
             "route(sink)." + (_TWO_RETRIES if callable(policy) else "")
         )
+
+
+def check_overflow(policy: OverflowPolicy, where: str = "group_by") -> None:
+    """Raise BuildError unless `policy` can be the `overflow` of `where`."""
+    if policy in ("spill", "wait") or isinstance(policy, Route):
+        return
+    if isinstance(cast(Any, policy), Sink):
+        raise BuildError(
+            f"{where}(overflow=...): what is over a key's share goes to a sink by route: "
+            "overflow=route(sink)"
+        )
+    raise BuildError(f'{where}(overflow={policy!r}): use "spill", "wait" or route(sink)')
 
 
 def check_bad_input(policy: OnBadInput, source: str, option: str) -> None:

@@ -12,48 +12,34 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
-from penstock.streams.failures.policy import ErrorPolicy, Route
+from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import require_count
 
-__all__ = ["Backlog", "Overflow", "OverflowPolicy", "Tail", "check_overflow", "check_share"]
-
-OverflowPolicy = Literal["spill", "wait"] | Route
+__all__ = ["Backlog", "Overflow", "Tail", "check_share"]
 
 # Events that are written and read together. Chosen: more make a list that holds up the loop for
 # longer, fewer make many blocks, each of which costs some memory.
 _BLOCK = 64
 
 
-def check_share(share: int | None, buffer: int) -> int:
-    """The share of a key: by default a quarter of the buffer. Raises BuildError if it is larger
-    than the buffer."""
+def check_share(share: int | None, buffer: int, where: str = "group_by") -> int:
+    """The share of a key: by default a quarter of the buffer. Raises BuildError if it is below 1,
+    or larger than the buffer."""
     if share is None:
         return max(1, buffer // 4)
+    require_count(where, share=share)
     if share > buffer:
         raise BuildError(
-            f"group_by(share={share}): a key cannot have more than the whole buffer={buffer}"
+            f"{where}(share={share}): a key cannot have more than the whole buffer={buffer}"
         )
     return share
-
-
-def check_overflow(policy: object) -> None:
-    """Raise BuildError unless `policy` can be the `overflow` of a `group_by`."""
-    if policy in ("spill", "wait") or isinstance(policy, Route):
-        return
-    if isinstance(policy, Sink):
-        name = policy.info.name
-        raise BuildError(
-            f"group_by(overflow={name}(...)): what is over a key's share goes to a sink by route: "
-            f"overflow=route({name}(...))"
-        )
-    raise BuildError(f'group_by(overflow={policy!r}): use "spill", "wait" or route(sink)')
 
 
 class Backlog(Protocol):

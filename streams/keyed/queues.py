@@ -224,6 +224,12 @@ class KeyedQueues:
             self._outside.append(queue)
         return queue
 
+    def set_limit(self, limit: int) -> None:
+        """Give what comes from now on to the overflow above this limit of a queue."""
+        for queue in self._queues.values():
+            if queue.tail is None:
+                queue.limit = limit
+
     def open(self, turns: Iterable[KeyQueue]) -> None:
         """Open these turns, until they are closed or end."""
         for queue in turns:

@@ -6,9 +6,10 @@ from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import Any
 
+from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.neighbours import Neighbours
-from penstock.streams.keyed.overflow import Overflow
+from penstock.streams.keyed.overflow import Overflow, check_share
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -28,6 +29,10 @@ __all__ = ["HOTTEST", "KeyedStage"]
 
 # Seconds. Chosen: longer than the slice of a plain handler, which requests more than it works on.
 _STARVED = 0.02
+
+# The most events that are requested together while the pipeline runs. Chosen: longer lists save
+# nothing, and a source that is asked more rarely may pause in between, as one of Kafka does.
+_MOST_AT_ONCE = 256
 
 # Keys whose numbers are among the statistics.
 HOTTEST = 5
@@ -65,8 +70,8 @@ class KeyedStage(DemandStage):
         self._key = key
         self._faults = faults
         self._buffer = buffer
-        # Requesting a quarter of the buffer at a time keeps the source's lists long.
-        self._batch = max(1, buffer // 4)
+        # Requesting a part of the buffer at a time keeps the source's lists long.
+        self._batch = max(1, min(buffer // 4, _MOST_AT_ONCE))
         # Places in the buffer that are free and have not been requested.
         self._freed: int = 0
         self._peak = self._peak_groups = 0
@@ -119,6 +124,14 @@ class KeyedStage(DemandStage):
             self.ask(freed)
             if self._freed < self._batch:
                 break
+
+    def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
+        """Replace the share of a key, or what becomes of more, for the events that come now."""
+        overflow = self.overflow
+        if share is not None:
+            check_share(share, self._buffer, "set_share")
+        overflow.set(share or overflow.share, policy or overflow.policy)
+        self.queues.set_limit(overflow.limit)
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return to their source the waiting events for which this is true."""

@@ -152,6 +152,8 @@ class Run:
         self.sinks: list[StageInfo] = []
         # By the number of the stage; see `add_tunable`.
         self.tunable: dict[int | str, Callable[[Limiter], None]] = {}
+        # The same of `add_keyed`.
+        self.keyed: dict[int | str, Callable[[int | None, Any], None]] = {}
         # See `withdraw`; in the order in which the stages are made, the last of them first.
         self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
         self.tasks = Tasks(self._task_failed)
@@ -263,6 +265,12 @@ class Run:
         """
         has_number = self._is_shown or self.is_own(info)
         self.tunable[info.number if has_number else f"{self.read_by or ''}/{info.number}"] = retune
+
+    def add_keyed(self, info: StageInfo, set_share: Callable[[int | None, Any], None]) -> None:
+        """Include a stage in those whose share of a key, and what becomes of more, may be
+        replaced."""
+        has_number = self._is_shown or self.is_own(info)
+        self.keyed[info.number if has_number else f"{self.read_by or ''}/{info.number}"] = set_share
 
     def _placed_statistics(self, info: StageInfo, statistics: Statistics) -> Statistics:
         """The statistics of a stage, with its place."""
@@ -539,7 +547,7 @@ class Run:
         part._whole, part._is_listed, part._recovers = self, listed, recovers
         part._counted_in = self
         part._is_shown = listed and self._is_shown
-        part.tunable, part.attaching = self.tunable, self.attaching
+        part.tunable, part.keyed, part.attaching = self.tunable, self.keyed, self.attaching
         part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
         part._places, part.read_by = self._inner_places(part), self.read_by
         if instead_of is not None:

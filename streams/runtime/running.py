@@ -23,6 +23,7 @@ from penstock.streams.errors import (
     OutputClosed,
     as_raised,
 )
+from penstock.streams.failures.policy import OverflowPolicy, check_overflow
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
@@ -212,6 +213,34 @@ class Running:
             stages[name](limiter)
         else:
             self._begun.append(partial(self.retune, limiter, stage))
+
+    def set_share(
+        self,
+        share: int | None = None,
+        overflow: OverflowPolicy | None = None,
+        stage: int | None = None,
+    ) -> None:
+        """Replace what a `group_by` keeps in memory for a key, or what becomes of more, for the
+        events that come from now on; None leaves it as it is.
+
+        `stage` is its number (see `statistics`), needed if there are several. Events on disk stay
+        there until their turn. Raises BuildError for a wrong share, policy or stage, and where the
+        stage runs in worker processes.
+        """
+        if overflow is not None:
+            check_overflow(overflow, "set_share")
+        stages = self._run.keyed
+        if self._beginning is not None:
+            self._begun.append(partial(self.set_share, share, overflow, stage))
+            return
+        name: int | str | None = next(iter(stages)) if stage is None and len(stages) == 1 else stage
+        if name is None or name not in stages:
+            numbers = ", ".join(map(str, stages)) or "none"
+            raise BuildError(
+                f"set_share(stage={stage}): the stages with a share that run in this process are: "
+                f"{numbers}"
+            )
+        stages[name](share, overflow)
 
     async def drain(self, deadline: float | None = None) -> Report:
         """Stop reading, finish the events in the pipeline, flush the sinks.

@@ -96,6 +96,11 @@ class _Collected:
                 ("penstock_limit", "Calls that a stage may have under way at once"),
             )
         )
+        on_disk = GaugeMetricFamily(
+            "penstock_stage_on_disk",
+            "Events whose values are in the temporary file of a stage",
+            labels=labels,
+        )
         pending = GaugeMetricFamily(
             "penstock_source_pending",
             "Rows or messages that a source has not read yet",
@@ -111,6 +116,7 @@ class _Collected:
         )
         for name, family in (
             ("waiting", waiting),
+            ("on_disk", on_disk),
             ("in_flight", in_flight),
             ("limit", limit),
             ("pending", pending),

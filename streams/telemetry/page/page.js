@@ -272,6 +272,7 @@ function heldFacts(numbers) {
   if (numbers.parallel !== undefined) facts.push(`${count(numbers.calls)} of ${count(numbers.parallel)} calls`);
   if (numbers.limit === undefined && numbers.in_flight) facts.push(`${count(numbers.in_flight)} in flight`);
   if (numbers.limit !== undefined && numbers.waiting) facts.push(numbers.waiting === 1 ? "1 waits" : `${count(numbers.waiting)} wait`);
+  if (numbers.on_disk) facts.push(`${count(numbers.on_disk)} on disk`);
   const { undelivered } = numbers;
   if (undelivered) facts.push(undelivered === 1 ? "1 result waits for the next stage" : `${count(undelivered)} results wait for the next stage`);
   return facts;

@@ -278,6 +278,54 @@ def test_a_caller_learns_how_its_event_ended_that_has_waited_on_the_disk() -> No
     run_virtual(story())
 
 
+def test_the_share_and_what_becomes_of_more_can_be_changed_while_it_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    letters: list[Any] = []
+
+    async def story() -> list[dict[str, Any]]:
+        released = asyncio.Event()
+
+        async def work(event: Any) -> None:
+            await released.wait()
+
+        requests = inbox(1000)
+        stream: Any = requests.pipe(
+            group_by(0, buffer=100), spread(), adaptive_flat_map(work, Fixed(4))
+        )
+        numbers: list[dict[str, Any]] = []
+        async with stream.to(collect([])).start() as running:
+
+            async def put(key: str, n: int) -> None:
+                for one in range(n):
+                    await requests.put((key, one))
+                await asyncio.sleep(1)
+                numbers.append(of_group_by(running))
+
+            # One of each is in the handler.
+            await put("a", 21)
+            running.set_share(10)
+            await put("b", 21)
+            running.set_share(overflow=route(for_each(letters.append)))
+            await put("c", 21)
+            running.set_share(overflow="wait")
+            await put("d", 21)
+            for wrong in ({"share": 101}, {"overflow": "drop"}, {"stage": 3}):
+                with pytest.raises(BuildError, match=r"set_share\("):
+                    running.set_share(**wrong)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            released.set()
+            await running.drain(10)
+        return numbers
+
+    first, second, third, last = run_virtual(story())
+    assert (first["waiting"], first["on_disk"]) == (20, 0)
+    assert second["on_disk"] == 10
+    # They come together, before one of them is taken.
+    assert third["over_share"] == len(letters) == 11
+    assert (last["share"], last["on_disk"], last["over_share"]) == (10, 10, 11)
+    assert last["waiting"] == 20 + 10 + 9 + 20
+
+
 @given(
     keys=st.lists(st.sampled_from("aaaabbc"), max_size=60),
     buffer=st.integers(1, 12),
