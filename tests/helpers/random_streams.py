@@ -250,7 +250,7 @@ class RandomStreams:
         self.sink = MemorySink(seconds=rng.choice([0.0, 0.0, 0.05, 0.2]))
         self.pipeline = graph.stream.to(self.sink)
         stages = list(all_stages(self.pipeline.describe()))
-        self.most = sum(stage.bounded for stage in stages)
+        self.most = sum(stage.bounded + stage.on_disk for stage in stages)
 
     def __str__(self) -> str:
         return "\n    ".join([f"{self.name}: {self.how} at {self.strike}", *self.made_of])

@@ -336,8 +336,15 @@ class RandomWalk:
     def _group_by(self, turn: InTurn, *inside: Any) -> Any:
         rng = self.rng
         if not inside and (self._is_usual or rng.random() < 0.6):
-            self.made_of.append("group_by")
-            return group_by(self._key(turn), rng.choice([1, 2, 8, 1024]))
+            buffer = rng.choice([1, 2, 8, 1024])
+            # Not of `rng`, which would make other pipelines than before of the known seeds.
+            other = random.Random(self.count * buffer + len(self.made_of))
+            share, most = other.choice([1, None, buffer]), other.choice([1, 4, 100])
+            overflow: Any = other.choice(["spill", "spill", "wait"])
+            self.made_of.append(f"group_by share {share}, overflow {overflow}, at most {most}")
+            return group_by(
+                self._key(turn), buffer, share=share, overflow=overflow, spill_events=most
+            )
         self.met.add("each=")
         operators = rng.choice(["nothing", "delay", "chunk", "twice", "rate", "nothing"])
         if inside:
@@ -1047,7 +1054,8 @@ class RandomWalk:
         stages = self.pipeline.describe(self.limit)
         if self._is_retuned or any(stage.holds is None for stage in stages):
             return
-        most = sum(stage.bounded for stage in stages)
+        # An event on the disk may be one of several that were made of one.
+        most = sum(stage.bounded + stage.on_disk for stage in stages)
         if self.peak > most:
             self.notes.blame(f"{self.peak} were unfinished at once, {most} may be")
 
