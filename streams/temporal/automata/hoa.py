@@ -6,6 +6,7 @@ Source: Babiak et al., "The Hanoi Omega-Automata Format" (CAV 2015).
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from typing import NamedTuple
 
 from penstock.streams.temporal.automata.automaton import Automaton, Edge
@@ -47,7 +48,7 @@ def from_hoa(text: str) -> Automaton:
     """The automaton that `text` describes.
 
     Raises AutomatonFormatError with the line number, also for any other kind than a (generalised)
-    Büchi automaton with labels on its edges or states: it then names the unsupported feature.
+    Büchi automaton without alternation: it then names the unsupported feature.
     TypeError for anything but text, FormulaTooLarge for a label of too many cases. Memory:
     proportional to the text's length.
     """
@@ -62,10 +63,13 @@ class _Token(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"""\s+|/\*.*?\*/|(?P<token>"(?:[^"\\]|\\.)*"|--BODY--|--END--|--ABORT--"""
+    r"""\s+|(?P<comment>/\*)|(?P<token>"(?:[^"\\]|\\.)*"|--BODY--|--END--|--ABORT--"""
     r"""|[A-Za-z_][\w-]*:|@[\w-]+|[A-Za-z_][\w-]*|\d+|[\[\]{}()!&|])""",
-    re.DOTALL,
+    re.DOTALL | re.ASCII,
 )
+_COMMENT = re.compile(r"/\*|\*/")
+# Those that say how many of something there are.
+_ONCE = ("States:", "AP:", "Acceptance:", "acc-name:", "tool:", "name:")
 _END = "the end"
 _MOST_DIGITS = 9
 _DEEPEST = 50
@@ -80,9 +84,20 @@ def _tokens(text: str) -> list[_Token]:
             raise AutomatonFormatError(line, f"`{text[place]}` is not expected here")
         if match["token"] is not None:
             found.append(_Token(match["token"], line))
-        line += match[0].count("\n")
-        place = match.end()
+        end = match.end() if match["comment"] is None else _end_of_comment(text, place, line)
+        line += text.count("\n", place, end)
+        place = end
     return [*found, _Token(_END, line)]
+
+
+def _end_of_comment(text: str, begin: int, line: int) -> int:
+    """Where the comment that begins there ends; comments nest."""
+    depth = 0
+    for mark in _COMMENT.finditer(text, begin):
+        depth += 1 if mark[0] == "/*" else -1
+        if not depth:
+            return mark.end()
+    raise AutomatonFormatError(line, "a comment that begins here does not end")
 
 
 class _Reader:
@@ -92,6 +107,7 @@ class _Reader:
         self._names: tuple[str, ...] = ()
         self._sets = 0
         self._depth = 0
+        self._aliases: dict[str, Formula] = {}
 
     @property
     def _token(self) -> str:
@@ -129,9 +145,16 @@ class _Reader:
         self._need("v1")
         initial: list[int] = []
         states: int | None = None
-        accepts = False
+        seen: set[str] = set()
+        properties: set[str] = set()
+        # An alias may stand before the propositions.
+        aliases: list[tuple[str, int]] = []
         while not self._skip("--BODY--"):
             header = self._take()
+            if header in seen and header in _ONCE:
+                self._at -= 1
+                raise self._wrong(f"the header `{header}` comes twice")
+            seen.add(header)
             if header == "States:":
                 states = self._integer()
             elif header == "Start:":
@@ -144,22 +167,41 @@ class _Reader:
                     raise self._wrong("two propositions have the same name")
             elif header == "Acceptance:":
                 self._acceptance()
-                accepts = True
             elif header == "Alias:":
-                self._at -= 1
-                raise self._wrong("aliases are not supported")
+                name = self._take()
+                if not name.startswith("@") or name in dict(aliases):
+                    self._at -= 1
+                    raise self._wrong(f"`{name}` should be a new name that begins with @")
+                aliases.append((name, self._at))
+                self._skip_to_header()
+            elif header == "properties:":
+                begin = self._at
+                self._skip_to_header()
+                properties.update(token.text for token in self._tokens[begin : self._at])
             elif header[0].isupper():
                 self._at -= 1
                 raise self._wrong(f"`{header}` has a meaning that is not supported")
             elif header.endswith(":"):
-                while not self._token.endswith(":") and self._token != "--BODY--":
-                    self._take()
+                self._skip_to_header()
             else:
                 self._at -= 1
                 raise self._wrong(f"`{header}` should be a header")
-        if not accepts:
+        if "Acceptance:" not in seen:
             raise self._wrong("the header `Acceptance:` is missing")
-        return self._body(states, initial)
+        body = self._at
+        for name, self._at in aliases:
+            self._aliases[name] = self._joined("|")
+            if not (self._token.endswith(":") or self._token == "--BODY--"):
+                raise self._wrong(f"`{self._token}` is not expected here")
+        self._at = body
+        automaton = self._body(states, initial)
+        if "deterministic" in properties and not _is_deterministic(automaton):
+            raise self._wrong("the automaton is called deterministic, and is not")
+        return automaton
+
+    def _skip_to_header(self) -> None:
+        while not self._token.endswith(":") and self._token != "--BODY--":
+            self._take()
 
     def _text(self) -> str:
         if not self._token.startswith('"'):
@@ -210,8 +252,16 @@ class _Reader:
                 self._take()
             marked = self._marks()
             rows[state] = []
+            implicit = common is None and self._token.isdigit()
+            letters = 0
             while self._token == "[" or self._token.isdigit():
-                rows[state] += self._edges(common, marked)
+                if implicit and (self._token == "[" or letters == 1 << len(self._names)):
+                    raise self._wrong(self._of_implicit(state))
+                guard = self._letter(letters) if implicit else common
+                rows[state] += self._edges(guard, marked)
+                letters += 1
+            if implicit and letters < 1 << len(self._names):
+                raise self._wrong(self._of_implicit(state))
         if self._token != _END:
             raise self._wrong("the text goes on after `--END--`; only one automaton is read")
         count = max([*rows, *initial, -1]) + 1 if states is None else states
@@ -223,16 +273,31 @@ class _Reader:
                     raise AutomatonFormatError(line, f"there is no state {edge.target}")
         if any(state >= count for state in (*rows, *initial)):
             raise self._wrong(f"there are states beyond the {count} that were announced")
-        edges = tuple(
-            tuple(sorted(edge for edge, _ in rows.get(state, ()))) for state in range(count)
-        )
+        if lacking := [state for state in range(count) if state not in rows]:
+            raise self._wrong(f"state {lacking[0]} is announced, and not defined")
+        edges = tuple(tuple(sorted(edge for edge, _ in rows[state])) for state in range(count))
         return Automaton(self._names, edges, tuple(initial), self._sets)
+
+    def _letter(self, number: int) -> Formula:
+        """The label of the edge with this number, where edges have none: it stands for the set of
+        propositions whose bits it has."""
+        names = (Proposition(name) for name in self._names)
+        parts = [name if number >> bit & 1 else Unary("!", name) for bit, name in enumerate(names)]
+        if len(parts) < 2:
+            return parts[0] if parts else TRUE
+        return Nary("&", tuple(parts))
+
+    def _of_implicit(self, state: int) -> str:
+        return (
+            f"the edges of state {state} have no labels, so there must be one for each of the "
+            f"{1 << len(self._names)} sets of propositions, and no other"
+        )
 
     def _edges(self, common: Formula | None, marked: int) -> list[tuple[Edge, int]]:
         line = self._tokens[self._at].line
         guard = self._label() or common
         if guard is None:
-            raise self._wrong("implicit labels are not supported")
+            raise self._wrong("of the edges of a state either all have labels, or none")
         target = self._integer()
         self._refuse_alternation()
         all_marks = marked | self._marks()
@@ -285,8 +350,24 @@ class _Reader:
         if self._skip("f"):
             return FALSE
         if self._token.startswith("@"):
-            raise self._wrong("aliases are not supported")
+            name = self._take()
+            if name not in self._aliases:
+                self._at -= 1
+                raise self._wrong(f"there is no alias {name} before this")
+            return self._aliases[name]
         number = self._integer()
         if number >= len(self._names):
+            self._at -= 1
             raise self._wrong(f"there is no proposition {number}")
         return Proposition(self._names[number])
+
+
+def _is_deterministic(automaton: Automaton) -> bool:
+    """Whether no event can be read in two ways. The edges that one label was taken apart into lead
+    to one state, with the same marks."""
+    return len(automaton.initial) <= 1 and not any(
+        (one.target, one.marks) != (other.target, other.marks)
+        and not (one.value ^ other.value) & one.care & other.care
+        for edges in automaton.edges
+        for one, other in combinations(edges, 2)
+    )

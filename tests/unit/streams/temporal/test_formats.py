@@ -199,9 +199,19 @@ def test_a_malformed_lbtt_is_reported_with_its_line(
         ("Acceptance: 1 Inf(0)", "Acceptance: 1 (Inf(0)", 9, "`\\)` should be"),
         ("Start: 0", "Start: 0&1", 5, "alternation"),
         ("[0] 0", "[0] 0&1", 12, "alternation"),
-        ("AP: 2", 'Alias: @x 0\nAP: 2', 6, "alias"),
-        ("[0] 0", "[@x] 0", 12, "alias"),
-        ("[0] 0", "0", 12, "implicit"),
+        ("AP: 2", "Alias: x 0\nAP: 2", 6, "begins with @"),
+        ("AP: 2", "Alias: @x 0\nAlias: @x 1\nAP: 2", 7, "new name"),
+        ("AP: 2", "Alias: @x @y\nAP: 2", 6, "no alias @y before"),
+        ("AP: 2", "Alias: @x 7\nAP: 2", 6, "no proposition 7"),
+        ("AP: 2", "Alias: @x 0 1\nAP: 2", 6, "not expected"),
+        ("[0] 0", "[@x] 0", 12, "no alias @x"),
+        ("[0] 0", "0", 12, "either all have labels, or none"),
+        ("Start: 0", "States: 2\nStart: 0", 5, "`States:` comes twice"),
+        ("Start: 0", "Acceptance: 1 Inf(0)\nStart: 0", 9, "`Acceptance:` comes twice"),
+        ("Start: 0", 'AP: 0\nStart: 0', 7, "`AP:` comes twice"),
+        ("Start: 0", "Namé: 0\nStart: 0", 5, "not expected"),
+        ("Start: 0", "/* a /* b */\nStart: 0", 5, "does not end"),
+        ("States: 2", "States: 3", 16, "state 2 is announced, and not defined"),
         ("[0] 0", "[5] 0", 12, "no proposition 5"),
         ("[0] 0", "[0] 9", 12, "no state 9"),
         ("1 {0}\n[0]", "1 {3}\n[0]", 11, "acceptance set 3 of 1"),
@@ -217,6 +227,53 @@ def test_a_malformed_hoa_is_reported_with_its_line_and_the_feature(
     with pytest.raises(AutomatonFormatError, match=problem) as raised:
         from_hoa(HOA.replace(old, new, 1))
     assert raised.value.line == line
+
+
+def hoa(body: str, *headers: str) -> Automaton:
+    usual = ["HOA: v1", "Start: 0", 'AP: 2 "a" "b"', "Acceptance: 1 Inf(0)"]
+    return from_hoa("\n".join([*usual, *headers, "--BODY--", body, "--END--"]))
+
+
+def test_comments_nest() -> None:
+    plain = hoa("State: 0\n[t] 0 {0}")
+    assert hoa("State: 0 /* a /* b */ c /**/ */\n[t] 0 /*/**/\n*/ {0}") == plain
+
+
+def test_an_alias_stands_for_its_label_wherever_the_propositions_are_named() -> None:
+    plain = hoa("State: 0\n[!0 & 1 | 0 & 1] 0 {0}")
+    assert hoa("State: 0\n[@either & @x-1] 0 {0}", "Alias: @x-1 1", "Alias: @either !0|0") == plain
+    text = 'HOA: v1\nAlias: @b 1\nAlias: @c @b & (0 | !0)\nStart: 0\nAP: 2 "a" "b"\n'
+    text += "Acceptance: 1 Inf(0)\n--BODY--\nState: 0\n[@c] 0 {0}\n--END--"
+    assert from_hoa(text) == plain
+
+
+def test_edges_without_labels_are_those_of_the_sets_of_propositions_in_order() -> None:
+    labelled = "State: 0\n[!0&!1] 0\n[0&!1] 1\n[!0&1] 0 {0}\n[0&1] 1 {0}\nState: 1\n[t] 1"
+    assert hoa("State: 0\n0 1 0 {0} 1 {0}\nState: 1\n[t] 1") == hoa(labelled)
+
+
+@pytest.mark.parametrize("edges", ["0 0 0", "0 0 0 0 0", "0 [0] 0", "0 0 0 0 [t] 0"])
+def test_edges_without_labels_are_as_many_as_there_are_sets_of_propositions(edges: str) -> None:
+    with pytest.raises(AutomatonFormatError, match="one for each of the 4 sets of propositions"):
+        hoa(f"State: 0 {edges}")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_it"),
+    [
+        ("State: 0\n[0] 0\n[!0] 0 {0}", True),
+        ("State: 0\n[0 | 1] 0", True),
+        ("State: 0\n[0] 0\n[1] 0 {0}", False),
+        ("State: 0\n[0] 0\n[1] 1\nState: 1\n[t] 1", False),
+    ],
+)
+def test_an_automaton_that_is_called_deterministic_is_so(body: str, is_it: bool) -> None:
+    if is_it:
+        hoa(body, "properties: complete deterministic")
+    else:
+        with pytest.raises(AutomatonFormatError, match="called deterministic, and is not"):
+            hoa(body, "properties: trans-acc", "properties: deterministic")
+        hoa(body)
 
 
 @pytest.mark.parametrize("what", [translate(PUBLISHED), Monitor("G(a -> X b)")], ids=["a", "m"])
