@@ -68,6 +68,12 @@ def add_mine(add_parser: AddParser) -> None:
         "--step", default="step", metavar="FIELD", help="the field with the step (default: step)"
     )
     mine.add_argument(
+        "--time",
+        metavar="FIELD",
+        help="the field with the time of an event, in whose order the events are counted; all are "
+        "in memory then (default: the order of the lines)",
+    )
+    mine.add_argument(
         "--rules",
         metavar="RULES.py",
         help="a Python file with rules in variables, for the cases and for the workflow",

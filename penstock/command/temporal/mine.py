@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, mention, put, write
@@ -24,6 +26,7 @@ from penstock.streams.io.body import json_value
 from penstock.streams.temporal.workflow.mining import Miner, Traffic
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import near, read_workflow
+from penstock.streams.validation import seconds_of
 
 __all__ = ["call"]
 
@@ -55,24 +58,38 @@ def call(options: Namespace, words: list[str]) -> int:
     if options.by is not None:
         needed.append(FieldOption("--by", options.by))
 
-    def add(one: tuple[Hashable, str] | None) -> None:
+    if options.time is not None:
+        needed.append(FieldOption("--time", options.time))
+    # With --time: what was read, to be counted in the order of the times.
+    timed: list[_Read] = []
+
+    def add(one: _Read | None) -> None:
         if one is None:
             return
+        if options.time is not None:
+            timed.append(one)
+        else:
+            count(one)
+
+    def count(one: _Read) -> None:
         try:
-            miner.add(*one)
+            miner.add(one.case, one.step)
         except Exception as error:
             # Only a function in a rule raises.
             line = users_line(error) or options.rules
             told = explain(error, whole=options.traceback)
             raise BuildError(f"{line}: a rule raised an error\n{told}") from error
 
-    pipeline = read_jsonl(decode=_reader(options.by, options.step, needed)).to(for_each(add))
+    read = _reader(options.by, options.step, options.time, needed)
+    pipeline = read_jsonl(decode=read).to(for_each(add))
     # The output is the report's.
     status = execute(pipeline, Options(options.input, report=options.report))
     for field in needed:
         status = field.end(status)
     if status in _FAILED:
         return status
+    for one in sorted(timed, key=attrgetter("at")):
+        count(one)
     if status == 0 and not miner.events:
         mention(f"{options.input or 'standard input'} has no events")
     miner.end()
@@ -94,15 +111,23 @@ def call(options: Namespace, words: list[str]) -> int:
     return unwritten or status
 
 
+class _Read(NamedTuple):
+    """The case and the step of a line, and its time in seconds, 0 where none is read."""
+
+    case: Hashable
+    step: str
+    at: float
+
+
 def _reader(
-    by: str | None, field: str, needed: list[FieldOption]
-) -> Callable[[bytes], tuple[Hashable, str] | None]:
-    """The function that reads the case and the step of a line.
+    by: str | None, field: str, time: str | None, needed: list[FieldOption]
+) -> Callable[[bytes], _Read | None]:
+    """The function that reads a line.
 
     None for an event without a field that is needed; ValueError for a bad line.
     """
 
-    def read(line: bytes) -> tuple[Hashable, str] | None:
+    def read(line: bytes) -> _Read | None:
         event: dict[str, object] = json_value(line)
         if type(event) is not dict:
             raise ValueError("an object is needed")
@@ -115,12 +140,13 @@ def _reader(
             raise ValueError(
                 f"its {field!r} is {describe(step)}: the name of a step is needed (--step FIELD)"
             )
+        at = 0.0 if time is None else seconds_of(event[time])
         if by is None:
-            return None, step
+            return _Read(None, step, at)
         key = event[by]
         if not isinstance(key, str | int | float):
             raise ValueError(f"its {by!r} is {describe(key)}: a key is needed (--by FIELD)")
-        return key, step
+        return _Read(key, step, at)
 
     return read
 

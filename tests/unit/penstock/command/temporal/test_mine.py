@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,33 @@ def test_a_step_against_its_conditions_is_told_with_how_often(
     graph, events = files({"a": "start cart ship end cart ship", "b": "start cart ship"})
     out = penstock("mine", graph, "--by", "k", "--input", events).out
     assert "    cart -> ship   3  1 AGAINST ITS CONDITIONS, first by case 'a'\n" in out
+
+
+def test_with_a_time_the_order_of_the_lines_does_not_matter(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    steps = [("start", 5.0), ("pay", "1970-01-01T00:00:06Z"), ("ship", 6), ("end", 7)]
+    events = [
+        {"k": key, "step": step, "at": at} for step, at in sorted(steps) for key in ("a", "b")
+    ]
+    path = tmp_path / "sorted.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    out = penstock("mine", "--by=k", "--time=at", "--input", path).out
+    for arc in ("start -> pay", "pay -> ship", "ship -> end"):
+        assert re.search(f"    {arc} +2\n", out)
+    assert "end -> pay" in penstock("mine", "--by=k", "--input", path).out
+
+
+def test_an_event_without_a_readable_time_is_left_out_and_reported(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"step": "a", "at": 1}\n{"step": "b"}\n{"step": "c", "at": "noon"}\n')
+    result = penstock("mine", "--time=at", "--input", path)
+    assert result.status == 3
+    assert result.out.startswith("1 event of 1 case\n")
+    assert "event 2 has no field 'at' (--time), left out" in result.err
+    assert "line 3 cannot be decoded (ValueError: 'noon' is not a time" in result.err
 
 
 def test_bad_lines_are_named_and_give_status_3_where_nothing_is_forbidden(
