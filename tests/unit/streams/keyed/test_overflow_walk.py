@@ -1,0 +1,162 @@
+"""A random walk over a `group_by` whose keys spill: what comes, what is taken, and what ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from penstock import Flowable, group_by, spread
+from penstock.streams.keyed.stage import KeyedStage
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing import Probe, run_virtual
+
+Value = tuple[str, int]
+
+WALKS = 60
+
+
+class _Pushed(SourceStage[Value]):
+    """A source that emits what is pushed, in lists, and notes how each event ended."""
+
+    def __init__(self, downstream: Subscriber[Value], run: Run, info: StageInfo) -> None:
+        super().__init__(downstream, run, info)
+        self.pending: deque[Value] = deque()
+        self.endings: dict[int, Ending] = {}
+        self.is_last = False
+
+    def push(self, values: list[Value]) -> None:
+        self.pending += values
+        self.wake()
+
+    def produce(self) -> None:
+        while self.pending and self.demand:
+            n = min(len(self.pending), self.demand)
+            values = [self.pending.popleft() for _ in range(n)]
+            events = [Event(value, 0.0, self, value[1]) for value in values]
+            self.send_all(events)
+        if self.is_last and not self.pending:
+            self.complete()
+
+    def wake(self) -> None:
+        if self.is_last and not self.pending:
+            self.complete()
+        super().wake()
+
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        super().settle(events, ending, why)
+        for event in events:
+            assert event.token not in self.endings, f"{event.token} ended twice"
+            assert event.value[1] == event.token, "an event has the value of another"
+            self.endings[event.token] = ending
+
+
+class _Walk:
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.buffer = rng.choice([1, 2, 4, 16, 40])
+        self.share = rng.choice([None, 1, rng.randint(1, self.buffer), self.buffer])
+        self.most = rng.choice([1, 10, 1000])
+        self.unpicklable = rng.random() < 0.2
+        self.pushed = 0
+        self.taken: dict[str, list[int]] = defaultdict(list)
+        self.probe: Probe[Value] = Probe(hold=True)
+        self.stages: list[KeyedStage] = []
+        self.sources: list[_Pushed] = []
+
+    def connect(self) -> None:
+        def start(downstream: Subscriber[Value], run: Run) -> None:
+            self.sources.append(_Pushed(downstream, run, StageInfo("pushed")))
+            self.sources[0].start()
+
+        stream: Any = Flowable(start, StageInfo("pushed"))
+        grouped = group_by(0, self.buffer, share=self.share, spill_events=self.most)
+        with self._seen():
+            stream.pipe(grouped, spread()).connect(self.probe)
+        (self.stage,) = self.stages
+        (self.source,) = self.sources
+
+    @contextmanager
+    def _seen(self) -> Iterator[None]:
+        made = KeyedStage.__init__
+
+        def init(stage: KeyedStage, *args: Any, **options: Any) -> None:
+            self.stages.append(stage)
+            made(stage, *args, **options)
+
+        with patch.object(KeyedStage, "__init__", init):
+            yield
+
+    def push(self) -> None:
+        keys = self.rng.choice(["h", "h", "hhhhhc", "abcdefgh", "hi" * 9 + "abc"])
+        values: list[Any] = []
+        for _ in range(self.rng.choice([1, 3, 30])):
+            self.pushed += 1
+            more = (lambda: 0,) if self.unpicklable and self.rng.random() < 0.1 else ()
+            values.append((self.rng.choice(keys), self.pushed, *more))
+        self.source.push(values)
+
+    def end(self, event: Event[Any]) -> None:
+        self.rng.choice([event.finish, event.finish, event.finish, event.give_back])()
+
+    def look(self) -> None:
+        queues = self.stage.queues
+        in_memory = queues.waiting - queues.overflow.on_disk
+        assert in_memory >= 0, "a count is wrong"
+        assert in_memory + self.stage.asked <= self.buffer, "more than fits"
+        assert queues.overflow.on_disk <= self.most
+        alive = [event for event in self.probe.events if event.pending > 0]
+        keys = [event.value[0] for event in alive]
+        assert len(keys) == len(set(keys)), "two of a key at once"
+        for key, n, *_ in self.probe.values[sum(map(len, self.taken.values())) :]:
+            assert not self.taken[key] or self.taken[key][-1] < n, f"{n} of {key} was overtaken"
+            self.taken[key].append(n)
+        self.probe.events[:] = alive
+
+    async def run(self, steps: int) -> None:
+        rng, probe = self.rng, self.probe
+        self.connect()
+        for _ in range(steps):
+            step = rng.random()
+            if step < 0.4:
+                self.push()
+            elif step < 0.6:
+                probe.request(rng.choice([1, 2, 20]))
+            elif step < 0.95:
+                if probe.events:
+                    self.end(rng.choice(probe.events))
+            else:
+                await asyncio.sleep(rng.choice([0, 0.03, 0.1]))
+            self.look()
+        if rng.random() < 0.5:
+            probe.cancel()
+        else:
+            probe.request(10**6)
+            self.source.is_last = True
+            self.source.wake()
+            while not probe.ended:
+                self.look()
+                if probe.events:
+                    self.end(probe.events[0])
+                else:
+                    await asyncio.sleep(0.1)
+            self.look()
+            assert sum(map(len, self.taken.values())) == self.pushed
+        for event in probe.events:
+            event.finish()
+        came = self.pushed - len(self.source.pending)
+        assert sorted(self.source.endings) == list(range(1, came + 1))
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+def test_whatever_comes_and_ends_no_event_is_lost_doubled_or_overtaken(seed: int) -> None:
+    run_virtual(_Walk(seed).run(150))
