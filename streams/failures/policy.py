@@ -223,7 +223,7 @@ def check_policy(
 
 def check_overflow(policy: OverflowPolicy, where: str = "group_by") -> None:
     """Raise BuildError unless `policy` can be the `overflow` of `where`."""
-    if policy in ("spill", "wait") or isinstance(policy, Route):
+    if policy in ("spill", "wait") or isinstance(cast(Any, policy), Route):
         return
     if isinstance(cast(Any, policy), Sink):
         raise BuildError(
