@@ -14,9 +14,11 @@ Memory:  `buffer` events over all groups, including those held by the operators 
          operators emit what they hold, perhaps a result of only a part of the group's events. Such
          groups are counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while keys are over their
-         share, so that such a key does not hold up the others; a warning names it. With
-         `overflow="wait"`, and when the file is full, the source waits when the buffer is full.
-         With `route(sink)` what comes for a key over its share is a dead letter.
+         share, so that such a key does not hold up the others; a warning names it. A source that
+         knows the key, `read_table(by=)`, reads no more of it from half of the share on, until a
+         quarter is left. With `overflow="wait"`, and when the file is full, the source waits when
+         the buffer is full. With `route(sink)` what comes for a key over its share is a dead
+         letter.
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
          the source; drain lets them be processed, those on disk too.
 Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and

@@ -8,8 +8,10 @@ Time:    rows are claimed when there is demand. When none is due the reader wait
          second, and at once for rows enqueued by this process. Every `poll` seconds it looks for
          rows that have become due. An event counts as created when its row was enqueued.
 Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
-Demand:  a claim is one statement, for the present demand, or for that expected in the next 20 ms
-         (or in four times the time of a claim) if it is larger; at most `batch`.
+Demand:  no rows are claimed of a key that has its share of the memory of a `group_by` with the
+         same key as `by`; they stay unprocessed. A claim is one statement, for the present demand,
+         or for that expected in the next 20 ms (or in four times the time of a claim) if it is
+         larger; at most `batch`.
 Ends:    never: with `follow=True` it waits for rows that are enqueued later. With `follow=False`
          when nothing is left to do: no row is due, none is to be tried again, and no other reader
          has any in work, which it might return. What it still waits for is reported once; the rows

@@ -1,4 +1,5 @@
-"""What waits of a key beyond its share of the memory: in a temporary file, behind the rest of it.
+"""What waits of a key beyond its share of the memory: at its source, if that can leave events of a
+key where they are, else in a temporary file, behind the rest of the key.
 
 One slow key must not fill the buffer that all keys share. Source of the idea of a limit for each
 queue on a shared buffer: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for
@@ -17,7 +18,9 @@ from typing import Any, Protocol
 from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
 from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
+from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import require_count
@@ -47,13 +50,15 @@ class Backlog(Protocol):
 
     `events` are the first of them, in memory; behind them comes the `tail`, if there is one. An
     event that comes is given to `Overflow.add` if there are `limit` events, which is 0 where there
-    is a tail.
+    is a tail. While it is `over`, because it has a tail or its sources leave the key, `taken` is
+    called for each event that was taken.
     """
 
     key: Any
     events: deque[Event[Any]]
     tail: Tail | None
     limit: int
+    over: bool
 
 
 class Tail:
@@ -80,9 +85,11 @@ class Overflow:
     """The share of each key of one stage, and what is beyond it.
 
     `share` events of a key wait in memory; `policy` says what becomes of more: they `spill` to a
-    temporary file, `wait` in the buffer, or are routed. The stage takes the `vacated` places of its
-    buffer, which may be fewer than 0, and fails with the `error`, if there is one. `backlogs` are
-    those that have a tail.
+    temporary file, `wait` in the buffer, or are routed. With "spill" the sources of the key are
+    asked to leave it from half of the share on, since some of its events may be on their way, until
+    no more than a quarter waits. The stage takes the `vacated` places of its buffer, which may be
+    fewer than 0, and fails with the `error`, if there is one. `backlogs` are those that have a
+    tail.
 
     Memory: what has a place in the buffer, and what `Spill` needs. Time: constant per event.
     """
@@ -107,6 +114,8 @@ class Overflow:
         self._info = info
         self._spill = Spill(most_events, most_bytes)
         self._faults: ErrorPolicy | None = None
+        # For each key that is left at sources, the functions that end this.
+        self._left: dict[Backlog, dict[SourceStage[Any], Callable[[], None]]] = {}
         self._routed = 0
         self._refused: dict[str, int] = {}
         self._said: set[str] = set()
@@ -117,6 +126,8 @@ class Overflow:
         self.share = share
         self.policy: OverflowPolicy = policy
         self.limit = sys.maxsize if policy == "wait" else share
+        if policy == "spill":
+            self.limit = max(1, share // 2)
         if isinstance(policy, Route):
             if self._faults is not None:
                 self._routed += self._faults.routed
@@ -135,7 +146,13 @@ class Overflow:
         Returns how many more events wait: 0 if it was routed.
         """
         tail = backlog.tail
+        if self.policy == "spill":
+            self._leave(backlog, event)
         if tail is None:
+            if len(backlog.events) < self.share:
+                backlog.limit = self.share
+                backlog.events.append(event)
+                return 1
             if isinstance(self.policy, Route):
                 self._route(backlog, event)
                 return 0
@@ -156,8 +173,37 @@ class Overflow:
     def _begin(self, backlog: Backlog, room: int) -> Tail:
         tail = backlog.tail = Tail(max(room, 1))
         backlog.limit = 0
+        backlog.over = True
         self.backlogs[backlog] = None
         return tail
+
+    def _leave(self, backlog: Backlog, event: Event[Any]) -> None:
+        """Ask the source of an event to leave the rest of its key, if it can."""
+        source, token = next(roots(event), (None, None))
+        left = self._left.get(backlog)
+        if not isinstance(source, SourceStage) or (left is not None and source in left):
+            return
+        end = source.leave(token, backlog.key)
+        if end is None:
+            return
+        if left is None:
+            left = self._left[backlog] = {}
+            backlog.over = True
+        left[source] = end
+        self._say(
+            "left",
+            backlog,
+            f"its other events stay where {source.info} reads them, until fewer of it wait, and "
+            "the other keys go on",
+        )
+
+    def _read_again(self, backlog: Backlog) -> None:
+        """Let the sources of a key read on."""
+        for end in self._left.pop(backlog, {}).values():
+            end()
+        if backlog.tail is None:
+            backlog.limit = self.limit
+            backlog.over = False
 
     def _store(self, backlog: Backlog, tail: Tail) -> None:
         """Write the newest events of a key, or keep them where they are."""
@@ -221,14 +267,20 @@ class Overflow:
 
     # Events on their way out.
 
-    def refill(self, backlog: Backlog) -> None:
-        """An event of a key with a tail was taken: move others up into its place, when a block of
-        them fits."""
+    def taken(self, backlog: Backlog) -> None:
+        """An event of a key that is over was taken: move others up into its place, when a block of
+        them fits, or have more read."""
         tail = backlog.tail
-        assert tail is not None
-        # The place of what was taken stays that of the next.
-        self.vacated -= 1
-        self._move_up(backlog, tail)
+        if tail is not None:
+            # The place of what was taken stays that of the next.
+            self.vacated -= 1
+            self._move_up(backlog, tail)
+        self._look(backlog)
+
+    def _look(self, backlog: Backlog) -> None:
+        """Have the sources read on, if little waits of a key."""
+        if backlog.tail is None and len(backlog.events) <= self.share // 4:
+            self._read_again(backlog)
 
     def _move_up(self, backlog: Backlog, tail: Tail) -> None:
         events, blocks = backlog.events, tail.blocks
@@ -244,7 +296,8 @@ class Overflow:
 
     def _end(self, backlog: Backlog) -> None:
         backlog.tail = None
-        backlog.limit = self.limit
+        backlog.over = backlog in self._left
+        backlog.limit = self.share if backlog.over else self.limit
         del self.backlogs[backlog]
 
     # Room for others.
@@ -311,13 +364,24 @@ class Overflow:
     # The end.
 
     def withdraw(self, backlog: Backlog, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
-        """Take the events for which this is true out of a tail, and move others up.
+        """Take the events for which this is true out of a tail, if there is one, and move others
+        up.
 
         The stage counts each of them as a place that is free.
         """
-        tail = backlog.tail
-        assert tail is not None
         gone: list[Event[Any]] = []
+        if backlog.tail is not None:
+            self._withdraw(backlog, backlog.tail, is_gone, gone)
+        self._look(backlog)
+        return gone
+
+    def _withdraw(
+        self,
+        backlog: Backlog,
+        tail: Tail,
+        is_gone: Callable[[Event[Any]], bool],
+        gone: list[Event[Any]],
+    ) -> None:
 
         def rest_of(events: list[Event[Any]]) -> list[Event[Any]]:
             rest: list[Event[Any]] = []
@@ -344,7 +408,6 @@ class Overflow:
                 tail.blocks.append(again)
         tail.back = rest_of(tail.back)
         self._move_up(backlog, tail)
-        return gone
 
     def _events_of(self, block: Block | list[Event[Any]]) -> list[Event[Any]]:
         if isinstance(block, list):
@@ -357,7 +420,10 @@ class Overflow:
             return []
 
     def close(self) -> Iterator[list[Event[Any]]]:
-        """All events of all tails, a list of them at a time; the file is removed behind them."""
+        """All events of all tails, a list of them at a time; the file is removed behind them. The
+        sources read on, for others that read them."""
+        for backlog in list(self._left):
+            self._read_again(backlog)
         for backlog in list(self.backlogs):
             tail = backlog.tail
             if tail is None:
@@ -376,10 +442,12 @@ class Overflow:
     def statistics(self) -> dict[str, Any]:
         """The `share` of a key and, of the events beyond it, those `on_disk` now and at the
         `peak_on_disk`, their `bytes_on_disk`, all that were ever `spilled` or `over_share`, which
-        were routed, and those `not_spilled`, by reason; `keys_over_share`, now."""
+        were routed, and those `not_spilled`, by reason; `keys_over_share` and `keys_left` at
+        their sources, now."""
         return {
             "share": self.share,
             "keys_over_share": len(self.backlogs),
+            "keys_left": len(self._left),
             "on_disk": self._spill.events,
             "peak_on_disk": self.peak,
             "bytes_on_disk": self._spill.bytes,

@@ -45,11 +45,11 @@ _LATELY = 2**16
 class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
-    `outer` is the turn that its events held before; it ends with this one. `tail` and `limit` are
-    those of a `Backlog`.
+    `outer` is the turn that its events held before; it ends with this one. `tail`, `limit` and
+    `over` are those of a `Backlog`.
     """
 
-    __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "queues", "tail")
+    __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "over", "queues", "tail")
 
     def __init__(self, key: Any, queues: KeyedQueues) -> None:
         self.key = key
@@ -57,6 +57,7 @@ class KeyQueue:
         self.events: deque[Event[Any]] = deque()
         self.tail: Tail | None = None
         self.limit = 0
+        self.over = False
         self.holders = 0
         self.is_open = False
         self.outer: Turn | None = None
@@ -247,8 +248,8 @@ class KeyedQueues:
         for _ in range(min(n, len(rotation))):
             queue = rotation.popleft()
             event = queue.events.popleft()
-            if queue.tail is not None:
-                self.overflow.refill(queue)
+            if queue.over:
+                self.overflow.taken(queue)
             turn = event.turn
             if turn is not None:
                 queue.outer = turn.leave() if leaves else turn
@@ -267,8 +268,8 @@ class KeyedQueues:
         queue = next(iter(self.opened))
         del self.opened[queue]
         event = queue.events.popleft()
-        if queue.tail is not None:
-            self.overflow.refill(queue)
+        if queue.over:
+            self.overflow.taken(queue)
         if queue.events:
             self.opened[queue] = None
         queue.holders += 1
@@ -333,6 +334,7 @@ class KeyedQueues:
             if queue.tail is not None:
                 # Their places are those of what moves up.
                 self.overflow.vacated -= taken
+            if queue.over:
                 events += self.overflow.withdraw(queue, is_gone)
             if had_any and not queue.events:
                 self.opened.pop(queue, None)

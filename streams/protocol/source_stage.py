@@ -134,6 +134,17 @@ class SourceStage(DemandStage, Generic[T]):
                 else:
                     self.fail_as_users(error)
 
+    def leave(self, token: Any, key: Any, /) -> Callable[[], None] | None:
+        """Read no more events of a key, if that is possible here: leave them where they are, while
+        those of other keys go on.
+
+        The event with this `token`, which has this `key`, is one of them. Returns the function
+        that ends this, or None if the events cannot be left, as when the source does not know
+        that key. What was read before may still come. Neither call sends events, and what the
+        source left counts as not read, at the end of the stream too: it completes only behind it.
+        """
+        return None
+
     def request(self, n: int, /) -> None:
         if self.state:
             return

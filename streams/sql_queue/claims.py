@@ -4,7 +4,7 @@ readers."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,8 @@ __all__ = ["Claims"]
 
 # Seconds between two searches for expired leases while there is enough other work.
 _RECLAIM = 1.0
+# While rows are left, the time between two claims for all rows, as a multiple of what one takes.
+_REST = 20.0
 # A claim covers the demand of this many seconds, or of a few times as long as a claim takes, if
 # that exceeds the present demand: a stage with quick calls requests one event at a time, and a
 # claim takes as long as many of them.
@@ -62,15 +64,29 @@ class Claims:
         # When the last claim ended, how long it took, and how many events were over then.
         self._ended, self._took, self._over = run.now(), 0.0, 0
 
-    async def claim(self, demand: int, over: int) -> tuple[list[Row], bool]:
-        """Rows for `demand` events, `over` being how many have ended; whether more are due."""
+    async def claim(
+        self, demand: int, over: int, left: Collection[str], *, more: bool
+    ) -> tuple[list[Row], bool]:
+        """Rows for `demand` events, `over` being how many have ended, but none of the keys that are
+        `left`; whether more are due. `more`: some are left no longer."""
         wanted = self._worthwhile(demand, over)
         began = self._run.now()
-        reclaim = began >= self._reclaim_at
-        claim = await self._claim(partial(self._store.claim, wanted, self._terms, reclaim=reclaim))
-        self.began, self._ended, self._over = began, self._run.now(), over
+        reclaim = more or began >= self._reclaim_at
+        reclaim = reclaim or any(due <= began for due in self._ledger.due)
+        store, keys = self._store, tuple(left)
+        claim = await self._claim(
+            partial(store.claim, wanted, self._terms, reclaim=reclaim, left=keys)
+        )
+        self._ended, self._over = self._run.now(), over
         self._took = self._ended - began
         enough = len(claim.rows) + len(claim.buried) + len(claim.refused) >= wanted
+        if keys:
+            # One for all rows may have many to pass by. The others begin where it ended.
+            if reclaim:
+                self.began = began
+                self._reclaim_at = self._ended + max(_RECLAIM, _REST * self._took)
+            return claim.rows, enough
+        self.began = began
         self._reclaim_at = began + _RECLAIM if enough else 0.0
         # A claim that did not cover all rows does not show that there are no more.
         return claim.rows, enough or not reclaim

@@ -12,8 +12,8 @@ __all__ = ["Position"]
 class Position:
     """The id of the last row claimed, behind which the next claim may begin; None at first.
 
-    Returned and failed rows lie before it, and a claim without rows has reached the end; both reset
-    it to None.
+    Returned and failed rows lie before it, and so may those of a lost key; a claim without rows has
+    reached the end. All reset it to None.
     """
 
     __slots__ = ("_last",)
@@ -29,7 +29,11 @@ class Position:
         """Take note of the rows of a claim."""
         self._last = claim.rows[-1].id if claim.rows else None
 
+    def reached(self, last: Any) -> None:
+        """All rows that a claim may take up to this id have been claimed; None if unknown."""
+        self._last = last
+
     def settles(self, settlement: Settlement) -> None:
         """Take note of a settlement before it is written."""
-        if settlement.failed or settlement.returned:
+        if settlement.failed or settlement.returned or settlement.abandoned:
             self._last = None

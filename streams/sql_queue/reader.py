@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,8 @@ __all__ = ["Manner", "TableReader"]
 _SUSPECTS_EVERY = 1.0
 # Seconds without any call in progress after which rows still in the pipeline count as held back.
 _QUIET = 0.2
+# Seconds after which a reader that waits for rows sees that it may claim those that it has left.
+_SOON = 0.02
 # Least seconds between two counts of the rows that wait, and between them as a multiple of what the
 # last one took.
 _COUNTED_EVERY, _REST = 5.0, 20.0
@@ -88,6 +91,10 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
+        # Keys whose rows are left in the table, and by how many stages each; whether one has been
+        # taken out since the last claim.
+        self._left: Counter[str] = Counter()
+        self._goes_on = False
         self._redelivered = self._bad = 0
         # How many events have ended, in whichever way.
         self._over = 0
@@ -133,6 +140,22 @@ class TableReader(SourceStage[dict[str, Any]]):
     def is_connected(self) -> bool:
         return self._is_open and not self._insist.is_away
 
+    def leave(self, token: Row, key: Any, /) -> Callable[[], None] | None:
+        # Not if the events of one key here may be of several there.
+        if token.key is None or token.key != str(key) or self.state:
+            return None
+        left, name = self._left, token.key
+        left[name] += 1
+
+        def go_on() -> None:
+            left[name] -= 1
+            if not left[name]:
+                del left[name]
+                self._goes_on = True
+                self.wake_soon()
+
+        return go_on
+
     # Rows in.
 
     def _warn_of_near_tables(self) -> None:
@@ -163,7 +186,10 @@ class TableReader(SourceStage[dict[str, Any]]):
                     await self._try_suspects()
                     if not self.demand or self._ready:
                         continue
-                rows, enough = await self._claims.claim(self.demand, self._over)
+                goes_on, self._goes_on = self._goes_on, False
+                rows, enough = await self._claims.claim(
+                    self.demand, self._over, self._left, more=goes_on
+                )
                 held_back = self._take(rows)
                 if (held_back or not enough) and not self._ready and not self.state:
                     await self._until_more()
@@ -270,14 +296,23 @@ class TableReader(SourceStage[dict[str, Any]]):
         ledger.due = [due for due in ledger.due if due > self._claims.began]
         now = self.run.now()
         wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
-        if manner.follow:
-            await self._insist(lambda: self._store.changed(wait))
+        if manner.follow or self._left or self._goes_on:
+            await self._change(wait)
         elif ledger.due:
             await asyncio.sleep(wait)
         elif not ledger.held or not await self._is_busy():
             self._suspects_at = 0.0
             if not await self._claims.has_suspects():
                 await self._wait_or_complete()
+
+    async def _change(self, within: float) -> None:
+        """Wait until something may have been enqueued, or left rows are wanted."""
+        end = self.run.now() + within
+        while not self._goes_on and (wait := end - self.run.now()) > 0:
+            if self._left:
+                wait = min(wait, _SOON)
+            if await self._insist(partial(self._store.changed, wait)):
+                break
 
     async def _wait_or_complete(self) -> None:
         """Nothing is left to claim: wait a while for what others hold, or end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -85,6 +85,11 @@ class Terms:
     def alone(self) -> str:
         """The owner of a key of which only a suspect is claimed, and nothing else may be."""
         return f"{self.owner} alone"
+
+    @property
+    def left(self) -> str:
+        """The owner of a key whose rows are left in the table, although this reader has it."""
+        return f"{self.owner} left"
 
 
 @dataclass(slots=True, eq=False)
@@ -260,8 +265,13 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+    async def claim(
+        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+    ) -> Claim:
         """Claim up to `count` rows that are due, oldest first, in one statement.
+
+        With keys, none of those that are `left`: they remain this reader's while it holds rows of
+        them.
 
         With `reclaim` it covers all of them, including those whose lease has run out. Without it,
         it may begin after the rows that the last claim took.
@@ -317,8 +327,9 @@ class Store(ABC):
         """Enqueue payloads (JSON), due in `delay` seconds; returns their ids."""
 
     @abstractmethod
-    async def changed(self, within: float) -> None:
-        """Wait until something may have been enqueued, at most `within` seconds."""
+    async def changed(self, within: float) -> bool:
+        """Wait until something may have been enqueued, at most `within` seconds; whether that is
+        so."""
 
     @abstractmethod
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:

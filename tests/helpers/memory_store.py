@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.streams.sql_queue import Claim, Insertion, Layout, Row, Settlement, Store, Terms
@@ -34,7 +34,9 @@ class MemoryStore(Store):
     ) -> None:
         await asyncio.sleep(0)
 
-    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+    async def claim(
+        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+    ) -> Claim:
         await asyncio.sleep(0)
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         self.attempts.update(id for id, _ in taken)
@@ -70,8 +72,9 @@ class MemoryStore(Store):
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         raise NotImplementedError
 
-    async def changed(self, within: float) -> None:
+    async def changed(self, within: float) -> bool:
         await asyncio.sleep(within)
+        return False
 
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         raise NotImplementedError

@@ -9,7 +9,7 @@ has undone its lease of the key.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -40,12 +40,18 @@ Refusals = list[tuple[Any, Refused]]
 class PostgresStore(PostgresTable):
     """Claims and settlements."""
 
+    # Whether keys may be marked as left.
+    _has_left = False
+
     # Claims.
 
-    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+    async def claim(
+        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+    ) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         if terms.by is not None:
             await self._prepare_keys(terms.by)
+            values["left_keys"] = list(left)
             return await self._apart(partial(self._claim_by_key, values, reclaim))
         text = sql.CLAIM
         values["behind"] = self._position.behind(reclaim)
@@ -152,12 +158,16 @@ class PostgresStore(PostgresTable):
                 buried += [id for id, status, _ in rows if status == DEAD]
                 if suspected := {key for _, status, key in rows if status == IN_PROCESS}:
                     await self._all(db, sql.MARK_SUSPECTS, {"keys": list(suspected)})
+            if values["left_keys"] or self._has_left:
+                self._has_left = True
+                await self._all(db, sql.LEAVE_KEYS, values)
             leased = await self._all(db, sql.LEASE_KEYS, values)
             rows = await self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
             epochs = {row[5]: row[-1] for row in rows}
             unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
             if unused:
                 await self._all(db, sql.RELEASE, _leases(unused))
+        self._has_left = bool(values["left_keys"])
         found = sorted_out([row[:-1] for row in rows], values["token"], epochs)
         found.buried += buried
         return found
@@ -277,7 +287,8 @@ class PostgresStore(PostgresTable):
         with refusals():
             async with self._transaction(durable=terms.by is not None) as db:
                 keys = {(row.key, row.epoch) for row in rows if row.key is not None}
-                values = {"lease": terms.lease, "owner": terms.owner, "alone": terms.alone}
+                owners = [terms.owner, terms.alone, terms.left]
+                values = {"lease": terms.lease, "owners": owners}
                 kept: set[int] = set()
                 if keys:
                     found = await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
@@ -294,6 +305,7 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
         "lease": terms.lease,
         "owner": terms.owner,
         "alone": terms.alone,
+        "left": terms.left,
         "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,

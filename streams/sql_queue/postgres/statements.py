@@ -29,6 +29,7 @@ __all__ = [
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
+    "LEAVE_KEYS",
     "LISTEN",
     "MARK_SUSPECTS",
     "NOTIFY",
@@ -345,6 +346,12 @@ CLAIM_SUSPECT_OF_KEY = (
     + "oldest.key{context}, oldest.epoch"
 )
 
+# The keys of this reader whose rows are left in the table for now have another owner's name: no
+# reader claims rows of them.
+LEAVE_KEYS = """UPDATE {keys} SET
+    owner = CASE WHEN key = ANY((:left_keys)::text[]) THEN :left ELSE :owner END
+WHERE owner = :left OR (owner = :owner AND key = ANY((:left_keys)::text[]))"""
+
 # In the order of the keys, or two readers could deadlock.
 LEASE_KEYS = """INSERT INTO {keys} AS k (key, owner, expires)
 SELECT key, :owner, now() + :lease * interval '1 s' FROM (
@@ -458,7 +465,7 @@ RENEW = (
 )
 RENEW_KEYS = (
     "UPDATE {keys} AS k SET expires = now() + :lease * interval '1 s' "
-    f"WHERE {_LEASED} AND k.owner IN (:owner, :alone) RETURNING k.epoch"
+    f"WHERE {_LEASED} AND k.owner = ANY((:owners)::text[]) RETURNING k.epoch"
 )
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""

@@ -369,7 +369,7 @@ class PostgresTable(Store):
             await self._all(db, sql.NOTIFY, {"channel": self._channel})
         return [id for (id,) in ids]
 
-    async def changed(self, within: float) -> None:
+    async def changed(self, within: float) -> bool:
         listening = self._listening
         try:
             if listening is None or listening.closed:
@@ -377,9 +377,10 @@ class PostgresTable(Store):
                 async with _closed_unless_good(listening):
                     await self._all(listening, sql.LISTEN)
                 self._listening = listening
-                return  # Something may have come before.
+                return True  # Something may have come before.
             async for _ in listening.notifies(timeout=within, stop_after=1):
-                pass
+                return True
+            return False
         except _PASSING as error:
             raise DatabaseLost(_first_line(error)) from error
 

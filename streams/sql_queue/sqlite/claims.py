@@ -8,7 +8,7 @@ query.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -43,11 +43,14 @@ class SqliteStore(SqliteTable):
 
     # Claims.
 
-    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+    async def claim(
+        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+    ) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         behind = self._position.behind(reclaim)
         values["behind"] = _BEFORE_ALL if behind is None else behind
         if terms.by is not None:
+            values["left_keys"] = [_bytes(key) for key in left]
             return await self._apart(partial(self._claim_by_key, terms.by, values, reclaim))
         claim = await self._apart(partial(self._claim, sql.CLAIM, values))
         self._position.claimed(claim)
@@ -131,8 +134,13 @@ class SqliteStore(SqliteTable):
     async def _claim_by_key(
         self, by: str, values: dict[str, Any], reclaim: bool, refused: Refusals | None
     ) -> Claim:
-        def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
+        is_left = bool(values["left_keys"])
+
+        def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any], Any]:
             self._prepare_keys(db, by)
+            self._all(db, sql.PASSED)
+            if values["behind"] == _BEFORE_ALL:
+                self._all(db, sql.FORGET_PASSED)
             # All of them: the first ones may be of keys that other readers hold.
             self._adopt(db, values, -1)
             reclaimed: list[Any] = []
@@ -141,14 +149,33 @@ class SqliteStore(SqliteTable):
                 reclaimed = self._changed(db, sql.RECLAIM_ROWS, values, refused)
                 if any(status == IN_PROCESS for _, status in reclaimed):
                     self._all(db, sql.MARK_SUSPECTS, values)
+            self._all(db, sql.GO_ON_WITH_KEYS, values)
+            for key in values["left_keys"]:
+                self._all(db, sql.LEAVE_KEY, {**values, "key": key})
             self._all(db, sql.LEASE_KEYS, values)
             rows = self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
-            return reclaimed, rows, self._all(db, sql.EPOCHS, values)
+            last = self._pass_by(db, values, rows) if is_left and refused is None else None
+            return reclaimed, rows, self._all(db, sql.EPOCHS, values), last
 
-        reclaimed, rows, epochs = await self._transaction(work, durable=False)
+        reclaimed, rows, epochs, last = await self._transaction(work, durable=False)
+        self._position.reached(last)
         found = _keyed(rows, values["token"], epochs)
         found.buried += [id for id, status in reclaimed if status == DEAD]
         return found
+
+    def _pass_by(
+        self, db: sqlite3.Connection, values: dict[str, Any], rows: list[Any]
+    ) -> int | None:
+        """The id up to which all rows but those of the keys that are passed by are claimed.
+
+        There is none if later rows may have lower ids.
+        """
+        self._all(db, sql.PASS_BY, values)
+        if len(rows) == values["count"]:
+            last = max(row[0] for row in rows)
+        else:
+            ((last,),) = self._all(db, sql.LAST)
+        return last if isinstance(last, int) and not self.layout.beside else None
 
     async def _claim_suspect_by_key(
         self, by: str, values: dict[str, Any], refused: Refusals | None
@@ -194,6 +221,7 @@ class SqliteStore(SqliteTable):
             with nullcontext() if settlement.inserts else refusals():
                 await self._transaction(write, durable=bool(settlement.inserts))
         except NotHeld:
+            self._position.reached(None)
             rows = settlement.rows()
             states = await self._states(rows)
             return [] if were_settled(rows, states) else lost_rows(rows, states)
@@ -267,7 +295,9 @@ class SqliteStore(SqliteTable):
                 epoch
                 for key, epoch in keys
                 if self._many(
-                    db, sql.RENEW_KEY, [(expires, _bytes(key), epoch, terms.owner, terms.alone)]
+                    db,
+                    sql.RENEW_KEY,
+                    [(expires, _bytes(key), epoch, terms.owner, terms.alone, terms.left)],
                 )
             }
             leases = [
@@ -277,7 +307,10 @@ class SqliteStore(SqliteTable):
 
         with refusals():
             renewed = await self._transaction(work, durable=False)
-        return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
+        if renewed == len(rows):
+            return []
+        self._position.reached(None)
+        return lost_rows(rows, await self._states(rows))
 
 
 def _keyed(
@@ -308,6 +341,7 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
         "expires": now + terms.lease,
         "owner": terms.owner,
         "alone": terms.alone,
+        "left": terms.left,
         "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,

@@ -16,14 +16,20 @@ __all__ = [
     "EPOCHS",
     "FAIL",
     "FINISH",
+    "FORGET_PASSED",
+    "GO_ON_WITH_KEYS",
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
+    "LAST",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
+    "LEAVE_KEY",
     "MARK_SUSPECTS",
     "PARK_KEY",
     "PARK_LATER_ROWS",
     "PARK_ROWS",
+    "PASSED",
+    "PASS_BY",
     "PUT",
     "PUT_OWN",
     "RECLAIM_KEYS",
@@ -194,6 +200,19 @@ CLAIM_SUSPECT_OF_KEY = (
     + "CAST({key} AS BLOB){context}"
 )
 
+# What is left may be most of the table. So claims begin behind the rows that one for all has passed
+# by, except that none takes rows of a key that had some of those: it would let them overtake.
+PASSED = "CREATE TEMP TABLE IF NOT EXISTS penstock_passed (key TEXT PRIMARY KEY)"
+FORGET_PASSED = "DELETE FROM temp.penstock_passed"
+PASS_BY = """INSERT OR IGNORE INTO temp.penstock_passed
+SELECT key FROM {keys} WHERE owner IS NOT :owner"""
+LAST = "SELECT max({id}) FROM {table} WHERE {status} = 0"
+
+# The keys of this reader whose rows are left in the table for now have another owner's name: no
+# reader claims rows of them.
+GO_ON_WITH_KEYS = "UPDATE {keys} SET owner = :owner WHERE owner = :left"
+LEAVE_KEY = "UPDATE {keys} SET owner = :left WHERE key = CAST(:key AS TEXT) AND owner = :owner"
+
 LEASE_KEYS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, :owner, :expires FROM (
     SELECT DISTINCT key FROM (
@@ -201,7 +220,8 @@ SELECT key, :owner, :expires FROM (
         WHERE {status} = 0 AND {attempts} IS NOT NULL
             AND {is_due}
             AND NOT EXISTS (
-            SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner){spared}
+            SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner)
+            AND {id} > :behind AND {key} NOT IN (SELECT key FROM temp.penstock_passed){spared}
         ORDER BY {id} LIMIT :count))
 WHERE true ON CONFLICT (key) DO UPDATE SET expires = excluded.expires"""
 
@@ -210,8 +230,9 @@ CLAIM_OF_KEYS = (
     + """WHERE {id} IN (
     SELECT {id} FROM {table}
     WHERE {status} = 0 AND {attempts} IS NOT NULL
-        AND {is_due}
-        AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner){spared}
+        AND {is_due} AND {id} > :behind AND {key} IN (
+            SELECT key FROM {keys} WHERE owner = :owner
+            EXCEPT SELECT key FROM temp.penstock_passed){spared}
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
     + "CAST({key} AS BLOB){context}"
@@ -274,7 +295,7 @@ RELEASE = "DELETE FROM {keys} WHERE key = CAST(? AS TEXT) AND epoch = ? AND owne
 
 RENEW = "UPDATE {table} SET {expires} = ? WHERE {id} = ? AND {token} = ? AND {status} = 9"
 RENEW_KEY = """UPDATE {keys} SET expires = ?
-WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?)"""
+WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
 

@@ -360,9 +360,9 @@ class SqliteTable(Store):
                 with suppress(RuntimeError):
                     store._loop.call_soon_threadsafe(store._woken.set)
 
-    async def changed(self, within: float) -> None:
+    async def changed(self, within: float) -> bool:
         end = clock.monotonic() + within
-        while (left := end - clock.monotonic()) > 0 and not self._woken.is_set():
+        while not (found := self._woken.is_set()) and (left := end - clock.monotonic()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(self._wait, left)):
                     await self._woken.wait()
@@ -370,9 +370,11 @@ class SqliteTable(Store):
             if version != self._version:
                 self._version = version
                 self._wait = _SOON
+                found = True
                 break
             self._wait = min(self._wait * 2, _LATEST)
         self._woken.clear()
+        return found
 
     async def _data_version(self) -> int:
         """A number that changes when another connection has committed something."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -65,7 +65,9 @@ class Keyed(Table):
         self._claimed: list[Row] = []
         self._held_back: dict[str | None, float] = {}
 
-    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+    async def claim(
+        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+    ) -> Claim:
         now = asyncio.get_running_loop().time()
         due = [one for one in self.waiting if self._held_back.get(str(one[0] % 2), 0.0) <= now]
         rest = [one for one in self.waiting if one not in due]
@@ -432,7 +434,9 @@ def assert_in_order(reading: Reading) -> None:
 
 def test_a_write_that_fails_while_the_run_ends_is_reported() -> None:
     class Failing(Table):
-        async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        async def claim(
+            self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        ) -> Claim:
             claim = await super().claim(count, terms, reclaim=reclaim)
             if not claim.rows:
                 await asyncio.sleep(2.0)
