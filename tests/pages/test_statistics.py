@@ -46,6 +46,7 @@ STAGES = {
     ),
     "streams/boundary/from_observable.py:statistics": ("Sources", "`Flowable.of`"),
     "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
+    "streams/keyed/overflow.py:statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
     "streams/keyed/substreams.py:group_statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:spread_statistics": ("Operators", "`spread` of groups"),
