@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.streams.errors import refuse_async_methods
@@ -294,17 +295,29 @@ class StageInfo:
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""
-        return self if number == self.number else replace(self, number=number)
+        return self if number == self.number else self._with(number=number)
 
     def after(self, above: StageInfo) -> StageInfo:
         """The same stage, below `above`."""
         weight = above.weight * above.gathers
-        return replace(self, number=above.number + 1, within=above.within, weight=weight)
+        return self._with(number=above.number + 1, within=above.within, weight=weight)
+
+    def _with(self, **changes: Any) -> StageInfo:
+        """`replace`, in a third of the time: with `each=`, every group has stages of its own."""
+        other = object.__new__(StageInfo)
+        for name, put, value in zip(_NAMES, _PUTS, _VALUES(self), strict=True):
+            put(other, changes.get(name, value))
+        return other
 
     def __str__(self) -> str:
         if self.within is not None:
             return f"'{self.name}' in {self.within}"
         return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
+
+
+_NAMES = tuple(one.name for one in fields(StageInfo))
+_VALUES = attrgetter(*_NAMES)
+_PUTS = [getattr(StageInfo, name).__set__ for name in _NAMES]
 
 
 class State(IntEnum):

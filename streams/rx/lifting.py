@@ -34,7 +34,7 @@ from penstock.streams.rx.lift import (
 )
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.lists import Lists
-from penstock.streams.rx.map_filter import Filter, Map
+from penstock.streams.rx.map_filter import Filter, Map, Scan
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
@@ -392,6 +392,9 @@ def _stage_without_rx(parts: Sequence[Part], *, lists: bool) -> _MakeStage | Non
     match part.name:
         case "map" if callable(part.arguments.get("mapper")):
             return partial(Map, function=part.arguments["mapper"])
+        case "scan" if callable(part.arguments.get("accumulator")):
+            given = part.arguments
+            return partial(Scan, accumulator=given["accumulator"], seed=given["seed"])
         case "filter" if callable(part.arguments.get("predicate")):
             return partial(Filter, function=part.arguments["predicate"])
         case "flat_map" if _is_function(part.arguments.get("mapper")):

@@ -1,10 +1,13 @@
-"""The stages of map and filter, the most common stock operators, without Rx in between."""
+"""The stages of map, filter and scan, the most common stock operators, without Rx in between."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from itertools import islice
 from typing import Any
+
+from reactivex.internal.utils import NotSet
 
 from penstock.streams.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
@@ -13,7 +16,7 @@ from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Filter", "Map"]
+__all__ = ["Filter", "Map", "Scan"]
 
 
 class _FunctionStage(Stage[Any, Any]):
@@ -59,6 +62,29 @@ class Map(_FunctionStage):
             self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
         else:
             self.downstream.on_events(events)
+
+
+class Scan(Map):
+    """A map by a function that knows its last result; the first one is made with the seed, or is
+    the first value."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        accumulator: Callable[[Any, Any], Any],
+        seed: Any,
+    ) -> None:
+        last = seed
+
+        def accumulated(value: Any) -> Any:
+            nonlocal last
+            last = value if last is NotSet else accumulator(last, value)
+            return last
+
+        # Its name is in errors.
+        super().__init__(downstream, run, info, update_wrapper(accumulated, accumulator))
 
 
 class Filter(_FunctionStage):

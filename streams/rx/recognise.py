@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CellType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -153,9 +154,13 @@ def _curried(operator: Operator, held: Mapping[str, Any]) -> Part:
 
 def _bound(held: Mapping[str, Any]) -> inspect.BoundArguments:
     """The arguments of a curried function that is called, the source first, as None."""
-    bound = inspect.signature(held["fun"]).bind(None, *held["args"], **held["kwargs"])
+    bound = _signature_of(held["fun"]).bind(None, *held["args"], **held["kwargs"])
     bound.apply_defaults()
     return bound
+
+
+# A group's operators are recognised anew for each group. There are as many as stock operators.
+_signature_of = lru_cache(maxsize=512)(inspect.signature)
 
 
 def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) -> Part:

@@ -184,7 +184,10 @@ def test_each_is_called_no_more_when_the_groups_are_only_counted_whatever_their_
 
     source = MemorySource([(n % 50, n) for n in range(120)])
     probe = Probe[Any](request=1000)
-    source.pipe(group_by(0, each=counted, idle=60), spread()).connect(probe)
+    stream = source.pipe(group_by(0, each=counted, idle=60), spread())
+    # Once to see its operators.
+    calls.clear()
+    stream.connect(probe)
     assert sorted(probe.values) == [2] * 30 + [3] * 20
     assert len(calls) == 2
     assert source.unsettled == []
