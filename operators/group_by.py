@@ -128,10 +128,10 @@ def group_by(
     been empty for `idle` seconds, which must then be given, or is the least recently used empty one
     above `max_groups` or when the buffer is full. The function is called for every group, until it
     has returned the group's count or list (`ops.count()`, `ops.to_list()`) twice in succession
-    without reading the key; it is not called again then. It may also be called while the pipeline is
-    built, to see its operators. `share` is the most events of a key in
-    memory, by default a quarter of `buffer`, and `overflow` says what becomes of more: "spill",
-    "wait" or `route(sink)`; with `each` they wait. Raises BuildError for a `buffer`, a `share` or a
+    without reading the key; it is not called again then. It may also be called while the pipeline
+    is built, to see its operators. `share` is the most events of a key in memory, by default a
+    quarter of `buffer`, and `overflow` says what becomes of more: "spill", "wait" or `route(sink)`;
+    with `each` they wait. Raises BuildError for a `buffer`, a `share` or a
     `spill_` bound below 1, a `share` above the buffer, for `each` without `idle`, and for `idle` or
     `max_groups` without `each`.
     """
