@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 
-from benchmarks.matrix.each import KEYS
+from benchmarks.matrix.each import KEYS, RUNNING_KEYS
 from benchmarks.matrix.rows import ROWS
 from benchmarks.measure import ROOT
 
@@ -45,11 +45,12 @@ def table(words: list[str], rounds: int) -> None:
         )
 
 
-def each(rounds: int) -> None:
-    """A line for each number of keys, counted by operators inside groups."""
-    for keys in KEYS:
+def each(operator: str, numbers: tuple[int, ...], rounds: int, *options: str) -> None:
+    """A line for each number of keys, counted by an operator inside groups."""
+    for keys in numbers:
+        command = "-m", "benchmarks.matrix.each", f"{keys}", "--rounds", f"{rounds}", *options
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.matrix.each", f"{keys}", "--rounds", f"{rounds}"],
+            [sys.executable, *command],
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -57,7 +58,7 @@ def each(rounds: int) -> None:
         )
         figures = json.loads(done.stdout)
         print(
-            f"{f'each=count, {keys:,} keys':<36}{'':>8}{figures['by hand']:>9.2f}{'':>8}"
+            f"{f'each={operator}, {keys:,} keys':<36}{'':>8}{figures['by hand']:>9.2f}{'':>8}"
             f"{figures['ours']:>8.2f}{figures['ratio']:>6.2f} x",
             flush=True,
         )
@@ -70,7 +71,9 @@ def main() -> None:
     chosen = parser.parse_args()
     table(chosen.words, chosen.rounds)
     if all(word in "each=count, keys" for word in chosen.words):
-        each(chosen.rounds)
+        each("count", KEYS, chosen.rounds)
+    if all(word in "each=scan, keys" for word in chosen.words):
+        each("scan", RUNNING_KEYS, chosen.rounds, "--running")
 
 
 if __name__ == "__main__":

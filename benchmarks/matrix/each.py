@@ -1,6 +1,7 @@
 """Operators inside groups: a count for each key, next to an equivalent dict by hand.
 
 ``python -m benchmarks.matrix.each keys``: 300,000 events of as many keys, in a separate process.
+With ``--running``, the count after each event, by `scan`, instead of one at the end.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from benchmarks.by_hand import half_chunks
 from benchmarks.matrix.run import cpu
 from penstock import collect, from_iterable, group_by, spread
 
-__all__ = ["KEYS"]
+__all__ = ["KEYS", "RUNNING_KEYS"]
 
 EVENTS = 300_000
 KEYS = (300_000, 3_000)
+RUNNING_KEYS = (100, 10_000)
 IDLE = 30.0
 
 Event = dict[str, int]
@@ -49,14 +51,33 @@ async def by_hand(events: list[Event], done: list[int]) -> None:
     done += [counted for _, counted in groups.values()]
 
 
+async def by_hand_running(events: list[Event], done: list[int]) -> None:
+    """The count of the key after each event."""
+    counts: dict[int, int] = {}
+    async for chunk in half_chunks(events):
+        for event in chunk:
+            key = event["client_id"]
+            counts[key] = counted = counts.get(key, 0) + 1
+            done.append(counted)
+
+
+def ours_running(events: list[Event], done: list[int]) -> None:
+    def running(group: Any) -> Any:
+        return group.pipe(ops.scan(lambda counted, _: counted + 1, 0))
+
+    grouped = group_by("client_id", each=running, idle=IDLE)
+    uvloop.run(from_iterable(events).pipe(grouped, spread()).to(collect(done)).run())
+
+
 def ours(events: list[Event], done: list[int]) -> None:
     counted = group_by("client_id", each=lambda g: g.pipe(ops.count()), idle=IDLE, buffer=400_000)
     report = uvloop.run(from_iterable(events).pipe(counted, spread()).to(collect(done)).run())
     assert report.statistics["finished"] == len(events)
 
 
-def measure(keys: int, rounds: int) -> dict[str, float]:
+def measure(keys: int, rounds: int, *, running: bool) -> dict[str, float]:
     """Microseconds per event: medians of `rounds`, and of the ratios within a round."""
+    with_hand, with_ours = (by_hand_running, ours_running) if running else (by_hand, ours)
     events: list[Event] = [{"client_id": number % keys} for number in range(EVENTS)]
     taken: list[tuple[float, float]] = []
     for _ in range(rounds):
@@ -64,10 +85,10 @@ def measure(keys: int, rounds: int) -> dict[str, float]:
         counts: list[int] = []
 
         def hand(into: list[int] = wanted) -> Any:
-            return uvloop.run(by_hand(events, into))
+            return uvloop.run(with_hand(events, into))
 
         def own(into: list[int] = counts) -> Any:
-            return ours(events, into)
+            return with_ours(events, into)
 
         taken.append((cpu(hand), cpu(own)))
         assert Counter(counts) == Counter(wanted)
@@ -79,8 +100,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("keys", type=int)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--running", action="store_true")
     chosen = parser.parse_args()
-    print(json.dumps(measure(chosen.keys, chosen.rounds)))
+    print(json.dumps(measure(chosen.keys, chosen.rounds, running=chosen.running)))
 
 
 if __name__ == "__main__":
