@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from penstock.streams import clock
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.paths import OPEN_FLAGS
@@ -67,7 +68,9 @@ class Following:
     `read` returns b"" where one file ends and another begins, and None where nothing is to be read
     yet. A file that does not exist yet is waited for. `opened` is called with the descriptor of
     each file when it is begun, and returns where; `rewritten` when what was read of one is no
-    longer there. Memory: a descriptor for each file that had the name and is not read yet.
+    longer there. `earlier` are descriptors of files to be read first, which had the name; the last
+    may have it still. With `ends` it has `ended` at the end of the last file. Memory: a descriptor
+    for each file that had the name and is not read yet.
     """
 
     def __init__(
@@ -78,19 +81,30 @@ class Following:
         ready: Callable[[], None],
         opened: Callable[[int], int] | None = None,
         rewritten: Callable[[], None] = lambda: None,
+        earlier: Iterable[int] = (),
+        *,
+        ends: bool = False,
     ) -> None:
         self._name = name
         self._run = run
         self._ready = ready
         self._opened = opened
         self._rewritten = rewritten
+        self._ends = ends
+        # Whether nothing follows what was read.
+        self.ended = False
         self._timer = Timer(run, info, self._look_again)
         # The file that is read, then those that had its name after it, up to the one that has it.
         self._files: deque[_File] = deque()
         # Why the file of that name cannot be read, if another one is read meanwhile.
         self._error: CannotOpen | None = None
+        for descriptor in earlier:
+            self._files.append(self._earlier(descriptor))
+        if self._files:
+            # Its writer may not know yet that it has lost its name.
+            self._files[-1].since = run.now()
         self.rotated = self.emptied = 0
-        if not self._look():
+        if not self._look() and not ends:
             run.errors.warn(f"{name} does not exist yet: waiting for it.")
         try:
             if self._error is None and self._files:
@@ -99,6 +113,13 @@ class Following:
             self.close()
             raise
         self._timer.set(_INTERVAL)
+
+    def _earlier(self, descriptor: int) -> _File:
+        """A file that had the name before; it was not changed or renamed since it was."""
+        status = os.fstat(descriptor)
+        changed = max(status.st_mtime, status.st_ctime)
+        since = self._run.now() - max(0.0, clock.wall() - changed)
+        return _File(descriptor, since, status.st_size)
 
     def _look_again(self) -> None:
         self._timer.set(_INTERVAL)
@@ -172,8 +193,12 @@ class Following:
         if data:
             file.read += len(data)
             file.tail = (file.tail + data[-_CHECKED:])[-_CHECKED:]
-            file.size, file.since = max(file.size, file.read), self._run.now()
+            if file.read > file.size:
+                file.size, file.since = file.read, self._run.now()
             return data
+        if self._ends and len(self._files) == 1:
+            self.ended = True
+            return b""
         if self._run.now() - file.since < QUIET:
             return None
         if len(self._files) > 1:

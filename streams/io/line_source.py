@@ -267,8 +267,8 @@ class _Reading(SourceStage[T]):
             lines = self._splitter.feed(data)
         else:
             lines = self._splitter.end()
-            self._another_file = self._follow
-            self._ended = not self._follow
+            self._another_file = isinstance(self._input, Following) and not self._input.ended
+            self._ended = not self._another_file
         self._lines = iter(lines)
         if position is not None:
             position.has_read(len(data))
@@ -276,11 +276,14 @@ class _Reading(SourceStage[T]):
 
     def _open(self) -> Unpacked | Following:
         position = self._position
-        if self._follow and position is not None:
-            return Following(
-                *(self._name, self.run, self.info, self.wake),
-                *(self._begin_at, position.file_was_rewritten),
-            )
+        if position is not None:
+            earlier = [version.descriptor for version in position.rotated(self._name)]
+            if self._follow or earlier:
+                return Following(
+                    *(self._name, self.run, self.info, self.wake),
+                    *(self._begin_at, position.file_was_rewritten, earlier),
+                    ends=not self._follow,
+                )
         if self._follow:
             return Following(self._name, self.run, self.info, self.wake)
         opened = self._begin_at if position is not None else None

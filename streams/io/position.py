@@ -28,6 +28,7 @@ from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.lines import Line, TooLong
+from penstock.streams.io.rotated import Untraceable, Version, rotated
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
 
@@ -111,6 +112,44 @@ class Position:
         """How many lines were taken before the one that is read next."""
         return self._number - 1
 
+    def rotated(self, name: str) -> list[Version]:
+        """The file of the position and those that had its name after it, in order, if what has the
+        name now is another one; their reader closes them. Raises CannotOpen."""
+        if not os.path.exists(self._path):
+            return []
+        self._load()
+        saved = self._saved
+        if saved is None or saved["path"] != _written(os.path.abspath(name)):
+            return []
+        own = os.path.abspath(self._path)
+        try:
+            versions = rotated(
+                name,
+                saved["inode"],
+                (lambda file: _has_what_was_read(saved, file)) if saved["offset"] else None,
+                [f"{own}{suffix}" for suffix in ("", ".new", ".lock")],
+            )
+        except Untraceable as untraceable:
+            why = f"{_difference(saved, name)}, and {untraceable}"
+            raise self._refused(name, why, saved, moved=False) from untraceable
+        except OSError as error:
+            raise CannotOpen(f"Cannot look for {name}: {error.strerror}.") from error
+        if versions:
+            # A copy has another inode.
+            saved["inode"] = os.fstat(versions[0].descriptor).st_ino
+            others = "".join(f", then {version.name}" for version in versions[1:])
+            self._run.errors.warn(
+                f"{name} was rotated while no run read it: going on at byte {saved['offset']:,} of "
+                f"{versions[0].name}{others}."
+            )
+        return versions
+
+    def _load(self) -> None:
+        if not self._is_locked:
+            self._lock = _locked(f"{self._path}.lock")
+            self._is_locked = True
+            self._saved = _saved(self._path)
+
     def begin(self, descriptor: int, name: str) -> int:
         """Seek `descriptor`, just opened, to the position, and return that.
 
@@ -125,10 +164,7 @@ class Position:
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
             )
-        if not self._is_locked:
-            self._lock = _locked(f"{self._path}.lock")
-            self._is_locked = True
-            self._saved = _saved(self._path)
+        self._load()
         saved, self._saved = self._saved, None
         offset, line = 0, 0
         # Those that end the file before are never passed.
@@ -143,7 +179,8 @@ class Position:
                 offset += 1
         self._let_go_of_the_file()
         self._file = os.dup(descriptor)
-        self._name = os.path.abspath(name) if os.path.exists(name) else name
+        is_path = self._follow or os.path.exists(name)
+        self._name = os.path.abspath(name) if is_path else name
         self._inode, self._size = status.st_ino, status.st_size
         self._next = self._read = offset
         self._long = None
@@ -157,17 +194,13 @@ class Position:
 
     # Any: numbers, but for the ranges.
     def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
-        status, offset = os.fstat(descriptor), saved["offset"]
-        is_other = saved["inode"] != status.st_ino
+        offset = saved["offset"]
+        is_other = saved["inode"] != os.fstat(descriptor).st_ino
         if is_other and (self._follow or not offset):
-            raise self._refused(
-                name, f"it is not the file that was read (inode {saved['inode']})", saved
-            )
-        if status.st_size < saved["size"] or status.st_size < offset:
-            raise self._refused(name, "it is shorter than what was read", saved)
-        if saved["checksum"] != _checksum(descriptor, offset):
-            why = f"before byte {offset:,} it has other content than the file that was read"
-            raise self._refused(name, why, saved)
+            raise self._refused(name, _other(saved), saved)
+        difference = _difference(saved, descriptor)
+        if difference:
+            raise self._refused(name, difference, saved)
         if is_other:
             self._run.errors.warn(
                 f"{name} is another file than the one that was read, but the same before byte "
@@ -179,7 +212,7 @@ class Position:
         self, name: str, why: str, saved: dict[str, Any], *, moved: bool = True
     ) -> CannotOpen:
         about = f", which is about {saved['path']}" if saved["path"] else ""
-        advice = f"To read it from its start, remove {self._path}."
+        advice = f"To read {name} from its start, remove {self._path}."
         if moved:
             advice = (
                 "If what was read was renamed or copied, as log rotation does, finish it first: "
@@ -260,7 +293,7 @@ class Position:
 
     def _write(self) -> None:
         content = {
-            "path": self._name.encode("utf-8", "backslashreplace").decode(),
+            "path": _written(self._name),
             "inode": self._inode,
             "size": self._size,
             "offset": self.offset,
@@ -285,6 +318,36 @@ class Position:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _written(path: str) -> str:
+    """A path as it is written: any bytes may be in its name."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+# Any: numbers, but for the ranges.
+def _has_what_was_read(saved: dict[str, Any], descriptor: int) -> bool:
+    return not _difference(saved, descriptor)
+
+
+def _difference(saved: dict[str, Any], file: str | int) -> str:
+    """Why a file does not have what was read; empty if it has."""
+    if isinstance(file, str):
+        try:
+            with open(file, "rb") as opened:
+                return _difference(saved, opened.fileno()) or _other(saved)
+        except OSError as error:
+            return f"it cannot be read ({error.strerror})"
+    size, offset = os.fstat(file).st_size, saved["offset"]
+    if size < saved["size"] or size < offset:
+        return "it is shorter than what was read"
+    if saved["checksum"] != _checksum(file, offset):
+        return f"before byte {offset:,} it has other content than the file that was read"
+    return ""
+
+
+def _other(saved: dict[str, Any]) -> str:
+    return f"it is not the file that was read (inode {saved['inode']})"
 
 
 def _checksum(descriptor: int, offset: int) -> int:

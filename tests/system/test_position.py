@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 LINES = 60_000
@@ -87,3 +88,120 @@ def test_kills_lose_no_line_and_repeat_only_what_was_in_flight(
     finished = Counter(line for what, line in entries(log) if what == "done")
     assert set(finished) == {str(n) for n in range(LINES)}
     assert sum(finished.values()) - LINES <= KILLS * AT_ONCE
+
+
+ROTATED = """
+import os
+import sys
+
+from penstock import adaptive_flat_map, Fixed, for_each, read_lines
+
+FILE, PLACE, LOG, AT_ONCE = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+async def handler(line):
+    return line
+
+
+def done(line):
+    os.write(log, f"done {line}\\n".encode())
+
+
+pipeline = (
+    read_lines(FILE, position=PLACE, follow=True)
+    .pipe(adaptive_flat_map(handler, Fixed(AT_ONCE), window=AT_ONCE))
+    .to(for_each(done))
+)
+"""
+
+
+class Rotating:
+    """A program that logs numbers, and what rotates its log, in the ways that there are."""
+
+    def __init__(self, file: Path, draw: random.Random) -> None:
+        self._file = file
+        self._draw = draw
+        self._log = file.open("a")
+        self._dated = draw.random() < 0.5
+        self.written = self.rotations = 0
+
+    def close(self) -> None:
+        self._log.close()
+
+    def write(self) -> None:
+        for _ in range(self._draw.randrange(1, 200)):
+            self._log.write(f"{self.written}\n")
+            self.written += 1
+        self._log.flush()
+
+    def rotate(self) -> None:
+        """Rename the log and, some time later, create the next one, and then open that."""
+        self.rotations += 1
+        if self._dated:
+            self._file.rename(f"{self._file}-{20260000 + self.rotations}")
+        else:
+            for number in range(self.rotations - 1, 0, -1):
+                Path(f"{self._file}.{number}").rename(f"{self._file}.{number + 1}")
+            self._file.rename(f"{self._file}.1")
+        self.write()
+        time.sleep(self._draw.choice([0, 0, 0.4]))
+        self._file.touch()
+        self.write()
+        time.sleep(self._draw.choice([0, 0.4]))
+        self._log.close()
+        self._log = self._file.open("a")
+        self.write()
+
+
+def test_kills_around_rotations_lose_no_line_and_repeat_only_what_was_in_flight(
+    tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    pipeline, file, place, log = (
+        tmp_path / name for name in ("job.py", "some.log", "some.position", "events.txt")
+    )
+    pipeline.write_text(ROTATED)
+    command = [
+        *(sys.executable, "-m", "penstock", "run", str(pipeline), "--report", "none", "--"),
+        *(str(file), str(place), str(log), str(AT_ONCE)),
+    ]
+    kills = 5
+    program = Rotating(file, draw)
+    program.write()
+    running = subprocess.Popen(command)
+    while not entries(log):
+        assert running.poll() is None
+        time.sleep(0.01)
+    for kill in range(kills):
+        time.sleep(draw.choice([0.1, 1, 6.5]))
+        program.write()
+        alive, dead = draw.choice([(0, 1), (1, 0), (1, 2), (2, 1), (0, 3)])
+        for _ in range(alive):
+            program.rotate()
+        time.sleep(draw.choice([0, 0.3, 1]))
+        assert running.poll() is None, (run_seed, kill)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        for _ in range(dead):
+            program.write()
+            program.rotate()
+        running, before = subprocess.Popen(command), len(entries(log))
+        program.write()
+        if draw.random() < 0.7:
+            while len(entries(log)) == before:
+                time.sleep(0.01)
+
+    wanted = {str(n) for n in range(program.written)}
+    deadline = time.monotonic() + 60 + 6 * program.rotations
+    while wanted - {line for _, line in entries(log)} and time.monotonic() < deadline:
+        assert running.poll() is None, run_seed
+        time.sleep(0.2)
+    running.terminate()
+    assert running.wait(30) == 4  # drained by a signal
+    program.close()
+    finished = [int(line) for _, line in entries(log)]
+    assert set(map(str, finished)) == wanted, run_seed
+    assert len(finished) - program.written <= kills * AT_ONCE, run_seed
+    # A number is smaller than the one before only where a run began again.
+    assert sum(one > other for one, other in pairwise(finished)) <= kills, run_seed
