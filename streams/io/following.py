@@ -100,9 +100,9 @@ class Following:
         self._error: CannotOpen | None = None
         for descriptor in earlier:
             self._files.append(self._earlier(descriptor))
-        if self._files:
+        for file in list(self._files)[-2:]:
             # Its writer may not know yet that it has lost its name.
-            self._files[-1].since = run.now()
+            file.since = run.now()
         self.rotated = self.emptied = 0
         if not self._look() and not ends:
             run.errors.warn(f"{name} does not exist yet: waiting for it.")

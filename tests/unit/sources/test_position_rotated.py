@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock import collect, read_lines
+from penstock.streams import clock
 from penstock.streams.errors import CannotOpen
 from penstock.streams.testing.plugin import Run
 
@@ -179,6 +180,47 @@ def test_what_a_writer_still_writes_into_the_file_that_was_rotated_is_read(
         return await reading
 
     assert run(story()) == log.lines(2)
+
+
+def test_only_the_last_file_that_was_rotated_is_waited_for_if_the_others_are_old(
+    run: Run, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write(2)
+    run(log.read())
+    for _ in range(12):
+        log.number()
+        log.write(1)
+    log.number()
+    log.file.touch()
+    # Their writer may be idle, and not know yet that the last one was renamed.
+    now = clock.wall()
+    monkeypatch.setattr(clock, "wall", lambda: now + 1000)
+
+    async def story() -> list[str]:
+        reading = asyncio.ensure_future(log.read(7))
+        await asyncio.sleep(4)
+        log.write(1, to=log.file.with_name("app.log.1"))
+        log.write(1)
+        await asyncio.sleep(2)
+        return await reading
+
+    assert run(story()) == log.lines(2)[:-1]
+    assert run(log.read()) == log.lines(log.written - 1)
+
+
+@pytest.mark.parametrize("rename", [Log.number, Log.date])
+def test_files_that_were_changed_at_the_same_time_are_read_in_the_order_of_their_names(
+    run: Run, log: Log, rename: Callable[[Log], None]
+) -> None:
+    log.write(2)
+    run(log.read())
+    for _ in range(11):
+        log.write(1)
+        rename(log)
+    log.write(1)
+    for path in log.file.parent.iterdir():
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert run(log.read(100)) == log.lines(2)
 
 
 def test_empty_files_between_the_versions_do_not_matter(run: Run, log: Log) -> None:
