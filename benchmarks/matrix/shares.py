@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -50,7 +51,7 @@ def measure(size: int, rounds: int) -> dict[str, list[float]]:
     for _ in range(rounds):
         for name, times in taken.items():
             overflow: Any = route(for_each(lambda letter: None)) if name == "route" else name
-            times.append(cpu(lambda overflow=overflow: run(events, overflow)) * 1e6 / EVENTS)
+            times.append(cpu(partial(run, events, overflow)) * 1e6 / EVENTS)
     return taken
 
 
