@@ -691,7 +691,7 @@ class Dealing(FinishingStage):
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit.limit
             found["limit_reason"] = self._limit.reason
-            found["silent_workers"] = self._silence.statistics()
+            found["silent_workers"] = self._silence.silent()
         if stage.number in self._policies:
             for name, count in self._policies[stage.number].statistics().items():
                 found[name] = found.get(name, 0) + count

@@ -84,7 +84,7 @@ class SilenceWatch:
     def _name(self, peer: Peer) -> str:
         return f"worker process {peer.number + 1} of {len(self._peers)}"
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def silent(self) -> list[dict[str, Any]]:
         """Of each worker that is silent now, its number, the seconds, the events that it has, and
         the place of the first of them."""
         return [
