@@ -3,8 +3,9 @@
 Items:   the first event of each key, and again the first one `seconds` or more after that, by the
          times at which they were created (`Event.created`), or by `time`: so neither back-pressure
          nor a slow stage above changes the answer. Of two events out of order, the second to come
-         is the duplicate. A duplicate does not renew the window. A key whose event failed or was
-         returned is forgotten, so that a redelivery passes; a duplicate of an event that is still
+         is the duplicate. A duplicate does not renew the window. Keys are equal as `==` says: 1
+         and True are one key (docs/explanation/order.md). A key whose event failed or was returned
+         is forgotten, so that a redelivery passes; a duplicate of an event that is still
          unfinished leaves the stream and shares its outcome towards the source: it is dropped when
          the original finishes, skipped when the original is skipped or routed, fails with the same
          error, or is returned with it.

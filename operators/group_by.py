@@ -3,7 +3,8 @@
 Items:   the groups of the keys that have events, to be read by `spread()` directly after: the two
          share the keyed queues. Without `each` a group exists only while it holds an event or a
          turn; a later event of the key opens a new one. `each` runs operators inside every group (a
-         `Group`, which is a Flowable with a `.key`), with its own state.
+         `Group`, which is a Flowable with a `.key`), with its own state. Keys are equal as `==`
+         says: 1, 1.0 and True are one key (docs/explanation/order.md).
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
          small queue per live group, with its operators if there is `each`. Of these events `share`

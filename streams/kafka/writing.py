@@ -26,6 +26,7 @@ from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
+from penstock.streams.keyed.written import key_json
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.runtime.context import Run
@@ -260,7 +261,8 @@ def _parts(record: KafkaRecord[Any]) -> tuple[Any, list[tuple[str, bytes | None]
 
 
 def _key_bytes(key: Any) -> bytes | None:
-    """A key as Kafka has it: bytes as they are, texts in UTF-8, all else as JSON."""
+    """A key as Kafka has it: bytes as they are, texts in UTF-8, all else as JSON, the same for keys
+    that are equal."""
     if key is None or isinstance(key, bytes):
         return key
-    return key.encode() if isinstance(key, str) else _encoded(key)
+    return key.encode() if isinstance(key, str) else key_json(key)

@@ -21,6 +21,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.cluster.layout import key_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.key import By, key_function
+from penstock.streams.keyed.written import key_json
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report
@@ -51,11 +52,15 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def _record_of(by: By[Any] | None) -> Callable[[Any], KafkaRecord[bytes]]:
-    key: Callable[[Any], Any] = (lambda _: None) if by is None else key_function(by)
+    key = None if by is None else key_function(by)
 
     # Named for messages about an event whose key cannot be read.
     def record(value: Any) -> KafkaRecord[bytes]:
-        return KafkaRecord(encoded(value), key(value))
+        if key is None:
+            return KafkaRecord(encoded(value))
+        # The key None is one of the group_by; a record without a key may be in any partition.
+        found = key(value)
+        return KafkaRecord(encoded(value), key_json(found) if found is None else found)
 
     return record
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
-from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps, loads
+from orjson import loads
 
 from penstock.streams.errors import BuildError, StreamDiffers, describe
 from penstock.streams.keyed.key import By, key_function, key_name
+from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.tables import table_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.pipeline import Pipeline
 
-__all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
+__all__ = ["PARTITIONS", "Layout", "identity_token", "layout_of", "token"]
 
 PARTITIONS = 64
 """How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
@@ -342,9 +343,17 @@ def layout_of(
 
 
 def token(key: object) -> str:
-    """A key as one token of a subject: base64url of its JSON, without padding, or, for a long one,
-    "=" and that of its SHA-256."""
-    text = dumps(key, default=repr, option=OPT_NON_STR_KEYS | OPT_SORT_KEYS)
+    """A key as one token of a subject, the same for keys that are equal."""
+    return _in_subjects(key_json(key))
+
+
+def identity_token(key: object) -> str:
+    """The same for an identity: another token for each that differs."""
+    return _in_subjects(identity_json(key))
+
+
+def _in_subjects(text: bytes) -> str:
+    """base64url of a text, without padding, or, for a long one, "=" and that of its SHA-256."""
     encoded = urlsafe_b64encode(text)
     if len(encoded) <= _LONGEST_TOKEN:
         return encoded.rstrip(b"=").decode("ascii")

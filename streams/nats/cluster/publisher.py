@@ -11,8 +11,9 @@ from orjson import dumps
 
 from penstock.streams.io.encoding import encoded
 from penstock.streams.keyed.key import key_function
+from penstock.streams.keyed.written import identity
 from penstock.streams.nats.client.outbox import Outbox
-from penstock.streams.nats.cluster.layout import token
+from penstock.streams.nats.cluster.layout import identity_token, token
 from penstock.streams.nats.partition.batches import LARGEST, body_of, header_of
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ class Publisher:
         time, which says whether it may be stored, and any error of reading the identity or the key.
         """
         body = encoded(value)
-        identity = token(self._identity(value)) if self._identity else uuid4().hex
+        known_by = identity_token(self._identity(value)) if self._identity else uuid4().hex
         self._count += 1
         key = self._key(value) if self._key else self._count
-        known = await self._outbox.stored(f"{self._layout.inlet}.{token(key)}", body, identity)
+        known = await self._outbox.stored(f"{self._layout.inlet}.{token(key)}", body, known_by)
         self.duplicates += known
         self.published += not known
 
@@ -103,12 +104,13 @@ class Publisher:
             self.published += end - begin
 
 
-def _plain(identity: object) -> int | str:
+def _plain(key: object) -> int | str:
     """An identity that JSON keeps distinct: numbers and texts as they are, all else encoded as
     another text."""
-    if isinstance(identity, str) or (type(identity) is int and abs(identity) < 1 << 63):
-        return identity
-    return f"\0{token(identity)}"
+    plain = identity(key)
+    if type(plain) is int or (type(plain) is str and not plain.startswith("\0")):
+        return plain
+    return f"\0{identity_token(key)}"
 
 
 def _parts(

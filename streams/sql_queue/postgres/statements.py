@@ -48,6 +48,7 @@ __all__ = [
     "SESSION",
     "STATES",
     "TABLES",
+    "equal_key",
     "field_in_json",
     "ids_of",
     "key_in_json",
@@ -193,6 +194,23 @@ def key_in_json(payload: str, field: str, function: str) -> str:
         f"CASE WHEN octet_length({payload}::text) <= {LONGEST_KEY} "
         f"AND strpos({payload}::text, '\\u') = 0 "
         f"THEN coalesce({payload} ->> {field}, '') ELSE {function}({payload}, {field}) END"
+    )
+
+
+# JSON has several texts of one number, and Python takes true for 1 and false for 0.
+_IS_OTHER_TEXT = r"'^(true|false|-0|-?[0-9]+(\.[0-9]+([eE][+-]?[0-9]{1,3})?|[eE][+-]?[0-9]{1,3}))$'"
+_NO_ZEROS = r"'\.0*$|(\.[0-9]*[1-9])0*$', '\1'"
+
+
+def equal_key(key: str) -> str:
+    """An expression for a key whose text is the same for numbers that are equal.
+
+    A text that reads as a number is taken for one: then two keys share a lease, which costs little.
+    """
+    return (
+        f"CASE WHEN {key} ~ {_IS_OTHER_TEXT} THEN CASE {key} WHEN 'true' THEN '1' "
+        f"WHEN 'false' THEN '0' ELSE regexp_replace(({key})::numeric::text, {_NO_ZEROS}) END "
+        f"ELSE {key} END"
     )
 
 

@@ -298,14 +298,14 @@ class PostgresTable(Store):
     def _key(self, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns:
-            return sql.short_key(f"{self.layout.value(by)}::text")
+            return sql.equal_key(sql.short_key(f"{self.layout.value(by)}::text"))
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(f"by={self._no_field(by)}")
         payload = self.layout.value(self.layout.column("payload"))
         field = Literal(by).as_string(None)
         if self._payload_type == "jsonb":
-            return sql.short_key(f"({payload} ->> {field})")
-        return sql.key_in_json(payload, field, self._names["key_function"])
+            return sql.equal_key(sql.short_key(f"({payload} ->> {field})"))
+        return sql.equal_key(sql.key_in_json(payload, field, self._names["key_function"]))
 
     async def _all(
         self, db: Connection, text: str, values: Mapping[str, Any] | None = None

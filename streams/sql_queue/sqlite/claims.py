@@ -203,11 +203,11 @@ class SqliteStore(SqliteTable):
     def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns(db):
-            return f"coalesce(CAST({self.layout.value(by, None)} AS TEXT), '')"
+            return _key_text(self.layout.value(by, None))
         payload = self._names["payload"]
         return (
             f"CASE WHEN json_valid({payload}) "
-            f"THEN coalesce(CAST({payload} ->> {json_path(by)} AS TEXT), '') ELSE '' END"
+            f"THEN {_key_text(f'({payload} ->> {json_path(by)})')} ELSE '' END"
         )
 
     # Settlements.
@@ -311,6 +311,14 @@ class SqliteStore(SqliteTable):
             return []
         self._position.reached(None)
         return lost_rows(rows, await self._states(rows))
+
+
+def _key_text(key: str) -> str:
+    """An expression for a key as text, the same for an integer and a float that are equal."""
+    return (
+        f"coalesce(CAST(CASE WHEN typeof({key}) = 'real' AND {key} = CAST({key} AS INTEGER) "
+        f"THEN CAST({key} AS INTEGER) ELSE {key} END AS TEXT), '')"
+    )
 
 
 def _keyed(

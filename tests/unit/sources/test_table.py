@@ -878,6 +878,47 @@ def test_rows_of_a_long_key_are_with_one_reader_at_a_time(database: str) -> None
     run(work())
 
 
+@pytest.mark.parametrize(
+    "equal",
+    [
+        ("1", "1.0", "true", "1e0", "10E-1"),
+        ("0", "-0", "0.0", "-0.0", "false"),
+        ("-2.5", "-2.50", "-25e-1"),
+        ("100", "1e2", "100.000"),
+        ("9007199254740992", "9007199254740992.0"),
+        ('"ann"', '"a\\u006en"'),
+        ("null", '""'),
+    ],
+)
+@pytest.mark.parametrize("more", ["", "a long text " * 100])
+def test_rows_whose_keys_are_equal_are_with_one_reader_at_a_time(
+    database: str, equal: tuple[str, ...], more: str
+) -> None:
+    async def work() -> None:
+        async with queue(database) as mine, queue(database) as yours:
+            keys = (*equal, '"other"')
+            await mine.put([f'{{"n":0,"more":"{more}","key":{key}}}'.encode() for key in keys])
+            assert len((await mine.claim(1, Terms("me", by="key"))).rows) == 1
+            others = (await yours.claim(9, Terms("you", by="key"))).rows
+            assert [row.id for row in others] == [len(keys)]
+
+    run(work())
+
+
+@pytest.mark.parametrize("keys", [("1", "2"), ("10", "100"), ("0.5", "0.05"), ("1e-3", "1e3")])
+def test_rows_whose_keys_differ_are_with_several_readers(
+    database: str, keys: tuple[str, ...]
+) -> None:
+    async def work() -> None:
+        async with queue(database) as mine, queue(database) as yours:
+            await mine.put([f'{{"n":0,"key":{key}}}'.encode() for key in keys])
+            first = (await mine.claim(1, Terms("me", by="key"))).rows
+            second = (await yours.claim(9, Terms("you", by="key"))).rows
+            assert [row.id for row in (*first, *second)] == [1, 2]
+
+    run(work())
+
+
 @pytest.mark.parametrize("by", [None, "key"])
 def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
     database: str, by: str | None
