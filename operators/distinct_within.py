@@ -10,8 +10,8 @@ Items:   the first event of each key, and again the first one `seconds` or more 
          the original finishes, skipped when the original is skipped or routed, fails with the same
          error, or is returned with it.
 Time:    at once. No timers.
-Memory:  one key and one number for each key of the window, which ends with the largest time that
-         came lately, and for at most a third as many that have left it, at most `max_keys`; beyond
+Memory:  one key and one number for each key of the window, which ends with the largest recent
+         time, and for at most a third as many that have left it, at most `max_keys`; beyond
          those the oldest key is forgotten early, counted as `forgotten_early`. A duplicate that
          comes so late that its original has left the window may pass. One small entry for each
          event that is unfinished. At most `hold` duplicates wait for the end of their originals.

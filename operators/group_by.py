@@ -16,18 +16,18 @@ Memory:  `buffer` events over all groups, including those held by the operators 
          groups are counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while keys are over their
          share, so that such a key does not hold up the others; a warning names it. A source that
-         knows the key, `read_table(by=)`, reads no more of it from half of the share on, until a
-         quarter is left. With `overflow="wait"`, and when the file is full, the source waits when
-         the buffer is full. With `route(sink)` what comes for a key over its share is a dead
-         letter.
+         knows the key, `read_table(by=)`, reads no more of it from half of the share on, until no
+         more than a quarter waits. With `overflow="wait"`, and when the file is full, the source
+         waits when the buffer is full. With `route(sink)` what comes for a key over its share is a
+         dead letter.
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
          the source; drain lets them be processed, those on disk too.
 Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and
          names the event; `on_error="skip"` or `route(sink)` go on. An error of an operator inside
          a group (`each=`) ends the pipeline. HoldExceeded when the buffer is full and closing
          groups frees nothing. KeyOverShare is the error of what `overflow=route(sink)` routes.
-         A value that cannot be pickled, or a file that cannot be written, is as
-         `overflow="wait"`, and said once; SpillBroken if a value cannot be read back.
+         If a value cannot be pickled, or the file cannot be written, events wait as with
+         `overflow="wait"`, and a warning says so once; SpillBroken if a value cannot be read back.
 
     source            --a1--b1--a2--|
     group_by(key)     --A---B-------|     A = a1 a2, B = b1
@@ -132,9 +132,9 @@ def group_by(
     without reading the key; it is not called again then. It may also be called while the pipeline
     is built, to see its operators. `share` is the most events of a key in memory, by default a
     quarter of `buffer`, and `overflow` says what becomes of more: "spill", "wait" or `route(sink)`;
-    with `each` they wait. Raises BuildError for a `buffer`, a `share` or a
-    `spill_` bound below 1, a `share` above the buffer, for `each` without `idle`, and for `idle` or
-    `max_groups` without `each`.
+    with `each` they wait. `spill_events` and `spill_bytes` are the bounds of what is on disk.
+    Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1, a `share`
+    above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
     """
     require_count(
         "group_by",

@@ -1,8 +1,8 @@
 """Write to a stream of NATS JetStream, which others may read.
 
 Items:   publishes every value: an object as JSON, bytes as they are; in order, except for repeated
-         publications. One that the stream has already counts as dropped, as a duplicate, or as
-         finished beside other sinks.
+         publications. A value that the stream has already counts as dropped, as a duplicate,
+         or as finished where another sink accepts it.
 Time:    at once; an event is accepted when the server has confirmed that it is stored.
 Memory:  `window` events under way.
 Demand:  `window` at first, then one for each that is stored.

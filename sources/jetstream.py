@@ -3,13 +3,13 @@
 Items:   the object of each message, as a dict, or its bytes (`raw`); in the stream's order, except
          for redeliveries. Readers with the same `durable` share the messages.
 Time:    as they come; an event counts as created when the server stored it. While an event is
-         processed its lease is renewed, three times in its length. One whose lease may be over
-         does not begin, and is returned.
+         processed its lease is renewed, three times in its length. An event whose lease may be over
+         is not begun, but returned.
 Memory:  the messages that were requested but not delivered before a pause.
 Demand:  connects at the first request, and then has exactly as many messages on request as there is
          demand, in long-lived requests that wait at the server.
-Ends:    never, or with `follow=False` when nothing waits and nothing is in work at other readers;
-         while it waits for these it says so. An event that finished, or was
+Ends:    never, or with `follow=False` when nothing waits and no other reader is processing a
+         message; while it waits for other readers, the log says so. An event that finished, or was
          dropped, skipped or routed, is acknowledged; one that failed is redelivered after
          `retry_after` seconds, one that was returned at once, to any reader. Drain and cancel
          withdraw the requests; messages delivered meanwhile are returned.

@@ -101,8 +101,8 @@ def read_jsonl(
     of a small file that records how far everything is finished, where the next run continues: after
     a kill at any moment nothing is lost, and only unfinished lines are repeated. It is refused for
     pipes, for compressed input, for a file that has become shorter or has other content than was
-    read, for one that is followed and has been replaced, and while another run uses it (except on
-    Windows).
+    read, with `follow` for a copy that no rotation has made, and while another run uses it (except
+    on Windows).
 
     Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
     `zstd`.

@@ -220,12 +220,11 @@ class Running:
         overflow: OverflowPolicy | None = None,
         stage: int | None = None,
     ) -> None:
-        """Replace what a `group_by` keeps in memory for a key, or what becomes of more, for the
-        events that come from now on; None leaves it as it is.
+        """Change the `share` or the `overflow` of a `group_by`, for events that come from now on.
 
-        `stage` is its number (see `statistics`), needed if there are several. Events on disk stay
-        there until their turn. Raises BuildError for a wrong share, policy or stage, and where the
-        stage runs in worker processes.
+        None leaves a value as it is. `stage` is the number of the `group_by` (see `statistics`),
+        needed if there are several. Events on disk stay there until their turn. Raises BuildError
+        for a wrong share, policy or stage, and where the stage runs in worker processes.
         """
         if overflow is not None:
             check_overflow(overflow, "set_share")
