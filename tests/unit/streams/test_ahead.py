@@ -65,7 +65,7 @@ EVENTS = [{"at": NOW + n, "to": NOW + n + 2, "id": n % 2, "a": 1} for n in range
 
 
 @pytest.mark.parametrize("make", OPERATORS)
-@pytest.mark.parametrize("stamp", LATER[:1])
+@pytest.mark.parametrize("stamp", LATER[:1], ids=["milliseconds"])
 def test_it_is_a_bad_event_by_the_policy_and_the_others_go_on_as_if_it_had_not_come(
     make: Operator, stamp: Any
 ) -> None:
@@ -77,7 +77,7 @@ def test_it_is_a_bad_event_by_the_policy_and_the_others_go_on_as_if_it_had_not_c
 
 
 @pytest.mark.parametrize("make", OPERATORS)
-@pytest.mark.parametrize("stamp", LATER[1:3])
+@pytest.mark.parametrize("stamp", LATER[1:3], ids=["datetime", "text"])
 def test_a_datetime_and_a_text_are_times_too(make: Operator, stamp: Any) -> None:
     bad = {"at": stamp, "id": 7, "b": 1}
     with pytest.raises(TimeAhead, match="ahead of the clock, and max_ahead is 3,600 s"):
@@ -146,6 +146,7 @@ def test_rows_that_move_no_watermark_may_begin_whenever_they_like() -> None:
         (datetime.fromtimestamp(NOW + 3 * 86_400, UTC).date(), True),
         (date.max, True),
     ],
+    ids=map(str, range(9)),
 )
 def test_any_point_in_time_has_its_seconds(point: Any, is_refused: bool) -> None:
     guard = Ahead(3600, lambda: NOW)
