@@ -8,12 +8,12 @@ Items:   the groups of the keys that have events, to be read by `spread()` direc
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
          small queue per live group, with its operators if there is `each`. Of these events `share`
-         may be of one key. With `overflow="spill"` the values of up to `spill_events` more events,
-         in `spill_bytes` bytes, are in a temporary file, in order; each such event keeps about 200
-         bytes in memory. When operators hold so much that nothing else fits, and there is demand,
-         the longest idle groups are closed, as many as hold a sixteenth of the buffer: their
-         operators emit what they hold, perhaps a result of only a part of the group's events. Such
-         groups are counted as `closed_early`.
+         of one key may wait, besides those that its operators hold. With `overflow="spill"` the
+         values of up to `spill_events` more events, in `spill_bytes` bytes, are in a temporary
+         file, in order; each such event keeps about 200 bytes in memory. When operators hold so
+         much that nothing else fits, and there is demand, the longest idle groups are closed, as
+         many as hold a sixteenth of the buffer: their operators emit what they hold, perhaps a
+         result of only a part of the group's events. Such groups are counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while keys are over their
          share, so that such a key does not hold up the others; a warning names it. A source that
          knows the key, `read_table(by=)`, reads no more of it from half of the share on, until no
@@ -130,11 +130,11 @@ def group_by(
     above `max_groups` or when the buffer is full. The function is called for every group, until it
     has returned the group's count or list (`ops.count()`, `ops.to_list()`) twice in succession
     without reading the key; it is not called again then. It may also be called while the pipeline
-    is built, to see its operators. `share` is the most events of a key in memory, by default a
-    quarter of `buffer`, and `overflow` says what becomes of more: "spill", "wait" or `route(sink)`;
-    with `each` they wait. `spill_events` and `spill_bytes` are the bounds of what is on disk.
-    Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1, a `share`
-    above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
+    is built, to see its operators. `share` is the most events of a key that wait in memory, besides
+    those inside `each`, by default a quarter of `buffer`, and `overflow` says what becomes of more:
+    "spill", "wait" or `route(sink)`. `spill_events` and `spill_bytes` are the bounds of what is on
+    disk. Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1, a
+    `share` above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
     """
     require_count(
         "group_by",
@@ -164,7 +164,7 @@ def group_by(
     else:
         note = "" if overflow == "wait" else f"{share:,} of a key, more are routed"
     if each is not None:
-        note = f"keeps empty groups for {idle:g} s{most}"
+        note = ", ".join(filter(None, (note, f"keeps empty groups for {idle:g} s{most}")))
     info = StageInfo(
         "group_by",
         key_name(by),
@@ -173,7 +173,7 @@ def group_by(
         by=by,
         gathers=gathers,
         routed=routed_by(on_error, overflow),
-        spills=spill_events if overflow == "spill" and each is None else 0,
+        spills=spill_events if overflow == "spill" else 0,
         keeps=each is not None,
         policy=on_error,
         inside=None if each is None else partial(_inside, each),
@@ -188,8 +188,7 @@ def group_by(
         ) -> None:
             info = run.placed(grouped.info)
             faults = KeyFaults(on_error, run, info, by)
-            policy = overflow if each is None else "wait"
-            beyond = Overflow(run, info, share, policy, spill_events, spill_bytes)
+            beyond = Overflow(run, info, share, overflow, spill_events, spill_bytes)
             common = downstream, run, info, key, buffer, faults, beyond, feeders
             if each is None:
                 stage = KeyedStage(*common)

@@ -51,7 +51,8 @@ class Backlog(Protocol):
     `events` are the first of them, in memory; behind them comes the `tail`, if there is one. An
     event that comes is given to `Overflow.add` if there are `limit` events, which is 0 where there
     is a tail. While it is `over`, because it has a tail or its sources leave the key, `taken` is
-    called for each event that was taken.
+    called for what has left the stage, and `look` when events were taken. `held` events of the key
+    are in front of the first ones, inside operators.
     """
 
     key: Any
@@ -60,13 +61,17 @@ class Backlog(Protocol):
     limit: int
     over: bool
 
+    @property
+    def held(self) -> int: ...
+
 
 class Tail:
     """The events of a key behind the first ones: `blocks` in the file or, where that could not be
     written, in memory; then the newest in memory, `back`.
 
-    `room` places of the buffer are the first ones', however many of them wait. An event of `back`
-    and of a block in memory has a place of its own. `block` events are written together.
+    `room` places of the buffer are those of the first ones and of what operators hold, however many
+    these are. An event of `back` and of a block in memory has a place of its own. `block` events
+    are written together.
     """
 
     __slots__ = ("back", "block", "blocks", "room")
@@ -161,7 +166,7 @@ class Overflow:
                 backlog.limit = self.limit
                 backlog.events.append(event)
                 return 1
-            tail = self._begin(backlog, len(backlog.events))
+            tail = self._begin(backlog)
         elif isinstance(self.policy, Route) and len(backlog.events) >= self.share:
             self._route(backlog, event)
             return 0
@@ -170,8 +175,8 @@ class Overflow:
             self._store(backlog, tail)
         return 1
 
-    def _begin(self, backlog: Backlog, room: int) -> Tail:
-        tail = backlog.tail = Tail(max(room, 1))
+    def _begin(self, backlog: Backlog) -> Tail:
+        tail = backlog.tail = Tail(_used(backlog))
         backlog.limit = 0
         backlog.over = True
         self.backlogs[backlog] = None
@@ -267,30 +272,61 @@ class Overflow:
 
     # Events on their way out.
 
-    def taken(self, backlog: Backlog) -> None:
-        """An event of a key that is over was taken: move others up into its place, when a block of
-        them fits, or have more read."""
+    def taken(self, backlog: Backlog, n: int = 1) -> None:
+        """`n` events of a key that is over have left the stage, which counts their places as free:
+        move others up into these, when a block of them fits, or have more read."""
         tail = backlog.tail
         if tail is not None:
-            # The place of what was taken stays that of the next.
-            self.vacated -= 1
+            # The places of what has left stay those of the next.
+            self.vacated -= n
             self._move_up(backlog, tail)
-        self._look(backlog)
+        self.look(backlog)
 
-    def _look(self, backlog: Backlog) -> None:
-        """Have the sources read on, if little waits of a key."""
+    def look(self, backlog: Backlog) -> None:
+        """Have the sources read on, if little waits of a key that is over."""
         if backlog.tail is None and len(backlog.events) <= self.share // 4:
             self._read_again(backlog)
 
+    def lend(self, backlog: Backlog, free: int) -> bool:
+        """Move a block up that does not fit, if it needs at most so many free places."""
+        tail = backlog.tail
+        assert tail is not None
+        events = tail.blocks[0] if tail.blocks else tail.back
+        more = max(0, _used(backlog) + _count(events) - tail.room)
+        if type(events) is Block and more > free:
+            return False
+        tail.room += more
+        self.vacated -= more
+        self._move_up(backlog, tail)
+        return True
+
+    def hand_over(self, before: Backlog, backlog: Backlog, n: int) -> None:
+        """Put the tail of a key that is over behind `n` events that are about to come into another
+        backlog.
+
+        What the operators before it still hold is no longer part of the room.
+        """
+        before.over, backlog.over = False, True
+        left = self._left.pop(before, None)
+        if left is not None:
+            self._left[backlog] = left
+        tail = before.tail
+        if tail is not None:
+            tail.room += n - before.held
+            before.tail, backlog.tail = None, tail
+            backlog.limit = 0
+            del self.backlogs[before]
+            self.backlogs[backlog] = None
+
     def _move_up(self, backlog: Backlog, tail: Tail) -> None:
         events, blocks = backlog.events, tail.blocks
-        while blocks and len(events) + _count(blocks[0]) <= tail.room:
+        while blocks and _used(backlog) + _count(blocks[0]) <= tail.room:
             block = blocks.popleft()
             if isinstance(block, list):
                 self.vacated += len(block)
             events.extend(self._events_of(block))
-        if not blocks and len(events) + len(tail.back) <= tail.room:
-            self.vacated += tail.room - len(events)
+        if not blocks and _used(backlog) + len(tail.back) <= tail.room:
+            self.vacated += tail.room - _used(backlog)
             events.extend(tail.back)
             self._end(backlog)
 
@@ -312,13 +348,7 @@ class Overflow:
         backlog = max(backlogs, key=_places, default=None)
         if backlog is None:
             return False
-        before = self.vacated
-        if self.policy == "spill":
-            if backlog.tail is not None:
-                self._store_what_waited(backlog, backlog.tail)
-            if self.vacated == before:
-                self._shrink(backlog)
-        if self.vacated > before:
+        if self._vacate(backlog):
             return True
         if _places(backlog) >= min(self.share, _BLOCK):
             self._say(
@@ -329,6 +359,20 @@ class Overflow:
                 "buffer=",
             )
         return False
+
+    def shrink(self) -> bool:
+        """The same of the keys that are over their share; nothing is said."""
+        backlog = max(self.backlogs, key=_places, default=None)
+        return backlog is not None and self._vacate(backlog)
+
+    def _vacate(self, backlog: Backlog) -> bool:
+        before = self.vacated
+        if self.policy == "spill" and _places(backlog):
+            if backlog.tail is not None:
+                self._store_what_waited(backlog, backlog.tail)
+            if self.vacated == before:
+                self._shrink(backlog)
+        return self.vacated > before
 
     def _store_what_waited(self, backlog: Backlog, tail: Tail) -> None:
         """Write the events that could not be written when they came."""
@@ -343,11 +387,11 @@ class Overflow:
 
     def _shrink(self, backlog: Backlog) -> None:
         """Write the last of the first events of a key."""
-        events = backlog.events
-        tail = backlog.tail or self._begin(backlog, len(events))
-        room = max(tail.block, tail.room // 2)
-        while len(events) > room:
-            last = [events.pop() for _ in range(min(tail.block, len(events) - room))]
+        events, held = backlog.events, backlog.held
+        tail = backlog.tail or self._begin(backlog)
+        room = min(tail.room, held + max(tail.block, (tail.room - held) // 2))
+        while (many := _used(backlog) - room) > 0 and events:
+            last = [events.pop() for _ in range(min(tail.block, many, len(events)))]
             last.reverse()
             block = self._written(backlog, last)
             if block is None:
@@ -358,7 +402,7 @@ class Overflow:
         self.vacated += tail.room - room
         tail.room = room
         if not (tail.blocks or tail.back):
-            self.vacated += tail.room - len(events)
+            self.vacated += tail.room - _used(backlog)
             self._end(backlog)
 
     # The end.
@@ -372,7 +416,7 @@ class Overflow:
         gone: list[Event[Any]] = []
         if backlog.tail is not None:
             self._withdraw(backlog, backlog.tail, is_gone, gone)
-        self._look(backlog)
+        self.look(backlog)
         return gone
 
     def _withdraw(
@@ -428,16 +472,25 @@ class Overflow:
             tail = backlog.tail
             if tail is None:
                 continue
+            self.vacated += _places(backlog)
             while tail.blocks:
                 yield self._events_of(tail.blocks.popleft())
             yield tail.back
             backlog.tail = None
         self.backlogs.clear()
         self._spill.close()
-        if self.error is not None:
-            self._run.late_error(self.error)
+        error, self.error = self.error, None
+        if error is not None:
+            self._run.late_error(error)
 
     # Numbers.
+
+    @property
+    def reserved(self) -> int:
+        """The places that are kept for events of tails. Time: O(keys over their share)."""
+        return sum(
+            tail.room - _used(one) for one in self.backlogs if (tail := one.tail) is not None
+        )
 
     def statistics(self) -> dict[str, Any]:
         """The `share` of a key and, of the events beyond it, those `on_disk` now and at the
@@ -461,9 +514,15 @@ def _count(block: Block | list[Event[Any]]) -> int:
     return len(block) if isinstance(block, list) else len(block.events)
 
 
+def _used(backlog: Backlog) -> int:
+    """The first events of a key, and those that operators hold."""
+    return len(backlog.events) + backlog.held
+
+
 def _places(backlog: Backlog) -> int:
-    """The places of the buffer that a key has."""
+    """The places of the buffer that the waiting events of a key have."""
     tail = backlog.tail
     if tail is None:
         return len(backlog.events)
-    return tail.room + len(tail.back) + sum(len(one) for one in tail.blocks if type(one) is list)
+    in_memory = sum(len(one) for one in tail.blocks if type(one) is list)
+    return tail.room - backlog.held + len(tail.back) + in_memory

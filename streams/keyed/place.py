@@ -24,6 +24,10 @@ class _Holder(Protocol):
     """One group's operators: `held` events in them have a place."""
 
     held: int
+    over: bool
+
+    def left(self, n: int, /) -> None:
+        """`n` of them have left, and the key is `over`."""
 
 
 class Place:
@@ -59,8 +63,11 @@ class Place:
         self.holders -= 1
         if self.holders:
             return self.outside()
-        if self.holder is not None:
-            self.holder.held -= self.held
+        holder = self.holder
+        if holder is not None:
+            holder.held -= self.held
+            if holder.over:
+                holder.left(self.held)
         self.stage.freed(self.held)
         return self.outer
 

@@ -46,10 +46,12 @@ class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
     `outer` is the turn that its events held before; it ends with this one. `tail`, `limit` and
-    `over` are those of a `Backlog`.
+    `over` and `held` are those of a `Backlog`.
     """
 
     __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "over", "queues", "tail")
+
+    held = 0
 
     def __init__(self, key: Any, queues: KeyedQueues) -> None:
         self.key = key
@@ -191,11 +193,7 @@ class KeyedQueues:
                 self.waiting -= 1
             if queue.is_open:
                 self.opened[queue] = None
-        self.waiting += len(events)
-        self._came += len(events)
-        if self._came > _LATELY:
-            self._came //= 2
-            self._ended //= 2
+        self._have_come(len(events))
         return None
 
     def put_by_key(self, events: list[tuple[Any, Event[Any]]]) -> None:
@@ -208,7 +206,14 @@ class KeyedQueues:
             queue.events.append(event)
             if queue.is_open:
                 self.opened[queue] = None
-        self.waiting += len(events)
+        self._have_come(len(events))
+
+    def _have_come(self, n: int) -> None:
+        self.waiting += n
+        self._came += n
+        if self._came > _LATELY:
+            self._came //= 2
+            self._ended //= 2
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""
@@ -331,6 +336,8 @@ class KeyedQueues:
             had_any = bool(queue.events)
             taken = len(queue.events) - len(rest)
             queue.events = rest
+            if self._leaves:
+                self.taken += [queue.key] * taken
             if queue.tail is not None:
                 # Their places are those of what moves up.
                 self.overflow.vacated -= taken

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from asyncio import TimerHandle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.neighbours import Neighbours
-from penstock.streams.keyed.overflow import Overflow, check_share
+from penstock.streams.keyed.overflow import Backlog, Overflow, check_share
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -184,10 +184,14 @@ class KeyedStage(DemandStage):
             self._drain()
             return
         is_full = self._freed <= self._batch // 8
-        if is_full and self.queues.come_and_go and self.overflow.make_room(self.queues.all):
+        if is_full and self.queues.come_and_go and self.overflow.make_room(self._backlogs()):
             self._take_vacated()
         if self._freed > 0:
             self._ask()
+
+    def _backlogs(self) -> Iterable[Backlog]:
+        """All that waits in memory, by key."""
+        return self.queues.all
 
     def _take_vacated(self) -> None:
         overflow = self.overflow

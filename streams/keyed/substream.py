@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.keyed.place import Buffer, new_place
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -25,6 +26,7 @@ class SubstreamStage(Buffer, Protocol):
 
     run: Run
     info: StageInfo
+    overflow: Overflow
 
     def emitted(self, substream: Substream, event: Event[Any], /) -> None:
         """The operators have emitted an event."""
@@ -34,6 +36,12 @@ class SubstreamStage(Buffer, Protocol):
 
     def ended(self, substream: Substream, /) -> None:
         """The substream was closed, and its operators have completed."""
+
+    def refilled(self, substream: Substream, /) -> None:
+        """Events may have moved up, in front of the operators."""
+
+    def starves(self, substream: Substream, /) -> None:
+        """The operators request events, and those that wait do not fit into the buffer."""
 
     def fail(self, error: BaseException, /) -> None:
         """The operators have failed."""
@@ -48,18 +56,23 @@ class Substream:
 
     A closed substream completes its operators, and ends when they have completed. Events that come
     until then wait for the group's next substream.
+
+    `events`, `tail`, `limit` and `over` are those of a `Backlog`.
     """
 
     __slots__ = (
         *("_completed", "_demand", "_drops", "_feeding", "_left", "_operators", "_upstream"),
-        *("begun", "closed", "ended", "held", "key", "stage", "waiting"),
+        *("begun", "closed", "ended", "events", "held", "key", "limit", "over", "stage", "tail"),
     )
 
     def __init__(self, key: Any, stage: SubstreamStage) -> None:
         self.key = key
         self.stage = stage
-        self.waiting: deque[Event[Any]] = deque()
-        """Events that have not gone into the operators."""
+        self.events: deque[Event[Any]] = deque()
+        """Events that have not gone into the operators, up to the tail."""
+        self.tail: Tail | None = None
+        self.over = False
+        self.limit = stage.overflow.limit
         self.held = 0
         """Events that have a place in the operators, or that outputs in the queue were made of."""
         self.begun = self.closed = self.ended = False
@@ -77,7 +90,21 @@ class Substream:
     @property
     def is_at_rest(self) -> bool:
         """Whether it is open, has had an event, and none waits."""
-        return self.begun and not (self.closed or self.waiting)
+        return self.begun and not (self.closed or self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether events have not gone into the operators."""
+        return bool(self.events) or self.tail is not None
+
+    @property
+    def is_starving(self) -> bool:
+        """Whether the operators request events, and all of them are in the tail."""
+        return (
+            self.tail is not None
+            and not (self.events or self._completed)
+            and (self._drops or (self._demand > 0 and not self._left))
+        )
 
     # Above the operators.
 
@@ -88,13 +115,16 @@ class Substream:
     def append(self, event: Event[Any]) -> None:
         """One more event of the group."""
         self.begun = True
-        self.waiting.append(event)
-        self._feed()
+        if len(self.events) < self.limit:
+            self.events.append(event)
+            self._feed()
+        elif self.stage.overflow.add(self, event):
+            self._feed()
 
     def extend(self, events: Sequence[Event[Any]]) -> None:
         """More events of the group."""
         self.begun = True
-        self.waiting.extend(events)
+        self.events.extend(events)
         self._feed()
 
     def request(self, n: int, /) -> None:
@@ -114,22 +144,33 @@ class Substream:
         self._feed_waiting()
 
     def _feed_waiting(self) -> None:
-        if self.waiting and not self._feeding:
-            self._feed()
-            self.stage.fed(self)
+        if (self.events or self.tail is not None) and not self._feeding:
+            self.feed_again()
+
+    def feed_again(self) -> None:
+        """Others wait now than before."""
+        self._feed()
+        self.stage.fed(self)
+
+    def left(self, n: int) -> None:
+        """What was made of `n` events has left; a tail moves up."""
+        self.stage.overflow.taken(self, n)
+        self.stage.refilled(self)
 
     def _feed(self) -> None:
         """Pass on what is requested, and the completion when nothing waits in a closed group."""
         if self._feeding:
             return
         self._feeding = True
-        waiting, operators = self.waiting, self._operators
-        while waiting and not self._completed:
+        events, operators = self.events, self._operators
+        while events and not self._completed:
             if self._drops:
-                waiting.popleft().drop("group ended")
+                events.popleft().drop("group ended")
+                if self.over:
+                    self.stage.overflow.taken(self)
                 self.stage.freed(1)
             elif self._demand and not self._left and operators is not None:
-                event = waiting.popleft()
+                event = events.popleft()
                 event.turn = new_place(self.stage, event.turn, 1, self)
                 self._demand -= 1
                 self.held += 1
@@ -137,26 +178,62 @@ class Substream:
             else:
                 break
         self._feeding = False
-        if self.closed and not (waiting or self._completed):
-            self._completed = True
-            if operators is not None and not self._left:
-                operators.on_completed()
-            self._end_if_over()
+        if self.over:
+            self.stage.overflow.look(self)
+        if self.tail is not None:
+            if not events:
+                self.stage.starves(self)
+        elif self.closed and not (events or self._completed):
+            self._complete()
+
+    def _complete(self) -> None:
+        self._completed = True
+        if self._operators is not None and not self._left:
+            self._operators.on_completed()
+        self._end_if_over()
 
     def close(self) -> None:
         """No more events: let the operators emit what they hold."""
         self.closed = True
         self._feed()
 
+    def close_before_tail(self) -> None:
+        """The same for operators that starve: what is in the tail is for the next substream."""
+        self.closed = True
+        self._complete()
+
+    def take_waiting(self) -> list[Event[Any]]:
+        """Take out the waiting events but those of the tail, with their places."""
+        events = list(self.events)
+        self.events.clear()
+        if self.tail is not None:
+            self.tail.room -= len(events)
+        return events
+
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Take out the waiting events for which this is true; the stage counts their places as
+        free."""
+        gone: list[Event[Any]] = []
+        for _ in range(len(self.events)):
+            event = self.events.popleft()
+            (gone if is_gone(event) else self.events).append(event)
+        overflow = self.stage.overflow
+        if self.tail is not None:
+            # Their places are those of what moves up.
+            overflow.vacated -= len(gone)
+        if self.over:
+            gone += overflow.withdraw(self, is_gone)
+        return gone
+
     def give_back(self) -> None:
         """Return what waits to its source, and cancel the operators: the stage was cancelled."""
         self.closed = self.ended = True
         self._completed = True
-        give_back_all(self.waiting)
-        self.stage.freed(len(self.waiting))
-        self.waiting.clear()
         upstream, self._upstream = self._upstream, UNCONNECTED
         upstream.cancel()
+        events = self.take_waiting()
+        give_back_all(events)
+        self.stage.freed(len(events))
 
     # Below the operators.
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
+from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.flowable import Flowable, Whole
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.gathered import Gathered
@@ -51,6 +52,9 @@ class Substreams(KeyedStage):
     - At most `buffer` events have a place (`_held`): those that wait for operators, are inside
       them, or that an output in a queue was made of. A dead letter keeps the place of its event
       until it has been written.
+    - What is over a key's share, and waits in a file, has no place. The places of a key with such
+      events stay its own when they are free, and more are lent to it if its operators request
+      events and have none.
     - An output in a queue takes one more place. `_held`, the outputs in queues, `_freed` and the
       events that are requested add up to `buffer`; `_freed` may be negative.
     - A group rests when no event waits for its operators, no output of it waits, and no turn of it
@@ -102,6 +106,9 @@ class Substreams(KeyedStage):
         self._used: list[Any] = []
         # Those that were closed to make room, until their operators have completed.
         self._making_room: set[Substream] = set()
+        # Those with a tail of which events may have moved up; those whose operators need them.
+        self._refilled: list[Substream] = []
+        self._starving: dict[Substream, None] = {}
         # How many events the groups hold that are closed together to make room: with fewer, the
         # lists from the source would be as short.
         self._room = max(1, buffer // 16)
@@ -149,15 +156,18 @@ class Substreams(KeyedStage):
         self._most_groups = max(self._most_groups, len(self._groups) + len(self._leaving))
         return refused
 
-    def _begin(self, key: Any, events: list[Event[Any]]) -> None:
-        """Make a group for its first events. They have ended if that has failed."""
+    def _begin(self, key: Any, events: list[Event[Any]], ended: Substream | None = None) -> None:
+        """Make a group for its first events, and the tail of the one that has ended before it.
+
+        The events have ended if that has failed.
+        """
         if self.state and self.state >= CLOSED:
             # The function of the key has cancelled the pipeline: there are no groups any more.
             self._return(events)
             return
         substream: Substream | None = None
-        if self._whole is None:
-            substream = self._made(key, events)
+        if self._whole is None or ended is not None:
+            substream = self._made(key, events, gathers=ended is None)
             if self.state >= CLOSED:
                 return
         if substream is None:
@@ -174,14 +184,16 @@ class Substreams(KeyedStage):
             # An operator of a group that was closed has cancelled the pipeline.
             self._return(events)
         else:
+            if ended is not None:
+                self.overflow.hand_over(ended, substream, len(events))
             substream.extend(events)
 
-    def _made(self, key: Any, events: list[Event[Any]]) -> Substream | None:
+    def _made(self, key: Any, events: list[Event[Any]], *, gathers: bool) -> Substream | None:
         """The operators of a group; None if it has none, or on an error."""
         try:
-            substream = self._call_each(key)
+            substream = self._call_each(key, gathers=gathers)
         except CALL_ERRORS as raised:
-            self.fail(fail_event(events[0], raised, self.info))
+            self.fail(fail_event(events[0], raised, self.info) if events else own_error(raised))
             self._return(events)
             return None
         if self.state >= CLOSED:
@@ -208,7 +220,7 @@ class Substreams(KeyedStage):
         self._held -= len(events)
         give_back_all(events)
 
-    def _call_each(self, key: Any) -> Substream | None:
+    def _call_each(self, key: Any, *, gathers: bool) -> Substream | None:
         substream = self._groups[key] = Substream(key, self)
         stream: Group[Any, Any] = Group(key, substream.attach, self.info)
         flowable = self._each(stream)
@@ -224,7 +236,7 @@ class Substreams(KeyedStage):
                     "every group: put it after spread(), where all groups share one"
                 )
         whole = flowable.whole
-        if whole is None or flowable.above is not stream:
+        if whole is None or flowable.above is not stream or not gathers:
             flowable.attach(substream, self.run)
             return substream
         if not stream.is_key_read and whole is self._last_whole:
@@ -255,10 +267,16 @@ class Substreams(KeyedStage):
         self._used.append(substream.key)
         self._drain()
 
+    def refilled(self, substream: Substream, /) -> None:
+        self._refilled.append(substream)
+
+    def starves(self, substream: Substream, /) -> None:
+        self._starving[substream] = None
+
     def ended(self, substream: Substream, /) -> None:
         self._closing -= 1
         self._making_room.discard(substream)
-        if substream.waiting:
+        if substream.waits:
             self.within(self._begin_again, substream)
         else:
             key = substream.key
@@ -271,7 +289,7 @@ class Substreams(KeyedStage):
     def _begin_again(self, ended: Substream) -> None:
         """Begin a group anew with the events that came before its operators had completed."""
         key = ended.key
-        self._begin(key, list(ended.waiting))
+        self._begin(key, ended.take_waiting(), ended if ended.over else None)
         self._used.append(key)
         if self.state:
             self._close_groups([key])
@@ -282,6 +300,8 @@ class Substreams(KeyedStage):
 
     def _proceed(self) -> None:
         """Pass outputs on, and do what follows from what has been noted."""
+        if self.overflow.vacated or self.overflow.error is not None:
+            self._take_vacated()
         super()._proceed()
         queues, groups, leaving = self.queues, self._groups, self._leaving
         ended, queues.ended = queues.ended, []
@@ -299,6 +319,11 @@ class Substreams(KeyedStage):
             group = groups.get(key)
             if group is not None and isinstance(group, Substream):
                 group.output_taken()
+        if self._refilled:
+            refilled, self._refilled = self._refilled, []
+            for substream in refilled:
+                if self.state < CLOSED:
+                    substream.feed_again()
         if self._left:
             self._close_the_rest()
         self._find_room()
@@ -307,21 +332,78 @@ class Substreams(KeyedStage):
 
     def _find_room(self) -> None:
         """Request what is free, and close groups if the groups hold all that fits."""
-        if self.state:
+        starves = bool(self._starving) and self._lend()
+        if self.state and not starves:
             return
-        nothing_comes = self._held + self.queues.waiting + self._freed >= self._buffer
-        if self._freed > 0:
+        nothing_comes = (
+            bool(self.state) or self._held + self.queues.waiting + self._freed >= self._buffer
+        )
+        if self._freed > 0 and not starves:
             if nothing_comes or self._freed >= self._batch:
                 self._ask()
         elif nothing_comes and self.demand and not (self.queues.has_next or self.letters):
             # When a letter has been written, there will be room.
             self._make_room()
 
+    def _lend(self) -> bool:
+        """Lend what is free to groups whose operators have taken all events but those of the tail.
+
+        Returns whether there are others.
+        """
+        starving, self._starving = self._starving, {}
+        for substream in starving:
+            if self.state >= CLOSED:
+                return False
+            if not substream.is_starving:
+                continue
+            if self.overflow.lend(substream, self._freed):
+                self._take_vacated()
+                substream.feed_again()
+            else:
+                self._starving[substream] = None
+        return bool(self._starving)
+
+    def _ask(self) -> None:
+        if self._starving:
+            # They come first.
+            self._drain()
+        else:
+            super()._ask()
+
+    def _take_vacated(self) -> None:
+        self._held -= self.overflow.vacated
+        super()._take_vacated()
+
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        events: list[Event[Any]] = []
+        for substream in self._backlogs():
+            if substream.waits and (gone := substream.withdraw(is_gone)):
+                events += gone
+                self._refilled.append(substream)
+        self._held -= len(events)
+        self._freed += len(events)
+        give_back_all(events)
+        self.within(super().withdraw, is_gone)
+
+    def _backlogs(self) -> Iterable[Substream]:
+        return [group for group in self._groups.values() if isinstance(group, Substream)]
+
+    def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
+        super().set_share(share, policy)
+        for group in self._backlogs():
+            if group.tail is None:
+                group.limit = self.overflow.limit
+
     def _make_room(self) -> None:
         """Close the groups that have rested for longest, of those that hold events.
 
         Not all of them: what they hold may leave later, and then the next ones need not be closed.
         """
+        if self.overflow.shrink():
+            # Rather than results that are made of a part of a group's events.
+            self._take_vacated()
+            self._noted = True
+            return
         if self._holding is None:
             self._holding = OrderedDict.fromkeys(filter(self._is_holding, self._idle))
         if not self._making_room:
@@ -341,6 +423,8 @@ class Substreams(KeyedStage):
             if keys:
                 self._close_groups(keys)
                 return
+            if not self.queues and self._close_starving():
+                return
         if not (self.queues or any(map(_size, self._groups.values()))):
             self.fail(
                 HoldExceeded(
@@ -349,6 +433,16 @@ class Substreams(KeyedStage):
                     "stage of your own has to. To hold more, raise buffer=."
                 )
             )
+
+    def _close_starving(self) -> bool:
+        """Complete operators that hold events, request others, and keep all others out."""
+        holding = [substream for substream in self._starving if substream.held]
+        for substream in holding:
+            self._closing += not substream.closed
+            self._making_room.add(substream)
+            self._count("buffer")
+            substream.close_before_tail()
+        return bool(holding)
 
     def _count(self, cause: str) -> None:
         """A group is closed early, for this cause."""
@@ -451,6 +545,9 @@ class Substreams(KeyedStage):
     def on_completed(self) -> None:
         self._idle.clear()
         self._left.extend(self._groups)
+        # All groups are going to be closed; what was requested is room for what is in their tails.
+        self._holding = OrderedDict()
+        self._freed += self.asked
         super().on_completed()
 
     def _end_if_idle(self) -> None:
@@ -460,16 +557,22 @@ class Substreams(KeyedStage):
     def _close(self, state: State) -> None:
         self._idle.clear()
         self._left.clear()
+        super()._close(state)
+
+    def release(self) -> None:
+        # In the order in which the events of each key have come.
+        give_back_all(self.queues.close())
         groups = list(self._groups.values())
         # Not another dict: events may be on their way into this one.
         self._groups.clear()
         self._leaving.clear()
         self._earlier.clear()
-        super()._close(state)
         for group in groups:
             group.give_back()
             if not isinstance(group, Substream):
                 self.freed(_size(group))
+        super().release()
+        self._take_vacated()
 
     # Numbers.
 
@@ -479,7 +582,9 @@ class Substreams(KeyedStage):
 
         def size_of(item: tuple[Any, _Group | Place]) -> int:
             key, group = item
-            return _size(group) + sum(map(_size, self._earlier.get(key, ())))
+            tail = group.tail if isinstance(group, Substream) else None
+            earlier = sum(map(_size, self._earlier.get(key, ())))
+            return _size(group) + (0 if tail is None else len(tail)) + earlier
 
         return [
             {
@@ -502,12 +607,12 @@ class Substreams(KeyedStage):
             return None
         if not isinstance(group, Substream):
             return group.created
-        return group.waiting[0].created if group.waiting and not group.held else None
+        return group.events[0].created if group.events and not group.held else None
 
     def group_statistics(self) -> dict[str, Any]:
         groups = len(self._groups) + len(self._leaving)
         return super().group_statistics() | {
-            "waiting": self._held,
+            "waiting": self._held - self.overflow.reserved,
             "peak": max(self._most_held, self._held),
             "groups": groups,
             "peak_groups": max(self._most_groups, groups),
@@ -516,11 +621,11 @@ class Substreams(KeyedStage):
 
 
 def _size(group: _Group | Place) -> int:
-    """The events of a group: in its operators, before them, and those of its outputs."""
+    """The events of a group in memory: in its operators, before them, and those of its outputs."""
     if isinstance(group, Event):
         return 1
     if isinstance(group, Gathered):
         return group.held
     if isinstance(group, Place):
         return group.held if group.holders else 0
-    return group.held + len(group.waiting)
+    return group.held + len(group.events)

@@ -48,6 +48,7 @@ __all__ = ["FEATURES", "RandomPipeline"]
 
 FEATURES = (
     "spill",
+    "spill with each=",
     "each=",
     "batch",
     "a retry that waits",
@@ -215,15 +216,16 @@ class RandomPipeline:
 
     def _group_by(self, *inside: Any, idle: float | None = None) -> Any:
         buffer = 1024 if self.large else self.rng.choice([1, 2, 5, 30])
-        if not inside:
-            if self.rng.random() < 0.5:
-                return group_by(self.key, buffer, overflow="wait")
-            self.features.add("spill")
+        options: dict[str, Any] = {"overflow": "wait"}
+        if self.rng.random() < 0.5:
+            self.features.add("spill with each=" if inside else "spill")
             share = self.rng.choice([None, 1, buffer])
-            most = self.rng.choice([1, 5, 100])
-            return group_by(self.key, buffer, share=share, spill_events=most)
+            options = {"share": share, "spill_events": self.rng.choice([1, 5, 100])}
+        if not inside:
+            return group_by(self.key, buffer, **options)
         self.features.add("each=")
-        options = {"max_groups": 3} if self.rng.random() < 0.2 else {}
+        if self.rng.random() < 0.2:
+            options["max_groups"] = 3
 
         def each(group: Any) -> Any:
             return group.pipe(*inside)

@@ -337,19 +337,16 @@ class RandomWalk:
         rng = self.rng
         if not inside and (self._is_usual or rng.random() < 0.6):
             buffer = rng.choice([1, 2, 8, 1024])
-            # Not of `rng`, which would make other pipelines than before of the known seeds.
-            other = random.Random(self.count * buffer + len(self.made_of))
-            share, most = other.choice([1, None, buffer]), other.choice([1, 4, 100])
-            overflow: Any = other.choice(["spill", "spill", "wait"])
-            self.made_of.append(f"group_by share {share}, overflow {overflow}, at most {most}")
-            return group_by(
-                self._key(turn), buffer, share=share, overflow=overflow, spill_events=most
-            )
+            options = self._share(buffer)
+            self.made_of.append(f"group_by {options}")
+            return group_by(self._key(turn), buffer, **options)
         self.met.add("each=")
         operators = rng.choice(["nothing", "delay", "chunk", "twice", "rate", "nothing"])
         if inside:
             operators += " in groups"
-        self.made_of.append(f"group_by each {operators}")
+        buffer = rng.choice([8, 30, 1024])
+        options = self._share(buffer)
+        self.made_of.append(f"group_by each {operators}, {options}")
         # An operator that holds events must not be where they have a turn.
         if operators.startswith("delay"):
             inside = (rx.delay(0.1), *inside)
@@ -364,10 +361,20 @@ class RandomWalk:
         inside = (*inside, rx.map(self._breaking("map in each", turn.arrives)))
         return group_by(
             self._breaking("key", turn.key),
-            rng.choice([8, 30, 1024]),
+            buffer,
             each=lambda group: group.pipe(*inside),
             idle=rng.choice([0.3, 60]),
+            **options,
         )
+
+    def _share(self, buffer: int) -> dict[str, Any]:
+        # Not of `rng`, which would make other pipelines than before of the known seeds.
+        other = random.Random(self.count * buffer + len(self.made_of))
+        return {
+            "share": other.choice([1, None, buffer]),
+            "spill_events": other.choice([1, 4, 100]),
+            "overflow": other.choice(["spill", "spill", "wait"]),
+        }
 
     def _key(self, turn: InTurn) -> Callable[[Value], Any]:
         return self._breaking("key", lambda value: turn.key(turn.arrives(value)))

@@ -61,19 +61,17 @@ class Load:
                 for place in range(self._burst):
                     yield {"client": HOT, "place": place}
 
+    async def work(self, event: Any) -> None:
+        if event["client"] == HOT:
+            self.hot.append(event["place"])
+        else:
+            self.latencies.append(asyncio.get_running_loop().time() - event["at"])
+        await asyncio.sleep(0.01)
+
     async def run(self) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-
-        async def work(event: dict[str, Any]) -> None:
-            if event["client"] == HOT:
-                self.hot.append(event["place"])
-            else:
-                self.latencies.append(loop.time() - event["at"])
-            await asyncio.sleep(0.01)
-
         pipeline = (
             from_async_iterable(self._events)
-            .pipe(group_by("client", **self._options), spread(), adaptive_flat_map(work))
+            .pipe(group_by("client", **self._options), spread(), adaptive_flat_map(self.work))
             .to(collect([]))
         )
         (stage,) = (one for one in pipeline.describe() if one.name == "group_by")

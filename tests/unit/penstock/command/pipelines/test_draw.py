@@ -127,7 +127,7 @@ def test_how_long_the_state_of_a_group_is_kept_is_shown(
         "pipeline = from_iterable([]).pipe(*groups).to(collect([]))\n"
     )
     lines = penstock("draw", write_file("grouped.py", text)).out.splitlines()
-    assert lines[2].endswith(f"4,096 events  {expected}")
+    assert lines[2].endswith(f"4,096 events  1,024 of a key, 100,000 more on disk, {expected}")
 
 
 @pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
