@@ -28,12 +28,21 @@ SYMBOLS = {
 _SPELLINGS = {
     "[]->": "|->",
     "[]=>": "|=>",
+    # As in Spot, Goal and LBTT.
+    "⊕": "^",
+    "=>": "->",
+    "-->": "->",
+    "<=>": "<->",
+    "<-->": "<->",
+    "/\\": "&",
+    "\\/": "|",
+    "~": "!",
     **{symbol: operator for operator, symbol in SYMBOLS.items()},
 }
 # The longest first.
 _SIGNS = re.compile(
-    r"\[\]->|\[\]=>|\|->|\|=>|<>->|<>=>|<->|<=|->|\|\||\||&&|&|\[\*|\[\+\]|\[->|\[=|\.\.|[!^(){};:\[\]]"
-    + f"|[{''.join(SYMBOLS.values())}]"
+    r"\[\]->|\[\]=>|\|->|\|=>|<>->|<>=>|<-->|<=>|<->|<=|-->|->|=>|/\\|\\/|~|\|\||\||&&|&|\[\*|\[\+\]|\[->|\[=|\.\.|[!^(){};:,$\[\]]"
+    + f"|[⊕{''.join(SYMBOLS.values())}]"
 )
 # PSL's words with an exclamation mark, and those with an underline after it.
 _MARKED = re.compile(r"eventually!|next!|(?:until|before)(?:!_(?![A-Za-z0-9.])|!)")
@@ -47,6 +56,7 @@ _RESERVED = frozenset(
         "W",
         "R",
         "M",
+        "xor",
         "true",
         "false",
         "always",
@@ -127,7 +137,8 @@ def _next(text: str, begin: int) -> tuple[Token, int]:
         return Token(found[0], found[0], begin), found.end()
     if found := WORD.match(text, begin):
         word = found[0]
-        return Token(word if word in _RESERVED else "name", word, begin), found.end()
+        kind = "^" if word == "xor" else word if word in _RESERVED else "name"
+        return Token(kind, word, begin), found.end()
     if found := _NUMBER.match(text, begin):
         return Token("number", found[0], begin), found.end()
     if found := _SIGNS.match(text, begin):

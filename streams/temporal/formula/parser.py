@@ -50,6 +50,11 @@ _OPERATORS: dict[str, tuple[int, Literal["->", "<->", "^", "|", "&"]]] = {
 # In milliseconds.
 UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
+_ONLY_IN_SERES = (";", ":", "{", "[*", "[+]", "[->", "[=")
+# PSL's, and those of VHDL and Perl.
+_TO = ("..", ":", "to", ",")
+_WITHOUT_END = ("$", "inf")
+
 _ARROWS = ("|->", "|=>", "<>->", "<>=>", "!")
 
 
@@ -291,7 +296,7 @@ class _Parser:
         step, join = _RANGES[self._take().kind]
         self._need("[")
         low = self._number("`<=`")
-        self._need("..")
+        self._to()
         high = self._number_from(low)
         self._need("]")
         levels = 2 * high - low
@@ -359,11 +364,24 @@ class _Parser:
     def _braces(self) -> Sere:
         # Takes as many nested calls as four formulas.
         self._deeper(4)
-        self._need("{")
+        end = {"{": "}", "(": ")"}[self._take().kind]
         sere = self._sere(0)
-        self._need("}", "`;`", "`:`", "`|`", "`&&`", "a repetition")
+        self._need(end, "`;`", "`:`", "`|`", "`&&`", "a repetition")
         self._depth -= 4
         return sere
+
+    def _is_sere_in_parentheses(self) -> bool:
+        """Whether the parentheses that begin here enclose an expression and no Boolean formula."""
+        if self._kind() != "(":
+            return False
+        depth = 0
+        for token in self._tokens[self._at :]:
+            depth += (token.kind in ("(", "{")) - (token.kind in (")", "}"))
+            if depth <= 0:
+                return False
+            if token.kind in _ONLY_IN_SERES:
+                return True
+        return False
 
     _JOINTS: tuple[Literal[";", ":", "|", "&&"], ...] = (";", ":", "|", "&&")
 
@@ -382,7 +400,7 @@ class _Parser:
         sere: Sere
         if self._token.kind in ("[*", "[+]"):
             sere = Letter(TRUE)
-        elif self._token.kind == "{":
+        elif self._token.kind == "{" or self._is_sere_in_parentheses():
             sere = self._braces()
         else:
             sere = Letter(self._letter())
@@ -400,7 +418,7 @@ class _Parser:
     def _occurrences(self, letter: Letter) -> Sere:
         """`b[->n]` ends with the n-th event that satisfies b; `b[=n]` before the one after it."""
         up_to = self._take().kind == "[->"
-        low, high = (1, 1) if up_to and self._skip("]") else self._bounds()
+        low, high = (1, 1) if up_to and self._skip("]") else self._bounds(int(up_to))
         others = Repeat(Letter(_not(letter.formula)), 0, None)
         sere: Sere = Joined(";", (others, letter))
         if (low, high) != (1, 1):
@@ -415,18 +433,30 @@ class _Parser:
         self._boolean = outer
         return operands[0] if len(operands) == 1 else Nary("&", tuple(operands))
 
-    def _bounds(self) -> tuple[int, int | None]:
+    def _bounds(self, least: int = 0) -> tuple[int, int | None]:
+        """`n]` or `low..high]`; without `low` it is `least`."""
         if self._skip("]"):
-            return 0, None
-        low = self._number("`]`")
-        if self._skip("]"):
-            return low, low
-        self._need("..", "`]`")
-        if self._skip("]"):
-            return low, None
-        high = self._number_from(low, "`]`")
+            return least, None
+        low = least
+        if self._token.text not in _TO:
+            low = self._number("`]`", "`..`")
+            if self._skip("]"):
+                return low, low
+        self._to("`]`")
+        if self._token.text in _WITHOUT_END:
+            self._take()
+        elif self._kind() != "]":
+            high = self._number_from(low, "`]`")
+            self._need("]")
+            return low, high
         self._need("]")
-        return low, high
+        return low, None
+
+    def _to(self, *others: str) -> None:
+        """What stands between the bounds of a range."""
+        if self._token.text not in _TO:
+            raise self._wrong("`..`", *others)
+        self._take()
 
     def _number_from(self, least: int, *others: str) -> int:
         number = self._number(*others)

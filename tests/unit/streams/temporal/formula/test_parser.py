@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
-from penstock.streams.temporal.formula.formula import Formula, Proposition, propositions
+from penstock.streams.temporal.formula.formula import Formula, Match, Proposition, propositions
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import to_text
-from tests.helpers.brute_force import formulas
+from tests.helpers.brute_force import booleans, formulas, holds_finitely, seres, words
 
 
 @settings(max_examples=1000)
@@ -21,13 +21,33 @@ def test_a_formula_is_printed_as_it_is_read(formula: Formula) -> None:
     assert parse(to_text(formula)) == formula
 
 
+def _as_spot(text: str) -> str:
+    """The text with parentheses for the braces inside of braces, and `:` in ranges."""
+    depth = 0
+    written: list[str] = []
+    for letter in text:
+        depth -= letter == "}"
+        written.append({"{": "(", "}": ")"}.get(letter, letter) if depth else letter)
+        depth += letter == "{"
+    return "".join(written).replace("..", ":")
+
+
+@settings(max_examples=300)
+@given(st.builds(Match, st.sampled_from(["|->", "<>->"]), seres, booleans), words)
+def test_expressions_in_parentheses_hold_where_those_in_braces_do(
+    formula: Formula, trace: list[frozenset[str]]
+) -> None:
+    written = parse(_as_spot(to_text(formula)))
+    assert holds_finitely(written, trace) == holds_finitely(formula, trace)
+
+
 @given(st.text(min_size=1))
 def test_any_name_can_be_quoted(name: str) -> None:
     assert parse(to_text(Proposition(name))) == Proposition(name)
 
 
 @settings(max_examples=500)
-@given(st.text(alphabet='abFGXUW!&|->(){};[*].0123 "', max_size=20))
+@given(st.text(alphabet='abFGXUW!&|->(){};:,$[*].0123 "', max_size=20))
 def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
     place = 0
     try:
@@ -100,6 +120,29 @@ def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
         ("{a[=2]}!", "{{!a[*]; a}[*2]; !a[*]}!"),
         ("{a[=0]}!", "{[*0]; !a[*]}!"),
         ("{a} []-> b", "{a} |-> b"),
+        ("{(a;b)[*];c}", "{{a;b}[*];c}"),
+        ("{(a;b)|(c:d)}!", "{{a;b}|{c:d}}!"),
+        ("{((a;b)[+] && (c[*]))}!", "{{a;b}[+] && c[*]}!"),
+        ("{(a|b[*2]);c} |-> d", "{{a|b[*2]};c} |-> d"),
+        ("{({a;b})[*2]}!", "{{a;b}[*2]}!"),
+        ("{(a|b)[->2];(c)}!", "{(a|b)[->2];c}!"),
+        ("never {(a;b)}", "never {a;b}"),
+        ("{(a;b)} -> c", "{a;b} -> c"),
+        ("{a[*2:4]}!", "{a[*2..4]}!"),
+        ("{a[*2,4]; b[*2 to 4]}!", "{a[*2..4]; b[*2..4]}!"),
+        ("{a[*2:]; b[*2:$]; c[*2..inf]}!", "{a[*2..]; b[*2..]; c[*2..]}!"),
+        ("{a[*:3]; b[*..3]; c[*:]}!", "{a[*0..3]; b[*0..3]; c[*]}!"),
+        ("{a[=2:4]; b[=:2]}!", "{a[=2..4]; b[=0..2]}!"),
+        ("{a[->2:4]; b[->:2]; c[->:]}!", "{a[->2..4]; b[->1..2]; c[->1..]}!"),
+        ("F[1:2] a & G[0 to 1] b", "F[1..2] a & G[0..1] b"),
+        ("{inf[*2]; to}!", '{"inf"[*2]; "to"}!'),
+        ("a xor b", "a ^ b"),
+        ("{(a xor b)}!", "{(a ^ b)}!"),
+        ("a ⊕ b", "a ^ b"),
+        ("a => b <=> c", "a -> (b <-> c)"),
+        ("a --> b <--> ~c", "a -> (b <-> !c)"),
+        ("a /\\ b \\/ c", "a & b | c"),
+        ("{a} => b", "{a} -> b"),
         ("{a}[]=>b", "{a} |=> b"),
         ('"Foo bar" U x.y_1', '("Foo bar") U (x.y_1)'),
     ],
@@ -139,6 +182,19 @@ def test_what_is_written_means(written: str, means: str) -> None:
         ("{a[->x]}!", 5),
         ("a & eventually b", 4),
         ("2", 0),
+        ("{(a;b}!", 5),
+        ("{(a;b", 5),
+        ("{(a;b)[->2]}!", 6),
+        ("{(a;F b)}!", 4),
+        ("(a;b)", 2),
+        ("{a & (b;c)}!", 7),
+        ("{a[*4:2]}!", 6),
+        ("{a[*2;4]}!", 5),
+        ("{a[*:x]}!", 5),
+        ("{a[*2:$}!", 7),
+        ("F[1;2] a", 3),
+        ("a xor", 5),
+        ("xor a", 0),
     ],
 )
 def test_an_error_points_at_the_first_token_that_cannot_go_on(text: str, position: int) -> None:
