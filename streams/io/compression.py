@@ -20,11 +20,13 @@ __all__ = [
     "MAGIC_SIZE",
     "PLAIN",
     "Compressor",
+    "Kind",
     "Unpacked",
     "check_suffix",
     "compression_by_name",
     "compression_of",
     "compressor",
+    "is_block",
 ]
 
 Kind = Literal["gzip", "zstd"]
@@ -41,6 +43,12 @@ _SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd"}
 # The first bytes of a gzip member (RFC 1952, 2.3.1) and of a zstd frame (RFC 8878, 3.1.1). No
 # text in UTF-8 begins with either.
 _MAGIC: dict[bytes, Kind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+# What Z_SYNC_FLUSH ends a block with (RFC 7692, 7.2.1).
+_FLUSHED = b"\x00\x00\xff\xff"
+
+# The bytes of a zstd frame up to its descriptor.
+_ZSTD_DESCRIPTOR = 5
 
 # Other formats are recognized, so that they are not taken for text.
 _OTHER_SUFFIXES = {
@@ -95,6 +103,10 @@ class Unpacked:
         # How many bytes a decompressor has that may still give output.
         self._held = 0
         self._stopped = False
+        self.whole = 0
+        """How many bytes of the raw input the members or frames have that ended."""
+        self.ended_early = False
+        """Whether the input has ended within a member or a frame that is not damaged before."""
         self.lasting = raw.lasting
         kind = compression_by_name(name)
         self.read: Callable[[], bytes | None]
@@ -159,6 +171,7 @@ class Unpacked:
                         return None
                     if not data:
                         if frame is not None and not self._stopped:
+                            self.ended_early = True
                             raise InputCorrupt(f"{self._name} is a truncated {kind} file")
                         return b""
                     self._pending = data
@@ -185,6 +198,7 @@ class Unpacked:
                     self._pending = frame.unused_data + self._pending
                     frame = None
                     padded = kind == "gzip"
+                    self.whole = self.sizes()[0]
                 if output:
                     return output
 
@@ -267,6 +281,19 @@ def compressor(name: str, *, whole: bool = False) -> Compressor:
         zstd = package.ZstdCompressor(options=options)
         return Compressor(partial(zstd.compress, mode=zstd.FLUSH_BLOCK), zstd.flush)
     return PLAIN
+
+
+def is_block(kind: Kind, start: bytes) -> bool:
+    """Whether this is the start of a member or frame that a `Compressor` with `whole` has made.
+
+    Others may be long, and have been flushed within. False if it is not sure.
+    """
+    if kind == "gzip":
+        # Without a name and a time, which gzip's own command gives.
+        head = zlib.compress(b"", wbits=_GZIP_WINDOW)[:8]
+        return start[:8] == head[: len(start)] and _FLUSHED not in start
+    # What is compressed at once has its size in the header (RFC 8878, 3.1.1.1.1).
+    return len(start) < _ZSTD_DESCRIPTOR or bool(start[_ZSTD_DESCRIPTOR - 1] & 0b1110_0000)
 
 
 def check_suffix(name: str) -> None:

@@ -1,8 +1,9 @@
-"""The end of a file of JSON lines that is appended to: it must be a whole line.
+"""The end of a file of JSON lines that is appended to: it must be a whole line, and where the file
+is compressed, a whole member of gzip or a frame of zstd.
 
 A full disk or a kill can cut off a line. What is appended would continue it, and a line that is not
-JSON in the middle stops many a reader (`jq`) for ever. The event of a line that was cut off has not
-finished, so nothing is lost with it.
+JSON in the middle stops many a reader (`jq`) for ever; nothing behind a member that is cut off can
+be read at all. The events of what was cut off have not finished, so nothing is lost with it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from penstock.streams.errors import describe
+from penstock.streams.errors import CannotOpen, InputCorrupt, describe
 from penstock.streams.io.body import NotAValue, json_value, text_of
+from penstock.streams.io.compression import Kind, Unpacked, compression_by_name, is_block
+from penstock.streams.io.descriptor import Descriptor
 from penstock.streams.io.paths import Path
 
 if sys.platform != "win32":
@@ -25,6 +28,9 @@ __all__ = ["mend_end"]
 # Bytes that are read at once, and of a last line at most. Chosen: as `max_line` of a reader.
 _PIECE, _MOST = 64 * 1024, 16 * 1024 * 1024
 
+# The most bytes of a compressed batch that was cut off. Chosen: 16 of what is written at once.
+_MOST_BATCH = 1024 * 1024
+
 # The first bytes of JSON. Lines that begin otherwise are not of this library, and stay.
 _FIRST = b'{["-0123456789tfn'
 
@@ -33,10 +39,12 @@ def mend_end(
     path: Path, descriptor: int, own: ExitStack, warn: Callable[[str], None], *, alone: bool
 ) -> None:
     """Remove a last line that was cut off, or end it if it is whole and lacks only its newline.
+    Of a compressed file, remove the last member if it was cut off and no line of it has finished.
 
     Nothing is done unless `descriptor` appends to a regular file. A line is only removed where no
     other run has the file open (by a lock, which `own` releases), and with `alone` no process of
-    this one can have; otherwise it is ended, and stays.
+    this one can have; otherwise it is ended, and stays. Raises CannotOpen for a compressed file
+    that ends otherwise than in a whole member. Time: a compressed file is decompressed.
     """
     if not _appends(descriptor):
         return
@@ -47,22 +55,56 @@ def mend_end(
         # It may still be open to appending.
         return
     own.callback(os.close, file)
-    alone = _locked(file) and alone
-    size = os.fstat(file).st_size
-    line = _last_line(file, size)
-    if line:
-        start = size - len(line)
-        if alone and _is_cut_off(line):
-            os.ftruncate(file, start)
-            warn(
-                f"{os.fspath(where)} ended within a line, as after a full disk or a kill: its last "
-                f"{len(line):,} bytes were removed: {describe(text_of(line))}"
-            )
-        else:
-            os.pwrite(file, b"\n", size)
+    name = os.fspath(where)
+    free = _locked(file)
+    kind = compression_by_name(name)
+    if kind is None:
+        _mend_line(file, name, warn, alone=free and alone)
+    elif alone and (free or sys.platform == "win32"):
+        # Else another run has mended it, and may be writing.
+        _mend_member(file, name, kind, warn, free=free)
     if sys.platform != "win32":
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _mend_line(file: int, name: str, warn: Callable[[str], None], *, alone: bool) -> None:
+    size = os.fstat(file).st_size
+    line = _last_line(file, size)
+    if not line:
+        return
+    if alone and _is_cut_off(line):
+        os.ftruncate(file, size - len(line))
+        warn(
+            f"{name} ended within a line, as after a full disk or a kill: its last {len(line):,} "
+            f"bytes were removed: {describe(text_of(line))}"
+        )
+    else:
+        os.pwrite(file, b"\n", size)
+
+
+def _mend_member(
+    file: int, name: str, kind: Kind, warn: Callable[[str], None], *, free: bool
+) -> None:
+    content = Unpacked(Descriptor(file, ExitStack(), lasting=True), name, _PIECE)
+    try:
+        while content.read():
+            pass
+    except InputCorrupt as error:
+        rest = os.fstat(file).st_size - content.whole
+        start = os.pread(file, min(rest, _MOST_BATCH), content.whole)
+        if free and content.ended_early and rest <= _MOST_BATCH and is_block(kind, start):
+            os.ftruncate(file, content.whole)
+            warn(
+                f"{name} ended within a batch, as after a full disk or a kill: its last {rest:,} "
+                "bytes were removed"
+            )
+            return
+        raise CannotOpen(
+            f"Cannot append: {error}. A run that wrote it was killed, or the disk was full; what "
+            "follows could not be read. Move it away, and save what can be read of it, as with "
+            "zcat."
+        ) from error
 
 
 def _appends(descriptor: int) -> bool:

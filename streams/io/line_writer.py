@@ -11,13 +11,11 @@ from typing import Any, cast
 
 from penstock.streams.errors import (
     CALL_ERRORS,
-    CannotOpen,
-    InputCorrupt,
     OutputClosed,
     own_error,
 )
 from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
-from penstock.streams.io.compression import PLAIN, Unpacked, compressor
+from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import Unencoded
 from penstock.streams.io.file_end import mend_end
@@ -85,9 +83,7 @@ class LineWriting(SinkStage[Any]):
         append = append or shared
         self._compressor = compressor(name, whole=append)
         self._is_plain = self._compressor is PLAIN
-        if append and not self._is_plain and not shared:
-            _check_members(actual_output(path), name)
-        self._output = _opened(path, name, run, self._ready, append=append, is_plain=self._is_plain)
+        self._output = _opened(path, name, run, self._ready, append=append)
         run.on_close(self._release)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -322,34 +318,14 @@ class LineWriting(SinkStage[Any]):
 
 
 def _opened(
-    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool, is_plain: bool
+    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool
 ) -> Descriptor:
     """Open an output, emptied unless `append`. Raises CannotOpen."""
     # Always at the end: where others truncate the file, zeros would fill what they took away.
     flags = os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
     path = actual_output(path)
     with opening(path, name, flags, "write") as (descriptor, own):
-        if is_plain:
-            # Other workers of a cluster may be in the middle of a line.
-            alone = run.overrides.engine is None
-            mend_end(path, descriptor, own, run.errors.warn, alone=alone)
+        # Other workers of a cluster may be in the middle of a line.
+        alone = run.overrides.engine is None
+        mend_end(path, descriptor, own, run.errors.warn, alone=alone)
         return non_blocking(descriptor, own, run, ready, writing=True)
-
-
-def _check_members(path: Path, name: str) -> None:
-    """Raise CannotOpen for a compressed file whose last member has no end, after a full disk or a
-    kill: what is appended could not be read."""
-    if isinstance(path, int) or not os.path.isfile(path):
-        return
-    try:
-        with opening(path, name, 0, "read") as (descriptor, own):
-            content = Unpacked(Descriptor(descriptor, own), name, _BATCH)
-            while content.read():
-                pass
-    except InputCorrupt as error:
-        raise CannotOpen(
-            f"Cannot append: {error}. A run that wrote it was killed, or the disk was full; what "
-            "follows could not be read. Move it away, and save what can be read of it, as with "
-            "zcat."
-        ) from error
-    content.close()

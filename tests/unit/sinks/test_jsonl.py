@@ -5,6 +5,7 @@ import errno
 import fcntl
 import math
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ from penstock import collect, from_async_iterable, read_jsonl, write_jsonl
 from penstock.streams.errors import BuildError, CannotOpen, MissingExtra
 from penstock.streams.failures.policy import DeadLetter, route
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.compression import compressor
 from penstock.streams.io.paths import output_path
 from penstock.streams.runtime.running import Report
 from penstock.streams.testing import (
@@ -149,8 +151,11 @@ def test_every_event_is_in_the_compressed_file_before_it_is_finished(
     run(story())
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_nothing_is_appended_to_a_compressed_file_that_a_kill_has_cut_off(
+COMPRESSED = pytest.mark.parametrize("suffix", [".gz", ".zst"])
+
+
+@COMPRESSED
+def test_nothing_is_appended_to_a_compressed_file_whose_cut_off_member_has_finished_lines(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:
     file = tmp_path / f"out.jsonl{suffix}"
@@ -161,6 +166,79 @@ def test_nothing_is_appended_to_a_compressed_file_that_a_kill_has_cut_off(
     with pytest.raises(CannotOpen, match=rf"Cannot append: .*out.jsonl{suffix} is a truncated"):
         run(source.to(write_jsonl(file, append=True)).run())
     assert (file.read_bytes(), source.emitted) == (cut, 0)
+
+
+@COMPRESSED
+def test_a_batch_that_was_cut_off_in_a_compressed_file_is_removed_wherever_it_was_cut(
+    run: Run, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    run(numbers(2).to(write_jsonl(file, append=True)).run())
+    whole = file.stat().st_size
+    run(numbers(60).to(write_jsonl(file, append=True)).run())
+    content = file.read_bytes()
+    for end in range(whole + 1, len(content)):
+        file.write_bytes(content[:end])
+        caplog.clear()
+        run(numbers(0).to(write_jsonl(file, append=True)).run())
+        assert file.read_bytes() == content[:whole]
+        assert f"ended within a batch, as after a full disk or a kill: its last {end - whole} " in (
+            caplog.text
+        )
+    for end in range(1, whole):
+        file.write_bytes(content[:end])
+        run(numbers(0).to(write_jsonl(file, append=True)).run())
+        assert file.read_bytes() == b""
+
+
+@COMPRESSED
+def test_a_compressed_file_that_others_have_made_and_cut_off_is_left_as_it_is(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+    (tmp_path / "lines").write_bytes(lines(1000))
+    if suffix == ".gz":
+        subprocess.run(["gzip", "-k", tmp_path / "lines"], check=True)
+        content = (tmp_path / "lines.gz").read_bytes()
+    else:
+        packed = compressor("x.zst")
+        content = bytes(packed.block(lines(1000)) + packed.end())
+    run(numbers(1).to(write_jsonl(file, append=True)).run())
+    before = file.read_bytes()
+    for damaged in (content[:-20], content[:200] + b"damaged" + content[207:]):
+        file.write_bytes(before + damaged)
+        with pytest.raises(CannotOpen, match="Cannot append"):
+            run(numbers(1).to(write_jsonl(file, append=True)).run())
+        assert file.read_bytes() == before + damaged
+
+
+@COMPRESSED
+def test_what_another_run_is_writing_into_a_compressed_file_is_not_removed(
+    run: Run, tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"out.jsonl{suffix}"
+
+    run(numbers(1).to(write_jsonl(file, append=True)).run())
+    whole = file.read_bytes()
+
+    def write_half() -> None:
+        with file.open("ab") as half:
+            half.write(whole[:-5])
+
+    async def never() -> AsyncIterator[int]:
+        await asyncio.Event().wait()
+        yield 1
+
+    async def story() -> None:
+        first = from_async_iterable(never()).to(write_jsonl(file, append=True)).start()
+        await turns()
+        write_half()
+        await numbers(0).to(write_jsonl(file, append=True)).run()
+        first.cancel()
+        await first.wait()
+
+    run(story())
+    assert file.read_bytes() == whole + whole[:-5]
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
