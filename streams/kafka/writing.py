@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from orjson import OPT_NON_STR_KEYS
-
 from penstock.streams.errors import (
     PayloadTooLarge,
     PenstockError,
@@ -211,7 +209,7 @@ class Encoding:
             headers += [(name, text.encode()) for name, text in new.items()]
         if type(value) is DeadLetter:
             value = self._letter_line(value)
-        body = value if value is None or isinstance(value, bytes) else _encoded(value)
+        body = value if value is None or isinstance(value, bytes) else encoded(value)
         return topic, body, _key_bytes(key), headers
 
 
@@ -250,10 +248,6 @@ def writing_error(fault: KafkaError, settings: WritingSettings) -> PenstockError
     topic = settings.topic
     what = f"write_kafka({topic if isinstance(topic, str) else 'by the value'!r})"
     return error_of(fault, what, settings.servers)
-
-
-def _encoded(value: Any) -> bytes:
-    return encoded(value, OPT_NON_STR_KEYS)
 
 
 def _parts(record: KafkaRecord[Any]) -> tuple[Any, list[tuple[str, bytes | None]], Any]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS, Fragment, dumps
+from orjson import Fragment, dumps
 
 from penstock.streams import clock
 from penstock.streams.errors import (
@@ -203,7 +203,7 @@ class Master:
     def hand_out(self, number: int, event: Event[Any]) -> None:
         assert self._client is not None
         try:
-            body = encoded(event.value, OPT_NON_STR_KEYS)
+            body = encoded(event.value)
             largest = self._client.max_payload - _FRAME
             check_size("a job", body, largest)
         except Exception as error:

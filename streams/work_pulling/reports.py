@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orjson import OPT_NON_STR_KEYS, Fragment, dumps
+from orjson import Fragment, dumps
 
 from penstock.streams.io.encoding import encoded
 from penstock.streams.runtime.tasks import new_task
@@ -62,7 +62,7 @@ class Reports:
 
     def done(self, job: RemoteJob, value: Any, known: Known) -> None:
         """Report a job's result. Raises what encoding it as JSON raises, and PayloadTooLarge."""
-        body = encoded(value, OPT_NON_STR_KEYS)
+        body = encoded(value)
         check_size("a result", body, self._largest)
         content = (job.number, job.generation, Fragment(body))
         self._tell(job, "done", content, len(body), known)

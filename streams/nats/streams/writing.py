@@ -8,8 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS
-
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import DeadLetter, OnError
@@ -99,7 +97,7 @@ class Writing(ConfirmedSink):
             to, id = self._traced.call(self._place, event)
         if type(value) is DeadLetter:
             value = self._letter_line(value)
-        body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
+        body = value if isinstance(value, bytes) else encoded(value)
         headers = {} if tracing is None else tracing.headers_of(event)
         self._outbox.send(to, body, id, partial(self._done, event), headers)
 

@@ -421,17 +421,18 @@ def test_jobs_and_results_that_cannot_be_sent_fail_by_name(server: Servers, tmp_
         pool = WorkPool(server.urls, "large", attempts=1)
 
         async def grow(job: Any) -> Any:
-            return {"large": "x" * 2_000_000, "strange": object()}.get(job, job)
+            return {"large": "x" * 2_000_000, "strange": object(), "keys": {1: 2}}.get(job, job)
 
         worker = pool.work(grow).start()
         file = tmp_path / "letters.jsonl"
-        jobs = [1, object(), "y" * 2_000_000, "large", "strange", 2]
+        jobs = [1, object(), "y" * 2_000_000, {1: 2}, "large", "strange", "keys", 2]
         offered = pool.offer(jobs, on_error=route(dead_letters(file)))
         await offered.to(collect(results := [])).run()
         assert sorted(results) == [1, 2]
         told = file.read_text(encoding="utf-8")
         assert told.count("not JSON serializable") == 2
         assert told.count("is more than the server takes") == 2
+        assert told.count("Dict key must be str") == 2
         with pytest.raises(PayloadTooLarge):
             await pool.offer(jobs[2:3], on_error="stop").to(collect([])).run()
         await worker.drain()

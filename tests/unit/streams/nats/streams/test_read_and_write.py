@@ -719,6 +719,20 @@ def test_what_another_sink_accepts_is_finished_although_the_stream_has_it(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {None: 1}, [float("nan")], 1 << 64])
+def test_a_value_that_json_does_not_have_is_an_error_of_the_sink(
+    server: Servers, value: Any
+) -> None:
+    async def story() -> None:
+        async with stream(server, "unwritten") as it:
+            sink = write_jetstream("unwritten.new", it.urls, on_error="skip")
+            report = await from_iterable([value, {"n": 1}]).to(sink).run()
+            assert (report.statistics["finished"], report.statistics["failed"]) == (1, 1)
+            assert await it.messages() == 1
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("id", [None, "", " ", " 1", float("nan")])
 def test_what_would_be_one_id_of_many_values_is_refused(server: Servers, id: Any) -> None:
     async def story() -> None:
