@@ -68,3 +68,9 @@ def test_a_letter_keeps_an_event_that_is_as_deep_as_it_can_be(depth: int) -> Non
         assert Letter.of(1, whole(about)).event() == data
     except EventOmitted:
         pytest.fail("the event is not in its letter")
+
+
+def test_the_shortest_value_that_is_nested_too_deep_is_not_a_value() -> None:
+    json_value(b"[" * 254 + b"]" * 254)
+    with pytest.raises(NotAValue, match="deep"):
+        json_value(b"[" * 255 + b"]" * 255)
