@@ -164,11 +164,10 @@ async def test_a_value_that_json_does_not_have_is_an_error_of_the_sink(
     kafka: Cluster, value: Any
 ) -> None:
     topic = kafka.topic()
-    for given in (value, KafkaRecord({"n": 1}, value)):
-        sink = write_kafka(topic, kafka.servers, on_error="skip")
-        report = await from_iterable([given, {"n": 1}]).to(sink).run()
-        assert (report.statistics["finished"], report.statistics["failed"]) == (1, 1)
-    assert [record.value() for record in kafka.read(topic)] == [b'{"n":1}'] * 2
+    sink = write_kafka(topic, kafka.servers, on_error="skip")
+    report = await from_iterable([value, {"n": 1}]).to(sink).run()
+    assert (report.statistics["finished"], report.statistics["failed"]) == (1, 1)
+    assert [record.value() for record in kafka.read(topic)] == [b'{"n":1}']
 
 
 async def test_a_record_that_was_read_is_written_with_its_key_and_headers(kafka: Cluster) -> None:
