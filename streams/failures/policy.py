@@ -221,11 +221,11 @@ def check_policy(
         )
 
 
-def check_overflow(policy: OverflowPolicy, where: str = "group_by") -> None:
+def check_overflow(policy: object, where: str = "group_by") -> None:
     """Raise BuildError unless `policy` can be the `overflow` of `where`."""
     if policy in ("spill", "wait") or isinstance(cast(Any, policy), Route):
         return
-    if isinstance(cast(Any, policy), Sink):
+    if isinstance(policy, Sink):
         raise BuildError(
             f"{where}(overflow=...): what is over a key's share goes to a sink by route: "
             "overflow=route(sink)"
