@@ -44,7 +44,7 @@ from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import require_count
+from penstock.streams.validation import require_count, require_parameters
 
 __all__ = ["adaptive_flat_map"]
 
@@ -131,8 +131,8 @@ def adaptive_flat_map(
     check_policy(on_error, "adaptive_flat_map", retries=True)
     check_handler(handler, "adaptive_flat_map")
     require_count("adaptive_flat_map", window=window)
-    _check_plain("on_limit_change", on_limit_change, "the old limit, the new one and the reason")
-    _check_plain("overload", overload, "the error, that says whether it is a sign of overload")
+    _check_plain("on_limit_change", on_limit_change, 3, "the old limit, the new one and the reason")
+    _check_plain("overload", overload, 1, "the error, that says whether it is a sign of overload")
     check_timeout("adaptive_flat_map", handler, timeout)
     # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
@@ -196,9 +196,10 @@ def _copied(limit: Limit) -> Limit:
         ) from error
 
 
-def _check_plain(option: str, function: object, of: str) -> None:
+def _check_plain(option: str, function: object, count: int, of: str) -> None:
     if function is not None and (not callable(function) or is_async(function)):
         raise BuildError(f"adaptive_flat_map({option}={function!r}): give a plain function of {of}")
+    require_parameters(function, f"adaptive_flat_map({option}=...)", count, of)
 
 
 def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:

@@ -100,7 +100,11 @@ def count_over_time(
 
     note, routed = "remembers ends of rows", routed_by(late, on_error)
     calls = called_name(by, begin, end, of, id)
-    info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed, calls=calls)
+    # What is missing of the others is none.
+    reads = (by, of, id) if id is not None else (by, begin, of)
+    info = StageInfo(
+        "count_over_time", detail, 0, note, absorbs=True, routed=routed, calls=calls, reads=reads
+    )
 
     def count(downstream: Subscriber[Period], run: Run, info: StageInfo) -> Counting:
         counts = LiveCounts(make, include_zero, lateness, Ahead(max_ahead, run.wall))

@@ -111,6 +111,7 @@ def distinct_within(
     info = StageInfo(
         *("distinct_within", detail, hold, note),
         by=by,
+        reads=(by, time),
         seconds=seconds,
         routed=routed,
         calls=calls,
@@ -132,7 +133,7 @@ def distinct_within(
             run.add_stage(info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[T] = Flowable(attach, info, source, mappings=source.mappings)
+        flowable: Flowable[T] = Flowable(attach, info, source, passes=True)
         return flowable
 
     return operator

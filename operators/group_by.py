@@ -56,7 +56,7 @@ from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import given, is_positive, require_count
+from penstock.streams.validation import given, is_positive, require_count, require_parameters
 
 __all__ = ["group_by"]
 
@@ -154,6 +154,7 @@ def group_by(
         raise BuildError(
             "group_by(each=...) needs idle=: the seconds after which an empty group's state ends"
         )
+    require_parameters(each, "group_by(each=...)", 1, "a group")
     check_policy(on_error, "group_by")
     key = Key(by)
     # A result of a group's operators may derive from all events that fit.
@@ -171,6 +172,7 @@ def group_by(
         buffer,
         note,
         by=by,
+        reads=(by,),
         gathers=gathers,
         routed=routed_by(on_error, overflow),
         spills=spill_events if overflow == "spill" else 0,

@@ -50,6 +50,7 @@ from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.validation import require_parameters
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -134,7 +135,7 @@ def monitor(
             downstream, run, info, watch_of(rule, run.now, run.wall), faults, on_violation
         )
 
-    return on_stream(lambda source: source.then(watch, info))
+    return on_stream(lambda source: source.then(watch, info, passes=True))
 
 
 def _check(on_violation: Any) -> None:
@@ -150,6 +151,7 @@ def _check(on_violation: Any) -> None:
                 "monitor(on_violation=...): an async function is awaited by a sink; give "
                 "for_each(function)"
             )
+        require_parameters(on_violation, "monitor(on_violation=...)", 1, "a violation")
     elif on_violation not in ("report", "stop"):
         raise BuildError(
             f'monitor(on_violation={on_violation!r}): use "report", "stop", a function or a sink'

@@ -39,7 +39,7 @@ from penstock.streams.errors import (
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import KeyFaults, key_function, key_name
+from penstock.streams.keyed.key import Key, KeyFaults, key_function, key_name
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
@@ -230,6 +230,8 @@ def rate_limit(
             f"rate_limit(cost={cost!r}): give a field's name or a function of the value, such as "
             f"lambda value: {cost!r}"
         )
+    if cost is not None:
+        Key(cost)
     check_policy(on_error, "rate_limit")
     if cost is None and on_error != "stop":
         raise BuildError("rate_limit(on_error=...): only a cost can fail, and there is no cost=")
@@ -244,9 +246,15 @@ def rate_limit(
     calls = called_name(cost)
     untouched = not callable(cost)
     info = StageInfo(
-        "rate_limit", detail, 1, routed=routed_by(on_error), calls=calls, untouched=untouched
+        "rate_limit",
+        detail,
+        1,
+        routed=routed_by(on_error),
+        calls=calls,
+        untouched=untouched,
+        reads=(cost,),
     )
-    return on_stream(lambda source: source.then(make, info, mappings=source.mappings))
+    return on_stream(lambda source: source.then(make, info, passes=True))
 
 
 class _Bucket(DemandStage):

@@ -82,7 +82,7 @@ class _Spread:
 
         is_grouped = isinstance(cast(object, source), Grouped)
         groups = cast("Grouped[Any, Any]", source) if is_grouped else None
-        if source.mappings:
+        if groups is None and source.values is Mapping:
             raise BuildError(_not_iterables(f"the single events of {source.chain()[0].info}"))
         if isinstance(source, _Spreading) and isinstance(source.above, Grouped):
             raise BuildError(
@@ -105,7 +105,9 @@ class _Spread:
         untouched = groups is not None
         info = StageInfo("spread", detail, bound, feeders=feeders, keeps=keeps, untouched=untouched)
         turns = groups is not None or source.turns
-        flowable = _Spreading(attach, info, groups or source, turns=turns, spreads=True)
+        flowable = _Spreading(
+            attach, info, groups or source, turns=turns, spreads=True, passes=is_grouped
+        )
         return flowable
 
 

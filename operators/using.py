@@ -68,7 +68,7 @@ class _Using(Openable[T, R], Generic[S, T, R]):
         make: Callable[[], AbstractAsyncContextManager[S]],
         handler: Callable[[S, T], Awaitable[R]],
     ) -> None:
-        check_wrapped(handler, "using")
+        check_wrapped(handler, "using", 2, "the resource and a value")
         if not is_coroutine_function(handler):
             raise BuildError(
                 f"using(...) takes an `async def` handler, and '{handler_name(handler)}' is not one"

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import require
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.keyed.key import By, key_name
+from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive, is_text
+from penstock.streams.validation import is_count, is_positive, is_text, require_parameters
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.writing import WritingSettings
@@ -67,6 +67,10 @@ def write_jetstream(
         raise BuildError(
             f"write_jetstream(window={window!r}, patience={patience!r}): must be positive"
         )
+    if id is not None:
+        Key(id)
+    if callable(subject):
+        require_parameters(subject, "write_jetstream(subject=...)", 1)
     require("nats", "write_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines write there.
     from penstock.streams.nats.streams.writing import WritingSettings
@@ -89,6 +93,7 @@ class _JetStream(Sink[Any]):
             "until it is stored",
             routed=routed_by(settings.on_error),
             policy=settings.on_error,
+            reads=(settings.id,),
         )
         self.in_workers = in_workers
         self._settings = settings

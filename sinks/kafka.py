@@ -48,11 +48,17 @@ from penstock.streams.kafka.producer import TransactionalProducer, in_thread
 from penstock.streams.kafka.transactional import TransactionalWriting
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
-from penstock.streams.keyed.key import By, key_name
+from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_duration, is_positive, is_text
+from penstock.streams.validation import (
+    is_count,
+    is_duration,
+    is_positive,
+    is_text,
+    require_parameters,
+)
 
 __all__ = ["write_kafka"]
 
@@ -107,6 +113,10 @@ def write_kafka(
             "write_kafka(transactional=True, in_workers=True): the transactions are those of the "
             "reader, which is in the parent. Leave one of them out"
         )
+    if key is not None:
+        Key(key)
+    if callable(topic):
+        require_parameters(topic, "write_kafka(topic=...)", 1)
     needs_client("write_kafka")
     config = checked_config(config, "write_kafka")
     own: dict[str, Any] = {"enable.idempotence": True}
@@ -148,6 +158,7 @@ class _Kafka(Sink[Any]):
             self._until,
             routed=routed_by(settings.on_error),
             policy=settings.on_error,
+            reads=(settings.key,),
         )
         self.in_workers = in_workers
         self._settings = settings

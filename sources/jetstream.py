@@ -25,6 +25,7 @@ Errors:  CannotConnect, StreamMissing and StreamDiffers arrive as errors at the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from penstock.streams.errors import BuildError
@@ -131,5 +132,5 @@ def read_jetstream(
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()
 
-    flowable: Flowable[Any] = Flowable(attach, info, mappings=not raw)
+    flowable: Flowable[Any] = Flowable(attach, info, values=None if raw else Mapping)
     return flowable

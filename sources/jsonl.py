@@ -31,7 +31,7 @@ Errors:  a line that is not a JSON object, that `decode` refuses, or that is too
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from orjson import JSONDecodeError, loads
@@ -108,7 +108,7 @@ def read_jsonl(
     `zstd`.
     """
     line_format = (
-        Format(_object, _objects, skips_blank=True, mappings=True, repeatable=True)
+        Format(_object, _objects, skips_blank=True, values=Mapping, repeatable=True)
         if decode is None
         else decoding("read_jsonl", decode, skips_blank=True)
     )

@@ -206,6 +206,12 @@ def read_kafka(
     else:
         # The brokers', of which the client does not know: it does not take the setting.
         session = client.pop("session.timeout.ms", _SESSION)
+    # Any: a function of bytes, and a type.
+    decoded: Any = json_object
+    values: Any = Mapping
+    if decode is not None:
+        line_format = decoding("read_kafka", decode, False)
+        decoded, values = line_format.decode, line_format.values
     settings = ReadingSettings(
         GroupSettings(
             names,
@@ -218,7 +224,7 @@ def read_kafka(
             attempts if type(on_bad_record) is Route else None,
             _consumer,
         ),
-        json_object if decode is None else decoding("read_kafka", decode, False).decode,
+        decoded,
         records,
         follow,
         retry_after,
@@ -236,7 +242,7 @@ def read_kafka(
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()
 
-    flowable: Flowable[Any] = Flowable(attach, info, mappings=decode is None and not records)
+    flowable: Flowable[Any] = Flowable(attach, info, values=None if records else values)
     return flowable
 
 

@@ -20,6 +20,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import BuildError, WrongType
+from penstock.streams.protocol.fields import as_changed, refuse_missing
 from penstock.streams.protocol.forgetting import refuse_to_absorb
 from penstock.streams.protocol.numbering import numbered_below
 from penstock.streams.protocol.stage import EventSubscriber, RunningStage, StageInfo, Subscriber
@@ -60,8 +61,8 @@ class Flowable(Fluent[T_co]):
     whole: Whole | None = None
     """If its only value is the number of the events above, or the list of their values."""
 
-    mappings = False
-    """Whether its values are known to be mappings: one event each, though they can be iterated."""
+    values: Any = None
+    """The type of its values, where that is known."""
 
     def __init__(
         self,
@@ -71,9 +72,12 @@ class Flowable(Fluent[T_co]):
         *,
         turns: bool | None = None,
         spreads: bool = False,
-        mappings: bool = False,
+        values: Any = None,
+        passes: bool = False,
     ) -> None:
-        """`spreads`: the stage reads groups; any other stage on groups is a BuildError."""
+        """`spreads`: the stage reads groups; any other stage on groups is a BuildError. `values`:
+        the type of a source's values, if known. `passes`: the stage emits the values that came.
+        """
         super().__init__()
         self.info: StageInfo = info.first() if above is None else info.after(above.info)
         if above is not None:
@@ -84,7 +88,10 @@ class Flowable(Fluent[T_co]):
             refuse_to_absorb(self.info, stages)
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
-        self.mappings = mappings
+        if passes and above is not None:
+            values = above.values if info.untouched else as_changed(above.values)
+        self.values = values
+        refuse_missing(self.info, values if above is None else above.values)
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
@@ -118,11 +125,12 @@ class Flowable(Fluent[T_co]):
         info: StageInfo,
         *,
         turns: bool | None = None,
-        mappings: bool = False,
+        passes: bool = False,
     ) -> Flowable[Any]:
         """This stream behind one more stage; for authors of operators.
 
-        `make(downstream, run, info)` makes the stage for each run.
+        `make(downstream, run, info)` makes the stage for each run. `passes`: it emits the values
+        that came.
         """
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -131,7 +139,7 @@ class Flowable(Fluent[T_co]):
             run.add_stage(info, stage.statistics)
             self.attach(stage, run)
 
-        flowable: Flowable[Any] = Flowable(attach, info, self, turns=turns, mappings=mappings)
+        flowable: Flowable[Any] = Flowable(attach, info, self, turns=turns, passes=passes)
         return flowable
 
     if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from penstock.streams.io.paths import (
     standard_streams_of,
 )
 from penstock.streams.protocol.blame import is_ours
+from penstock.streams.protocol.fields import refuse_missing
 from penstock.streams.protocol.forgetting import refuse_engine
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
@@ -66,6 +67,7 @@ class Pipeline:
                     f"fail, as on_error=route({name}(path)), and end in a sink for results"
                 )
         for sink in self.sinks:
+            refuse_missing(sink.info, self.flowable.values)
             sink.check_beside([other for other in self.sinks if other is not sink])
         self.flowable.check_readable()
         if self.flowable.groups:

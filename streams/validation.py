@@ -1,4 +1,4 @@
-"""Validation of numbers, points in time and iterables that a user gives.
+"""Validation of numbers, points in time, iterables and functions that a user gives.
 
 Of numeric arguments, is_... returns a bool, check_... raises BadArgument, and require_... raises
 BuildError. Values that cannot be compared are rejected, and bools too.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from math import inf, isfinite, nan
 from operator import index
+from types import FunctionType
 from typing import Any, cast
 
 from penstock.streams.errors import BadArgument, BuildError, describe
@@ -29,6 +31,7 @@ __all__ = [
     "is_text",
     "moment_of",
     "require_count",
+    "require_parameters",
     "require_seconds",
     "seconds_of",
     "texts_of",
@@ -109,6 +112,34 @@ def require_seconds(function: str, **options: object) -> None:
     for name, value in options.items():
         if not is_positive(value):
             raise BuildError(f"{function}({name}={value!r}): must be positive seconds")
+
+
+def require_parameters(function: object, what: str, count: int, of: str = "one value") -> None:
+    """Raise BuildError if a call of `function` with `count` arguments is sure to be a TypeError.
+
+    `what` is the option that it was given as, and `of` says what its arguments are. A function
+    whose parameters are not known is accepted, as many in C are.
+    """
+    if isinstance(function, FunctionType):
+        code = function.__code__
+        if code.co_argcount == count and not code.co_kwonlyargcount:
+            # At once: a group's operators are built anew for each group.
+            return
+    if not callable(function):
+        return
+    try:
+        # A wrapper may have other parameters than what it wraps.
+        needed = signature(function, follow_wrapped=False)
+    except Exception:
+        return
+    try:
+        needed.bind(*range(count))
+    except TypeError as error:
+        raise BuildError(
+            f"{what}: a function of {of} is needed, and this one cannot be called with {count} "
+            f"argument{'s'[: count != 1]}: {error}. Give what else it needs a default, or bind it "
+            "with functools.partial"
+        ) from None
 
 
 def check_count(name: str, value: object) -> int:

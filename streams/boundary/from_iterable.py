@@ -22,7 +22,7 @@ from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
-from penstock.streams.validation import is_async_iterable, is_iterable
+from penstock.streams.validation import is_async_iterable, is_iterable, require_parameters
 
 __all__ = ["Pulling", "ReadOnce", "from_async_iterable", "from_iterable"]
 
@@ -285,6 +285,7 @@ def _require_function(source: str, kind: str, given: object) -> None:
         raise WrongType(
             f"{source}() takes {kind} or a function that makes one, not {type(given).__name__}"
         )
+    require_parameters(given, f"{source}(...)", 0, "no arguments")
 
 
 def _refuse_used_up(given: object) -> None:

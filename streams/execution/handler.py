@@ -21,7 +21,7 @@ from penstock.streams.errors import (
     not_awaited,
 )
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.validation import is_count, require_seconds
+from penstock.streams.validation import is_count, require_parameters, require_seconds
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -78,15 +78,20 @@ def check_handler(handler: object, stage: str, of: str = "one value") -> None:
         )
     if isinstance(handler, Openable):
         handler.check(stage)
+    require_parameters(handler, f"{stage}({handler_name(handler)})", 1, of)
 
 
-def check_wrapped(handler: object, kind: str) -> None:
-    """BuildError for what cannot be called and so not be wrapped, such as the stream of a pipe."""
+def check_wrapped(handler: object, kind: str, count: int = 1, of: str = "one value") -> None:
+    """BuildError for what cannot be called and so not be wrapped, such as the stream of a pipe.
+
+    The handler is called with `count` arguments, of which `of` says what they are.
+    """
     if not callable(handler):
         raise BuildError(
             f"{kind}(...) wraps a function, and {describe(handler)} is not one: write "
             f"adaptive_flat_map({kind}(...)(handler))"
         )
+    require_parameters(handler, f"{kind}(...)({handler_name(handler)})", count, of)
 
 
 def check_timeout(stage: str, handler: Callable[..., Any], timeout: float | None) -> None:

@@ -27,11 +27,12 @@ from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
+from penstock.streams.protocol.fields import decoded_type
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, seconds_of
+from penstock.streams.validation import is_count, require_parameters, seconds_of
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
@@ -46,13 +47,14 @@ class Format(Generic[T]):
 
     `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
     `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
+    `values` is the type of the values, where it is known.
     `repeatable`: no function is the user's, so that another process may decode lines again.
     """
 
     decode: Callable[[bytes], T]
     decode_all: Callable[[list[Line]], list[T] | None]
     skips_blank: bool
-    mappings: bool = False
+    values: Any = None
     repeatable: bool = False
 
 
@@ -81,6 +83,8 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
             f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "
             "standard input is read until it ends anyway"
         )
+    if options.created is not None:
+        Key(options.created)
     if options.position is not None and not is_path(options.position):
         raise BuildError(
             f"{name}(position={options.position!r}): the path of a file is needed, in which the "
@@ -108,6 +112,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         routed=routed_by(options.on_bad_line),
         acknowledges=options.position is not None,
         continues=options.position is not None,
+        reads=(options.created,),
         once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
         decode=line_format.decode_all
         if line_format.repeatable and not callable(options.created)
@@ -117,7 +122,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Reading(downstream, run, flowable.info, line_format, options).start()
 
-    flowable: Flowable[T] = Flowable(attach, info, mappings=line_format.mappings)
+    flowable: Flowable[T] = Flowable(attach, info, values=line_format.values)
     return flowable
 
 
@@ -140,7 +145,7 @@ def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise NotAValue(f"cannot be decoded ({type(error).__name__}: {reason})") from error
 
-    return Format(decoded, _one_by_one, skips_blank)
+    return Format(decoded, _one_by_one, skips_blank, decoded_type(decode))
 
 
 def _one_by_one(lines: list[Line]) -> None:
@@ -164,6 +169,7 @@ def _function(source: str, decode: Any) -> Callable[[bytes], Any]:
             "Struct or a pydantic model; for other types a decoder, such as "
             "msgspec.json.Decoder(list[int]); what has to be awaited belongs in adaptive_flat_map"
         )
+    require_parameters(decode, f"{source}(decode=...)", 1, "the bytes of a line")
     plain: Callable[[bytes], Any] = decode
     return plain
 

@@ -53,7 +53,7 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
         info: StageInfo,
         above: Flowable[Any],
     ) -> None:
-        super().__init__(self._refuse, info, above)
+        super().__init__(self._refuse, info, above, passes=info.inside is None)
         self.rotate = rotate
 
     def _refuse(self, downstream: Subscriber[Any], run: Run) -> NoReturn:

@@ -13,7 +13,7 @@ from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.validation import seconds_of
+from penstock.streams.validation import require_parameters, seconds_of
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -52,6 +52,8 @@ class Key:
                 f"by={name}: its result would be a new object for every event; give a plain "
                 "function that returns the key"
             )
+        if callable(by):
+            require_parameters(by, f"by={name}", 1)
         self.by = by
         self.get: Callable[[Any], Any] = self._first if callable(by) else itemgetter(by)
         self._types: set[type] = set()

@@ -172,7 +172,9 @@ class StageInfo:
     `number` counts from 1 at the source, over all streams that the pipeline reads
     (see `penstock.streams.protocol.numbering`); 0 is a stage that is not in a pipeline yet. `path`
     is the file, or the descriptor, that the stage reads or writes; `by` is the key of a stage that
-    has one, and `seconds` the length of its window. `acknowledges`: a source that forgets an event
+    has one, and `reads` are the keys, each a field's name,
+    a place or a function, that the stage reads of every event; `seconds` is the length of its
+    window. `acknowledges`: a source that forgets an event
     once it has ended, also for later runs; `absorbs`: a stage that ends every event itself, and
     emits new events about them; `absorbs_inputs`: one that does so with those of `inputs`;
     `until_more`: one that keeps events until others come, however long that takes; `routed`:
@@ -203,6 +205,7 @@ class StageInfo:
     number: int = 0
     path: str | os.PathLike[str] | int | None = None
     by: Any = None
+    reads: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     seconds: float | None = None
     acknowledges: bool = False
     absorbs: bool = False

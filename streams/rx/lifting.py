@@ -38,7 +38,7 @@ from penstock.streams.rx.map_filter import Filter, Map, Scan
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, Windows, refuse_windows
-from penstock.streams.validation import is_at_least, is_count
+from penstock.streams.validation import is_at_least, is_count, require_parameters
 
 __all__ = ["apply_all", "lift_one"]
 
@@ -75,6 +75,32 @@ _TIMES = frozenset(
 
 # Arguments that are functions, which are not called with each value.
 _NOT_WITH_EACH = frozenset(("action", "on_error", "on_completed", "handler", "factory"))
+
+# How many arguments the functions of the usual operators get, by the name of the argument.
+_PARAMETERS = {
+    "accumulator": (2, "what was made so far and a value"),
+    "key_mapper": (1, "one value"),
+    "mapper": (1, "one value"),
+    "mapper_indexed": (2, "a value and its index"),
+    "on_next": (1, "one value"),
+    "predicate": (1, "one value"),
+    "predicate_indexed": (2, "a value and its index"),
+}
+_USUAL = frozenset(
+    (
+        *("map", "map_indexed", "filter", "filter_indexed", "flat_map", "flat_map_indexed"),
+        *("do_action", "tap", "scan", "reduce", "take_while", "skip_while"),
+        "distinct_until_changed",
+    )
+)
+
+# Operators whose outputs are values that came.
+_PASSING = frozenset(
+    (
+        *("filter", "filter_indexed", "do_action", "take", "take_while", "skip", "skip_while"),
+        *("distinct_until_changed", "take_last", "skip_last", "first", "last"),
+    )
+)
 
 # Operators that may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
@@ -172,8 +198,10 @@ def _cut(operator: Operator, source: Observable[Any]) -> Observable[Window[Any]]
 
 def _prepared(part: Part) -> Part:
     """`part`, which checks what the user's functions return, and reads its other streams with
-    demand. Raises BuildError for a number that cannot be one."""
+    demand. Raises BuildError for a number that cannot be one, and for a function that cannot be
+    called with what the operator gives it."""
     _check_numbers(part)
+    _check_functions(part)
     return _with_demand(_with_checks(part))
 
 
@@ -192,6 +220,17 @@ def _check_numbers(part: Part) -> None:
             raise BadArgument(f"{what}: must be a whole number of at least {least}")
         if name in _TIMES and not _is_time(value):
             raise BadArgument(f"{what}: must be seconds or a timedelta")
+
+
+def _check_functions(part: Part) -> None:
+    """Raise BuildError for a function of a usual operator, which would fail with each value."""
+    if part.name not in _USUAL or part.entry.kind is Kind.REFUSED:
+        return
+    for name, value in part.arguments.items():
+        known = _PARAMETERS.get(name.rstrip("_"))
+        if known is not None:
+            what = f"{part.name}({name.rstrip('_')}={describe(value, 80)})"
+            require_parameters(value, what, *known)
 
 
 def _is_time(value: Any) -> bool:
@@ -361,7 +400,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             absorbs_inputs=any(part.others and part.entry.latest for part in parts),
             makes=_makes_streams(parts),
         ),
-        mappings=source.mappings and name == "filter",
+        passes=name in _PASSING,
     )
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
         flowable.whole = _WHOLE.get(name)

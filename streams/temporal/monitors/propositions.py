@@ -19,6 +19,7 @@ from penstock.streams.execution.handler import is_async
 from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
 from penstock.streams.temporal.formula.formula import Formula
+from penstock.streams.validation import require_parameters
 
 __all__ = ["Letters", "Test", "given", "letters"]
 
@@ -140,6 +141,7 @@ def given(where: Mapping[str, Test[Any]] | None, named: Mapping[str, Test[Any]])
 
 def _predicate(name: str, test: Test[Any]) -> Callable[[Any], object]:
     if callable(test):
+        require_parameters(test, f"the proposition {name}", 1)
         if is_async(test) or isgeneratorfunction(test):
             raise BuildError(
                 f"the proposition {name!r} is an async function or a generator, whose result would "

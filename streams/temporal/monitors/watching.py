@@ -82,6 +82,9 @@ class Rule:
         if isinstance(self.formula, Automaton) and self.mode == "rv":
             self._refuse('mode="rv"', 'mode="ltl3": an automaton says nothing about finite traces')
         self._check_times()
+        for key in (self.by, self.time):
+            if key is not None:
+                Key(key)
         # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)
@@ -165,6 +168,7 @@ class Rule:
         return StageInfo(
             *(self.stage, self.text + by, bound, "; ".join(notes)),
             routed=routed,
+            reads=(self.by, self.time),
             calls=called_name(self.by, self.time, *self.tests.values()),
         )
 
