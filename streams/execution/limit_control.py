@@ -33,7 +33,8 @@ class LimitControl:
     `overload` says which errors, besides timeouts, are signs of overload. When it, the limiter or
     `on_limit_change` raises, `broke(error, what)` is called, because no event is to blame; the rest
     of that list is not reported, and the last valid limit stays. `watch` is an observer of the run,
-    called as `on_limit_change` is.
+    called as `on_limit_change` is. `moved` is called when the limit has changed because another one
+    was assigned.
     """
 
     def __init__(
@@ -43,11 +44,16 @@ class LimitControl:
         overload: Overload | None = None,
         on_limit_change: OnLimitChange | None = None,
         watch: OnLimitChange | None = None,
+        *,
+        moved: Callable[[], None],
     ) -> None:
         self.limit = limit_of(limiter)
         self.reason = reason_of(limiter)
         """Why it changed last, in the limiter's words, or that it was retuned."""
         self._limiter = limiter
+        self._moved = moved
+        if isinstance(limiter, Fixed):
+            limiter.tell(self)
         self.learns = not isinstance(limiter, Fixed)
         """Whether the limiter learns from calls."""
         self._broke = broke
@@ -114,6 +120,10 @@ class LimitControl:
         old, self.limit, self.reason = self.limit, limit, reason
         self._limit_changed(old)
         return True
+
+    def assigned(self) -> None:
+        """Another limit was assigned to the limiter."""
+        self._moved()
 
     def retuned(self, old: int) -> None:
         """This limiter has taken the place of one whose limit was `old`."""

@@ -159,6 +159,7 @@ class WorkerStage(CallingStage):
             settings.overload,
             settings.on_limit_change,
             self.run.watch_of_limit(self.info),
+            moved=self._limit_assigned,
         )
         self._limit = self._control.limit
         self.slots = self._limit if shared is None else self.in_flight
@@ -202,6 +203,12 @@ class WorkerStage(CallingStage):
                 self.slots = self._limit
             else:
                 self._shared.moved(self._limit)
+
+    def _limit_assigned(self) -> None:
+        if self.state < CLOSED:
+            self._follow_limiter()
+            # As in `retune`.
+            self.run.call(self.info, self._drain)
 
     # Demand and events.
 

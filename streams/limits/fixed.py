@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+from weakref import WeakSet
+
 from penstock.streams.limits.limiter import Outcome
 from penstock.streams.validation import check_count
 
-__all__ = ["Fixed"]
+__all__ = ["Fixed", "Follower"]
+
+
+class Follower(Protocol):
+    """What obeys a limit in a run."""
+
+    def assigned(self) -> None:
+        """Another limit was assigned."""
 
 
 class Fixed:
     """Always `limit` events at once, whatever happens.
 
-    BadArgument if `limit` is not an int of at least 1.
+    Assign `limit` on the loop of the pipeline to change it while it is in use: what waits begins at
+    once. BadArgument if it is not an int of at least 1.
     """
 
-    __slots__ = ("limit",)
+    __slots__ = ("__weakref__", "_followers", "_limit")
 
     reason = "fixed"
 
     def __init__(self, limit: int) -> None:
-        self.limit = check_count("the limit of Fixed", limit)
+        self._followers: WeakSet[Follower] = WeakSet()
+        self._limit = check_count("the limit of Fixed", limit)
+
+    @property
+    def limit(self) -> int:
+        """How many events are in progress at once."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        self._limit = check_count("the limit of Fixed", limit)
+        for follower in tuple(self._followers):
+            follower.assigned()
+
+    def tell(self, follower: Follower) -> None:
+        """Tell `follower` of each assignment, as long as something else keeps it."""
+        self._followers.add(follower)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has followers of its own.
+        return Fixed, (self._limit,)
 
     @property
     def floor(self) -> int:

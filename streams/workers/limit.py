@@ -51,7 +51,9 @@ class CommonLimit:
     def _follow(self, limiter: Limiter) -> None:
         work = self._section.work
         watch = self._run.watch_of_limit(self._section.working)
-        self._control = LimitControl(limiter, self._broke, None, work.on_limit_change, watch)
+        self._control = LimitControl(
+            limiter, self._broke, None, work.on_limit_change, watch, moved=self._assigned
+        )
         self._learns = self._control.learns
         # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
         self._is_free = work.is_plain and self._learns
@@ -78,6 +80,10 @@ class CommonLimit:
         self._follow(limiter)
         self._control.retuned(old)
         self.lend(changed=True)
+
+    def _assigned(self) -> None:
+        if self._control.follow():
+            self.lend(changed=True)
 
     def completed(self, peer: Peer, ends: list[Completion]) -> None:
         """Calls have ended in a worker."""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock import Fixed, adaptive_flat_map
-from penstock.streams.errors import BuildError
+from penstock import Fixed, Shared, adaptive_flat_map
+from penstock.streams.errors import BadArgument, BuildError
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, Probe, run_virtual
 from penstock.streams.testing.plugin import Run
 from tests.helpers.gauge import Gauge, declared, later
@@ -207,3 +209,48 @@ def test_no_worker_is_left_when_the_stream_ends_inside_its_own_result(
         assert len(probe.values) == 1
 
     run(story())
+
+
+@pytest.mark.parametrize("kind", ["alone", "shared"])
+def test_a_limit_that_is_assigned_wakes_the_events_that_wait(run: Run, kind: str) -> None:
+    made: list[int] = []
+    changes: list[tuple[int, int, str]] = []
+    fixed = Fixed(1)
+
+    async def handler(value: int) -> int:
+        made.append(value)
+        return await asyncio.sleep(100, value)
+
+    async def story() -> None:
+        operator = adaptive_flat_map(
+            handler,
+            fixed if kind == "alone" else Shared(fixed),
+            on_limit_change=lambda *change: changes.append(change),
+        )
+        async with CountedSource(range(9)).pipe(operator).to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            assert made == [0]
+            fixed.limit = 3
+            await asyncio.sleep(1)
+            assert made == [0, 1, 2]
+            fixed.limit = 2
+            with pytest.raises(BadArgument, match="at least 1, got 0"):
+                fixed.limit = 0
+            await asyncio.sleep(100)
+            # Two of the three have ended, and the first one's place is gone.
+            assert made == [0, 1, 2, 3, 4]
+            running.cancel()
+        # It has no followers any more.
+        fixed.limit = 5
+
+    run(story())
+    assert changes == [(1, 3, "fixed"), (3, 2, "fixed")]
+
+
+def test_a_copy_of_a_limit_has_no_part_in_assignments() -> None:
+    fixed = Fixed(3)
+    for other in (copy.copy(fixed), copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed))):
+        assert other.limit == 3
+        fixed.limit = 4
+        assert other.limit == 3
+        fixed.limit = 3

@@ -66,7 +66,7 @@ def control(
         assert broken is not None, error
         broken.append(f"{what}: {error!r}")
 
-    return LimitControl(limiter, broke, on_limit_change=on_limit_change)
+    return LimitControl(limiter, broke, on_limit_change=on_limit_change, moved=lambda: None)
 
 
 @pytest.mark.parametrize("kind", [OneByOne, Overridden, Opted])
