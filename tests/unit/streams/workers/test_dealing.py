@@ -199,8 +199,11 @@ def test_a_changed_limit_is_in_force_everywhere_within_20_ms(before: int, after:
     assert seen == [after]
 
 
+@pytest.mark.parametrize("how", ["retune", "assign"])
 @pytest.mark.parametrize("workers", [2, 3])
-def test_a_raised_limit_is_in_force_while_all_calls_take_long(workers: int) -> None:
+def test_a_raised_limit_is_in_force_while_all_calls_take_long(workers: int, how: str) -> None:
+    limit = Fixed(2)
+
     async def long(event: Event) -> Event:
         in_flight.add(event)
         await asyncio.sleep(100)
@@ -210,12 +213,15 @@ def test_a_raised_limit_is_in_force_while_all_calls_take_long(workers: int) -> N
     async def retune(running: Running) -> None:
         await asyncio.sleep(10.01)
         assert len(in_flight) == 2
-        running.retune(Fixed(7))
+        if how == "assign":
+            limit.limit = 7
+        else:
+            running.retune(Fixed(7))
         await asyncio.sleep(0.02)
         assert len(in_flight) == 7
 
     in_flight: set[Event] = set()
-    stream = from_iterable(events(9, 1)).pipe(adaptive_flat_map(long, limit=Fixed(2)))
+    stream = from_iterable(events(9, 1)).pipe(adaptive_flat_map(long, limit=limit))
     results, _ = run_with(LocalCrew(workers, random_delay(5, 0.005)), stream, retune)
     assert len(results) == 9
 
