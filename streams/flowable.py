@@ -79,6 +79,11 @@ class Flowable(Fluent[T_co]):
         the type of a source's values, if known. `passes`: the stage emits the values that came.
         """
         super().__init__()
+        if not callable(attach) or not isinstance(info, StageInfo):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WrongType(
+                "Flowable(attach, info) is for authors of sources: make a stream by "
+                "from_iterable(...), from_async_iterable(...) or Flowable.of(observable, ...)"
+            )
         self.info: StageInfo = info.first() if above is None else info.after(above.info)
         if above is not None:
             above.check_readable()

@@ -55,6 +55,10 @@ class Pipeline:
     sinks: tuple[Sink[Any], ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(cast(Any, self.flowable), Flowable):
+            raise WrongType(f"a pipeline begins with a stream, not {describe(self.flowable)}")
+        if not isinstance(cast(Any, self.sinks), tuple):
+            raise WrongType("Pipeline(stream, sinks) takes a tuple: write stream.to(sink, ...)")
         if not self.sinks:
             raise BuildError("to() needs at least one sink, such as write_jsonl() or collect(into)")
         for sink in self.sinks:

@@ -16,7 +16,7 @@ from reactivex import Observable
 
 from penstock.streams.errors import BuildError, describe, not_awaited
 from penstock.streams.flowable import Flowable
-from penstock.streams.validation import require_count
+from penstock.streams.validation import require_count, require_parameters
 
 __all__ = [
     "HOLD",
@@ -166,6 +166,7 @@ def apply_unknown(operator: Operator, source: Flowable[Any]) -> Any:
     """Apply an operator, ours or third-party, and check what it returns."""
     if _is_uncalled(operator):
         raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
+    require_parameters(operator, f"pipe({name_of(operator)})", 1, "a stream")
     result = operator(source)
     if isinstance(result, Flowable) or isinstance(operator, Last):
         # Its element type is unknown here.

@@ -1,4 +1,5 @@
-"""Every public function refuses an option of a wrong type by an error that says what is needed."""
+"""Every public function and class refuses what is of a wrong type by an error that says what is
+needed."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import reactivex
 from reactivex import operators as ops
 
 import penstock
@@ -84,3 +86,68 @@ def test_an_option_of_a_wrong_type_is_refused_when_the_pipeline_is_built(name: s
             pytest.fail(f"{text}: {type(error).__name__}: {error}")
         if inspect.iscoroutine(made):
             made.close()
+
+
+def _classes() -> list[str]:
+    found = [(name, getattr(penstock, name)) for name in sorted(penstock.__all__)]
+    # Those that a program makes: an abstract class and a protocol have no objects of their own.
+    return [
+        name
+        for name, one in found
+        if inspect.isclass(one)
+        and not inspect.isabstract(one)
+        and not issubclass(one, BaseException)
+        and not getattr(one, "_is_protocol", False)
+    ]
+
+
+# Also objects that are right elsewhere.
+OBJECTS: list[Any] = [
+    *WRONG,
+    *(reactivex.of(1), ops.map(str), penstock.from_iterable([1]), penstock.collect([])),
+    *(penstock.Fixed(3), penstock.group_by("n"), ValueError("x"), str),
+]
+
+
+@pytest.mark.parametrize("name", _classes())
+def test_a_class_refuses_objects_of_a_wrong_type_by_an_error_of_its_own(name: str) -> None:
+    kind = getattr(penstock, name)
+    needed = [
+        parameter
+        for parameter in inspect.signature(kind).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    for value in OBJECTS:
+        try:
+            kind(*[value] * len(needed))
+        except Exception as error:
+            if not _is_named(error):
+                pytest.fail(f"{name}({value!r}): {type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("value", OBJECTS, ids=repr)
+def test_a_pipeline_refuses_what_is_no_operator_no_sink_and_no_strategy(value: Any) -> None:
+    source = penstock.from_iterable([1])
+    calls: list[Callable[[], object]] = [
+        lambda: source.pipe(value),
+        lambda: source.pipe(lambda first, second: first),  # type: ignore[arg-type, misc]  # pyright: ignore
+        lambda: source.to(value),
+        lambda: penstock.Flowable.of(value, penstock.latest()),
+        lambda: penstock.Flowable.of(reactivex.of(1), value),
+        lambda: penstock.Pipeline(value, (penstock.collect([]),)),
+        lambda: penstock.Pipeline(source, value),
+        lambda: penstock.group_by("n")(value),
+        lambda: penstock.spread()(value),
+        lambda: penstock.in_threads(2)(value),
+    ]
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            if not _is_named(error):
+                pytest.fail(f"{type(error).__name__}: {error}")
+
+
+def _is_named(error: Exception) -> bool:
+    return any(kind.__module__.startswith("penstock.") for kind in type(error).__mro__)
