@@ -11,7 +11,7 @@ from typing import Any
 from penstock.streams.errors import NotPicklable
 from penstock.streams.io.encoding import Unencoded
 from penstock.streams.keyed.taken import taken
-from penstock.streams.protocol.acknowledgement import AckHook, Family
+from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all, new_events
 from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
@@ -188,11 +188,18 @@ class Outlet(SinkStage[Any]):
 
 
 def root_of(event: Event[Any]) -> Sent:
-    """The event of the parent that `event` was made of: no stage of a section joins events."""
+    """The event of the parent that `event` was made of.
+
+    The only events that are joined in a section are those of a stream that is read for an event:
+    with that one, which comes first.
+    """
     while not isinstance(event, Sent):
         origin, outer = event.origin, event.outer
         while isinstance(origin, AckHook):
             origin, outer = origin.behind(outer)
-        assert isinstance(origin, Family)
-        event = origin.parent
+        if isinstance(origin, Joined):
+            event = origin.parents[0]
+        else:
+            assert isinstance(origin, Family)
+            event = origin.parent
     return event

@@ -131,7 +131,7 @@ def test_a_pipeline_refuses_what_is_no_operator_no_sink_and_no_strategy(value: A
     source = penstock.from_iterable([1])
     calls: list[Callable[[], object]] = [
         lambda: source.pipe(value),
-        lambda: source.pipe(lambda first, second: first),  # type: ignore[arg-type, misc]  # pyright: ignore
+        lambda: source.pipe(lambda first, second: first),  # type: ignore[arg-type]  # pyright: ignore
         lambda: source.to(value),
         lambda: penstock.Flowable.of(value, penstock.latest()),
         lambda: penstock.Flowable.of(reactivex.of(1), value),

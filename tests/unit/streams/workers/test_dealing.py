@@ -268,6 +268,20 @@ def test_a_plain_handler_and_what_keeps_nothing_around_it_give_what_one_process_
     assert report.statistics["dropped"] == {"filter": 166, "flat_map": 167}
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_streams_that_are_read_for_an_event_are_read_in_workers_too(below: bool) -> None:
+    async def handler(value: int) -> int:
+        return await asyncio.sleep(0.01, value)
+
+    opening = ops.flat_map(lambda value: from_iterable([value, value + 100]))
+    handling = adaptive_flat_map(handler, limit=Fixed(4))
+    stages = (handling, opening) if below else (opening, handling)
+    results, report = run_with(LocalCrew(2), from_iterable(range(50)).pipe(*stages))
+    assert sorted(results) == [*range(50), *range(100, 150)]
+    # Those of the parent: what a worker has read inside a stage is not counted there.
+    assert (report.statistics["in"], report.statistics["finished"]) == (50, 50)
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("several", [False, True])
