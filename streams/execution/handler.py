@@ -76,9 +76,9 @@ def check_handler(handler: object, stage: str, of: str = "one value") -> None:
             f"{stage}({made}): {made} is not a handler. If it wraps one, give it yours: "
             f"{stage}({made}(handler)). An operator goes into pipe()"
         )
+    require_parameters(handler, f"{stage}({handler_name(handler)})", 1, of)
     if isinstance(handler, Openable):
         handler.check(stage)
-    require_parameters(handler, f"{stage}({handler_name(handler)})", 1, of)
 
 
 def check_wrapped(handler: object, kind: str, count: int = 1, of: str = "one value") -> None:

@@ -91,7 +91,9 @@ def _lacks(kind: Any, key: str | int) -> bool:
 def _is_record(kind: Any) -> bool:
     if hasattr(kind, "__struct_fields__") or hasattr(kind, "model_fields"):
         return True
-    return is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    bases: tuple[type, ...] = kind.__mro__
+    is_named = tuple in bases and hasattr(kind, "_fields")
+    return is_named or is_dataclass(kind)
 
 
 def _is_open(kind: Any) -> bool:
