@@ -10,10 +10,11 @@ Memory:  `buffer` events over all groups, including those held by the operators 
          small queue per live group, with its operators if there is `each`. Of these events `share`
          of one key may wait, besides those that its operators hold. With `overflow="spill"` the
          values of up to `spill_events` more events, in `spill_bytes` bytes, are in a temporary
-         file, in order; each such event keeps about 200 bytes in memory. When operators hold so
-         much that nothing else fits, and there is demand, the longest idle groups are closed, as
-         many as hold a sixteenth of the buffer: their operators emit what they hold, perhaps a
-         result of only a part of the group's events. Such groups are counted as `closed_early`.
+         file, in order; each such event keeps about 200 bytes in memory, and the handler gets a
+         copy of its value. When operators hold so much that nothing else fits, and there is demand,
+         the longest idle groups are closed, as many as hold a sixteenth of the buffer: their
+         operators emit what they hold, perhaps a result of only a part of the group's events. Such
+         groups are counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while keys are over their
          share, so that such a key does not hold up the others; a warning names it. A source that
          knows the key, `read_table(by=)`, reads no more of it from half of the share on, until no

@@ -139,6 +139,11 @@ class Overflow:
             self._faults = ErrorPolicy(policy, self._run, self._info)
 
     @property
+    def routed(self) -> int:
+        """The events that were routed, and accepted as dead letters."""
+        return self._routed + (0 if self._faults is None else self._faults.routed)
+
+    @property
     def on_disk(self) -> int:
         """The events in the file, now."""
         return self._spill.events
@@ -167,7 +172,7 @@ class Overflow:
                 backlog.events.append(event)
                 return 1
             tail = self._begin(backlog)
-        elif isinstance(self.policy, Route) and len(backlog.events) >= self.share:
+        elif isinstance(self.policy, Route) and len(backlog.events) + len(tail) >= self.share:
             self._route(backlog, event)
             return 0
         tail.back.append(event)
@@ -243,8 +248,9 @@ class Overflow:
         self._say(
             "spilled",
             backlog,
-            "what comes of it is written to a temporary file and stays unfinished, while the other "
-            'keys go on. The choices are overflow="spill", "wait" or route(sink), and share=',
+            "what is over its share, or fills the buffer, is in a temporary file, unfinished, "
+            "while the other keys go on, and the handler gets a copy of its value. The choices are "
+            'overflow="spill", "wait" or route(sink), and share=',
         )
         return block
 
@@ -252,7 +258,7 @@ class Overflow:
         faults = self._faults
         assert faults is not None
         self.vacated += 1
-        self._say("routed", backlog, "what comes of it goes to the dead letters")
+        self._say("routed", backlog, "what is over its share goes to the dead letters")
         faults.survives(
             event,
             KeyOverShare(
@@ -266,8 +272,9 @@ class Overflow:
             self._said.add(what)
             many = len(backlog.events) + len(backlog.tail or ())
             self._run.errors.warn(
-                f"{self._info}: the key {backlog.key!r} has {many:,} waiting events, and its share "
-                f"is {self.share:,}; {text}."
+                f"{self._info}: {many:,} events of the key {backlog.key!r} wait (share="
+                f"{self.share:,}): {text}. Other keys of the stage are not named; hottest_keys of "
+                "its statistics has them."
             )
 
     # Events on their way out.
@@ -338,25 +345,32 @@ class Overflow:
 
     # Room for others.
 
-    def make_room(self, backlogs: Iterable[Backlog]) -> bool:
-        """Vacate places of the key that has the most of them: those of its last events, or half of
-        the room of its first ones.
+    def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> bool:
+        """Vacate so many places, first those of the keys that have the most of them: those of its
+        last events, or half of the room of its first ones.
 
         Returns whether any was vacated; if not, the source waits, which is said once.
-        Time: O(backlogs).
+        Time: O(n log n) for n backlogs.
         """
-        backlog = max(backlogs, key=_places, default=None)
-        if backlog is None:
-            return False
-        if self._vacate(backlog):
+        before = self.vacated
+        fullest = sorted(backlogs, key=_places, reverse=True)
+        for backlog in fullest:
+            if _places(backlog) < 2 or self.vacated - before >= wanted:
+                break
+            self._vacate(backlog)
+        if self.vacated > before:
             return True
-        if _places(backlog) >= min(self.share, _BLOCK):
+        if fullest:
             self._say(
                 "waits",
-                backlog,
+                fullest[0],
                 "the buffer is full, and the source waits, although handlers are free: the other "
-                'keys wait, too. The choices are overflow="spill" or route(sink), and a larger '
-                "buffer=",
+                "keys wait, too. "
+                + (
+                    "Raise buffer=, spill_events= or spill_bytes="
+                    if self.policy == "spill"
+                    else 'The choices are overflow="spill" or route(sink), and a larger buffer='
+                ),
             )
         return False
 
@@ -506,7 +520,7 @@ class Overflow:
             "bytes_on_disk": self._spill.bytes,
             "spilled": self.spilled,
             "not_spilled": dict(self._refused),
-            "over_share": self._routed + (0 if self._faults is None else self._faults.routed),
+            "over_share": self.routed,
         }
 
 

@@ -184,7 +184,7 @@ class KeyedStage(DemandStage):
             self._drain()
             return
         is_full = self._freed <= self._batch // 8
-        if is_full and self.queues.come_and_go and self.overflow.make_room(self._backlogs()):
+        if is_full and self.queues.come_and_go and self._makes_room():
             self._take_vacated()
         if self._freed > 0:
             self._ask()
@@ -192,6 +192,9 @@ class KeyedStage(DemandStage):
     def _backlogs(self) -> Iterable[Backlog]:
         """All that waits in memory, by key."""
         return self.queues.all
+
+    def _makes_room(self) -> bool:
+        return self.overflow.make_room(self._backlogs(), self._batch)
 
     def _take_vacated(self) -> None:
         overflow = self.overflow
@@ -238,7 +241,9 @@ class KeyedStage(DemandStage):
             "hottest_keys": hottest,
             "closed_early": {},
         }
-        return numbers | self.overflow.statistics() | self._faults.statistics()
+        faults = self._faults.statistics()
+        faults["routed"] += self.overflow.routed
+        return numbers | self.overflow.statistics() | faults
 
     def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()

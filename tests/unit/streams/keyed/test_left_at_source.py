@@ -145,7 +145,7 @@ def test_what_is_over_the_share_stays_at_the_source_and_the_other_keys_go_on(
     assert numbers["keys_left"] == 1
     assert numbers["waiting"] <= 50
     (warning,) = (one for one in caplog.messages if "group_by" in one)
-    assert "the key 'hot' has" in warning
+    assert "of the key 'hot' wait" in warning
     assert "stay where stage 1 'shelf' reads them" in warning
     # The cancel has ended it.
     assert not +shelf.left

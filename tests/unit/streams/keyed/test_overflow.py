@@ -108,7 +108,7 @@ def test_with_wait_the_source_waits_for_the_key_which_is_named(
     assert statistics["finished"] == 13_000
     assert load.peak_on_disk == 0
     (warning,) = (one for one in caplog.messages if "group_by" in one)
-    assert "the key 'hot' has" in warning
+    assert "of the key 'hot' wait" in warning
     assert "the source waits" in warning
     assert 'overflow="spill"' in warning
 
