@@ -126,7 +126,7 @@ def test_a_class_refuses_objects_of_a_wrong_type_by_an_error_of_its_own(name: st
                 pytest.fail(f"{name}({value!r}): {type(error).__name__}: {error}")
 
 
-@pytest.mark.parametrize("value", OBJECTS, ids=repr)
+@pytest.mark.parametrize("value", OBJECTS, ids=lambda value: type(value).__name__)
 def test_a_pipeline_refuses_what_is_no_operator_no_sink_and_no_strategy(value: Any) -> None:
     source = penstock.from_iterable([1])
     calls: list[Callable[[], object]] = [
