@@ -35,9 +35,25 @@ class Connection(Client):
 
     async def add_consumer(self, stream: str, config: Any) -> Any:
         await super().add_consumer(stream, config)
-        return SimpleNamespace(
-            config=config, stream_name=stream, name="me", num_pending=len(self.server.stored)
-        )
+        return SimpleNamespace(name="me")
+
+    async def request(self, subject: str, payload: bytes, timeout: float) -> Any:  # noqa: ASYNC109
+        if subject.startswith("$JS.ACK"):
+            await asyncio.sleep(0)
+            return SimpleNamespace(data=b"")
+        if not subject.startswith("$JS.API.CONSUMER.INFO"):
+            return await super().request(subject, payload, timeout)
+        await asyncio.sleep(0)
+        delivered, ended = self.server.delivery, {number for number, _ in self.told}
+        info = {
+            "config": {"ack_wait": 30 * 10**9},
+            "stream_name": subject.split(".")[4],
+            "name": "me",
+            "created": "2026-01-01T00:00:00Z",
+            "num_pending": len(self.server.stored) - delivered,
+            "num_ack_pending": delivered - len(ended),
+        }
+        return SimpleNamespace(data=dumps(info))
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         await asyncio.sleep(0)
