@@ -181,7 +181,7 @@ SOURCES = [
     _source("read_jsonl", _lines, pulls=False, sees_end=False),
     _source("read_lines, decoded", _decoded_lines, pulls=False, sees_end=False),
     _plain("read_table", _rows, pulls=False, sees_end=False),
-    _plain("read_jetstream", _messages, pulls=False),
+    _plain("read_jetstream", _messages, pulls=False, sees_end=False),
     _source("inbox", _puts, pulls=False),
     _plain("queue_stats, take", _looks, pulls=False),
 ]
