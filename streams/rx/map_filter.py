@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
+from inspect import signature
 from itertools import islice
 from typing import Any
 
-from reactivex.internal.utils import NotSet
+from reactivex import operators as ops
 
 from penstock.streams.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
@@ -17,6 +18,9 @@ from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Filter", "Map", "Scan"]
+
+# The seed of a scan that has none.
+_NO_SEED = signature(ops.scan).parameters["seed"].default
 
 
 class _FunctionStage(Stage[Any, Any]):
@@ -80,7 +84,7 @@ class Scan(Map):
 
         def accumulated(value: Any) -> Any:
             nonlocal last
-            last = value if last is NotSet else accumulator(last, value)
+            last = value if last is _NO_SEED else accumulator(last, value)
             return last
 
         # Its name is in errors.
