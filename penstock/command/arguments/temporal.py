@@ -14,8 +14,9 @@ from penstock.command.arguments.parsers import (
     seconds,
     seconds_or_none,
 )
-from penstock.streams.ahead import MAX_AHEAD
 
+# That of `penstock.streams.ahead`, which would load the library for `--help`.
+MAX_AHEAD = 3600.0
 __all__ = [
     "add_check_workflow",
     "add_counts",
