@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import pickle
-import sqlite3
-import tempfile
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams.errors import CALL_ERRORS, SpillBroken, own_error
 from penstock.streams.protocol.event import Decoded, Event
 from penstock.streams.runtime.error_log import in_a_line
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["ON_DISK", "Block", "Refused", "Spill"]
 
@@ -79,6 +80,10 @@ class Spill:
         """Move the values of events to the file. Raises Refused, and then nothing has changed."""
         if self.events + len(events) > self.most_events:
             raise Refused(f"{self.events:,} events are in the file", is_full=True)
+        # Loaded where something is spilled, which few runs do.
+        import sqlite3
+        import tempfile
+
         data = _packed(events)
         if self.bytes + len(data) > self.most_bytes:
             raise Refused(f"{self.bytes:,} bytes are in the file", is_full=True)
@@ -135,6 +140,9 @@ class Spill:
                 os.unlink(self._path)
 
     def _opened(self) -> sqlite3.Connection:
+        import sqlite3
+        import tempfile
+
         descriptor, self._path = tempfile.mkstemp(prefix="penstock-", suffix=".spill")
         os.close(descriptor)
         try:

@@ -152,6 +152,7 @@ NOT_A_STAGES = {
     "os_signals.py",
     "blocked_loop.py",
     "partition.py",
+    "rate_limit.py",
     "requests.py",
     "to_future.py",
     "table.py",

@@ -38,6 +38,9 @@ SLOW = 0.01
 # of them at once.
 PACES = {"Switch to the newest": 2 * SLOW, "Throttle": 30}
 
+# Blocks of memory of an event whose value is in a temporary file.
+SPILLED = 2
+
 # The program whose source is a thread.
 THREADED = "A subject, fed by callbacks and threads"
 
@@ -48,7 +51,8 @@ class Consumer:
     def __init__(self, seconds: float) -> None:
         self.received = 0
         self.running: Running | None = None
-        # The most blocks of memory, and the most unfinished events beyond those that draw prints.
+        # The most blocks of memory besides those of spilled events, and the most unfinished events
+        # beyond those that draw prints.
         self.peak = self.beyond = 0
         self._before = sys.getallocatedblocks()
         self._seconds = seconds
@@ -64,9 +68,12 @@ class Consumer:
         assert running is not None
         # What is in cycles counts only if it stays.
         gc.collect()
-        self.peak = max(self.peak, sys.getallocatedblocks() - self._before)
+        statistics = running.statistics()
+        on_disk = sum(stage.get("on_disk", 0) for stage in statistics["stages"])
+        blocks = sys.getallocatedblocks() - self._before - SPILLED * on_disk
+        self.peak = max(self.peak, blocks)
         most = sum(stage.bounded for stage in all_stages(running.describe()))
-        self.beyond = max(self.beyond, running.statistics()["unfinished"] - most)
+        self.beyond = max(self.beyond, statistics["unfinished"] - on_disk - most)
 
 
 def programs() -> dict[str, str]:

@@ -54,7 +54,7 @@ def test_what_is_appended_is_read_after_them(place: Path) -> None:
 def test_another_file_of_that_name_is_refused(place: Path) -> None:
     file = place.with_name("events.jsonl")
     file.write_bytes(file.read_bytes().replace(b"1", b"7"))
-    with pytest.raises(CannotOpen, match="has changed"):
+    with pytest.raises(CannotOpen, match="has other content than the file that was read"):
         asyncio.run(read(place))
 
 
