@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
@@ -86,7 +86,7 @@ def _plain(key: Any, mark: _Mark) -> object:
     if isinstance(key, frozenset):
         members = cast("frozenset[object]", key)
         return mark(sorted(_dumped(_plain(one, mark)).decode() for one in members), "set")
-    if isinstance(key, datetime) and key.tzinfo is not None:
+    if isinstance(key, datetime | time):
         return mark(_moment(key), name)
     if is_dataclass(key) and cast(Any, key).__dataclass_params__.eq:
         compared = {one.name: getattr(key, one.name) for one in fields(key) if one.compare}
@@ -108,9 +108,16 @@ def _is_json(key: object) -> bool:
     return True
 
 
-def _moment(key: datetime) -> object:
+def _moment(key: datetime | time) -> object:
     """In UTC, as times of different zones are equal; a sentinel such as `datetime.max` may have no
-    such time."""
+    such time, and a time without a date may be on another day there."""
+    offset = key.utcoffset()
+    if offset is None:
+        # A zone that does not say how far it is from UTC counts for nothing.
+        return key.replace(tzinfo=None, fold=0)
+    if isinstance(key, time):
+        since = timedelta(hours=key.hour, minutes=key.minute, seconds=key.second)
+        return f"{since + timedelta(microseconds=key.microsecond) - offset}+00:00"
     try:
         return key.astimezone(UTC)
     except OverflowError:

@@ -133,15 +133,18 @@ class PostgresStore(PostgresTable):
     async def _prepare_keys(self, by: str) -> None:
         if self._by is not None:
             return
-        function = {"function": f"{self._names['key_function']}(json, text)"}
+        takes, create = "(json, text)", sql.CREATE_KEY_FUNCTION
+        if by in self._columns:
+            takes, create = "(anyelement)", sql.CREATE_TEXT_FUNCTION
+        function = {"function": self._names["key_function"] + takes}
         async with self._transaction(durable=True) as db:
             # A user for whom they exist needs no right to create them.
             table = {"table": self._names["keys"]}
             if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
                 for statement in sql.CREATE_KEYS:
                     await self._all(db, statement, table)
-            if not (await self._all(db, sql.HAS_KEY_FUNCTION, function))[0][0]:
-                await self._all(db, sql.CREATE_KEY_FUNCTION)
+            if not (await self._all(db, sql.HAS_FUNCTION, function))[0][0]:
+                await self._all(db, create)
         self._by = by
 
     async def _claim_by_key(

@@ -18,10 +18,11 @@ __all__ = [
     "CREATE_BESIDE",
     "CREATE_KEYS",
     "CREATE_KEY_FUNCTION",
+    "CREATE_TEXT_FUNCTION",
     "DELAY_OWN",
     "FAIL",
     "FINISH",
-    "HAS_KEY_FUNCTION",
+    "HAS_FUNCTION",
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
     "HAS_TABLE",
@@ -45,6 +46,7 @@ __all__ = [
     "RENEW",
     "RENEW_KEYS",
     "RETURN",
+    "SAME_TEXTS",
     "SESSION",
     "STATES",
     "TABLES",
@@ -172,8 +174,18 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RETURN chr(1) || 'unreadable';
 END $$"""
+# The text of most other values depends on settings of the session, such as its time zone. Keys that
+# are equal must have one text for all readers.
+SAME_TEXTS = frozenset(
+    {"text", "character varying", "smallint", "integer", "bigint", "numeric", "boolean", "uuid"}
+)
+CREATE_TEXT_FUNCTION = """CREATE FUNCTION {key_function}(value anyelement) RETURNS text
+LANGUAGE plpgsql STABLE SET TimeZone = 'UTC' SET DateStyle = 'ISO, YMD'
+SET IntervalStyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex'
+SET lc_monetary = 'C'
+AS $$ BEGIN RETURN value::text; END $$"""
 HAS_TABLE = "SELECT to_regclass(:table) IS NOT NULL"
-HAS_KEY_FUNCTION = "SELECT to_regprocedure(:function) IS NOT NULL"
+HAS_FUNCTION = "SELECT to_regprocedure(:function) IS NOT NULL"
 
 
 def short_key(key: str) -> str:

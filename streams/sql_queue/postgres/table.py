@@ -298,7 +298,10 @@ class PostgresTable(Store):
     def _key(self, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns:
-            return sql.equal_key(sql.short_key(f"{self.layout.value(by)}::text"))
+            value = self.layout.value(by)
+            if self._columns[by] in sql.SAME_TEXTS:
+                return sql.equal_key(sql.short_key(f"{value}::text"))
+            return sql.equal_key(sql.short_key(f"{self._names['key_function']}({value})"))
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(f"by={self._no_field(by)}")
         payload = self.layout.value(self.layout.column("payload"))

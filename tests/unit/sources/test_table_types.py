@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from penstock import collect, from_iterable, read_table, write_table
 from penstock.__main__ import main
 from penstock.streams.errors import CannotOpen
-from penstock.streams.sql_queue import open_store
+from penstock.streams.sql_queue import Settlement, Terms, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
 from penstock.streams.sql_queue.analytics.statistics import measure
 
@@ -125,3 +126,59 @@ def test_so_are_numbers_in_sqlite_that_are_declared_as_texts(tmp_path: Path, col
     execute(url, _OWN.format_map(_TYPES | {"time": "real", column: "text"}))
     with pytest.raises(CannotOpen, match=f"Column '{column}' of table 'own' .* is of type"):
         read(url, "own", columns={})
+
+
+SETTINGS = [
+    "TimeZone=Asia/Tokyo",
+    "DateStyle=German",
+    "IntervalStyle=iso_8601",
+    "extra_float_digits=-3",
+    "bytea_output=escape",
+]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("timestamptz", "2026-11-28 12:00+02"),
+        ("timestamp", "2026-11-28 12:00"),
+        ("date", "2026-11-28"),
+        ("tstzrange", "[2026-11-28 12:00+02,)"),
+        ("timestamptz[]", "{2026-11-28 12:00+02}"),
+        ("interval", "1 day 02:00"),
+        ("double precision", "0.1234567890123456"),
+        ("bytea", r"\x0041ff"),
+        ("varchar(9)", "a"),
+        ("numeric(9, 2)", "1.5"),
+    ],
+)
+def test_a_key_is_the_same_for_readers_whose_sessions_write_its_value_otherwise(
+    postgres: str, kind: str, value: str, beside: bool
+) -> None:
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("CREATE TABLE queue " + _OWN.format_map(_TYPES).removeprefix("CREATE TABLE own"))
+        db.execute(f"ALTER TABLE queue ADD COLUMN key {kind}".encode())
+        for n in (1, 2):
+            columns = "id, payload, status, attempts, key"
+            db.execute(f"INSERT INTO queue ({columns}) VALUES ({n}, '{{}}', 0, 0, '{value}')")
+
+    async def story() -> None:
+        options = quote(" ".join(f"-c {setting}" for setting in SETTINGS))
+        stores = [
+            open_store(url, "queue", None if beside else {}, beside=beside)
+            for url in (postgres, f"{postgres}?options={options}")
+        ]
+        for store in stores:
+            await store.open()
+        one, other = stores
+        (first,) = (await one.claim(1, Terms("one", by="key"))).rows
+        assert (await other.claim(1, Terms("other", by="key"))).rows == []
+        ended = Settlement(finished=[first], idle_keys=[(str(first.key), first.epoch)])
+        assert await one.settle(ended, Terms("one", by="key")) == []
+        (second,) = (await other.claim(1, Terms("other", by="key"))).rows
+        assert second.key == first.key
+        for store in stores:
+            await store.close()
+
+    asyncio.run(story())

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from fractions import Fraction
@@ -67,6 +67,15 @@ NUMBERS = st.one_of(
     st.fractions(-2, 2, max_denominator=3),
     st.sampled_from([0.1, complex(1, 0), complex(0, 1), complex(0, -0.0), Number.ONE]),
 )
+
+
+class Unknown(tzinfo):
+    """A zone that does not say how far it is from UTC."""
+
+    def utcoffset(self, dt: datetime | None) -> None:
+        return None
+
+
 _HOURS = st.integers(-12, 12).map(lambda hours: timezone(timedelta(hours=hours)))
 _TIMES = _HOURS.map(lambda zone: datetime(2026, 1, 1, tzinfo=UTC).astimezone(zone))
 LEAVES = st.one_of(
@@ -76,6 +85,10 @@ LEAVES = st.one_of(
     st.sampled_from([Place("a", 1), datetime(2026, 1, 1), "2026-01-01T00:00:00"]),
     st.sampled_from([datetime.max.replace(tzinfo=timezone(-timedelta(hours=h))) for h in (1, 2)]),
     _TIMES,
+    st.times(timezones=st.none() | st.just(Unknown()) | _HOURS),
+    _HOURS.map(
+        lambda zone: time(12 + zone.utcoffset(None) // timedelta(hours=1) % 12, tzinfo=zone)
+    ),
 )
 KEYS = st.recursive(
     LEAVES,
@@ -119,6 +132,9 @@ def _is_itself(key: Any) -> bool:
         ((1, "a"), Pair(True, "a")),
         (frozenset("ab"), frozenset("ba")),
         (Place("a", 1), Place("a", 2)),
+        (time(12, tzinfo=UTC), time(14, tzinfo=timezone(timedelta(hours=2)))),
+        (time(12), time(12, tzinfo=Unknown()), time(12, fold=1)),
+        (datetime(2026, 1, 1), datetime(2026, 1, 1, tzinfo=Unknown())),
     ],
 )
 def test_equal_keys_have_one_text(equal: tuple[object, ...]) -> None:
