@@ -6,10 +6,11 @@ from collections.abc import Sequence, Set
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.streams.delivery.ranges import Range, text_of_all, text_of_most
 from penstock.streams.delivery.text import text_of, text_size
 from penstock.streams.kafka.offsets.doubt import Doubt
 from penstock.streams.kafka.offsets.metadata import METADATA, about
-from penstock.streams.kafka.offsets.progress import Progress, Range, text_of_all, text_of_most
+from penstock.streams.kafka.offsets.progress import Progress
 from penstock.streams.kafka.record import Place, headers_of, texts_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.kafka.offsets.metadata import METADATA
-from penstock.streams.kafka.offsets.progress import Progress, Range, finished_in, text_of_most
+from penstock.streams.kafka.offsets.progress import Progress
 
 offsets = st.integers(0, 1 << 40)
 
