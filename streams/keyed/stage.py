@@ -80,6 +80,7 @@ class KeyedStage(DemandStage):
         self._starves_since: float | None = None
         self._look: TimerHandle | None = None
         run.withdrawals.append(self.withdraw)
+        run.starvations.append(self._is_starved)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
@@ -188,6 +189,9 @@ class KeyedStage(DemandStage):
             self._take_vacated()
         if self._freed > 0:
             self._ask()
+
+    def _is_starved(self) -> bool:
+        return self.demand > 0 and not (self.queues.rotation or self.queues.opened)
 
     def _backlogs(self) -> Iterable[Backlog]:
         """All that waits in memory, by key."""

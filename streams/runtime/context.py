@@ -156,6 +156,8 @@ class Run:
         self.keyed: dict[int | str, Callable[[int | None, Any], None]] = {}
         # See `withdraw`; in the order in which the stages are made, the last of them first.
         self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
+        # Whether a stage that holds events for others has less ready than is wanted below it.
+        self.starvations: list[Callable[[], bool]] = []
         self.tasks = Tasks(self._task_failed)
         self._nested: dict[Run, None] = {}
         # What `part` sets: the run that this one is a part of, and how.
@@ -494,6 +496,12 @@ class Run:
         if self.root.numbers is not None:
             numbers += self.root.numbers()["stages"]
         return any(one.get("in_flight") or one.get("retrying") for one in numbers)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether what is below the stages that hold events for others wants more than these have
+        ready."""
+        return all(is_starved() for is_starved in self.starvations)
 
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""

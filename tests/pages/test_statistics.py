@@ -37,6 +37,7 @@ STAGES = {
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
     "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
     "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
+    "streams/nats/cluster/deliveries.py:statistics": ("Sources", "`jetstream` of `run --on`"),
     "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),
     "streams/work_pulling/desk.py:statistics": ("Sources", "`WorkPool.work`"),
     "sources/inbox.py:statistics": ("Sources", "`inbox`"),

@@ -45,12 +45,14 @@ class Deliveries:
     some would wait while those of others fill the pipeline. For the same reason the events of a
     full message do not all leave at once.
 
-    Memory: the delivered, unfinished events, 128 per partition, or four full messages.
+    Memory: the delivered, unfinished events, 128 per partition, or four full messages; more if the
+    pipeline needs more for its handlers.
     """
 
     def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
-            self._attach, StageInfo("jetstream", stream, 0, "128 unfinished per partition")
+            self._attach,
+            StageInfo("jetstream", stream, 0, "128 unfinished per partition, or as needed"),
         )
         # A heap of the partitions with waiting events, by their first event.
         self.ready: list[tuple[float, int, Partition]] = []
@@ -147,6 +149,20 @@ class Deliveries:
         self.ready[:] = [one for one in self.ready if one[2] is not partition]
         heapify(self.ready)
 
+    def starves(self, partition: Partition) -> bool:
+        stage = self._stage
+        return (
+            stage is not None and stage.demand > 0 and not partition.queue and stage.run.is_starved
+        )
+
+    def is_full(self, partition: Partition, why: str) -> None:
+        if self._stage is not None:
+            self._stage.is_full(partition.number, why)
+
+    def leaves_out(self, partition: Partition, count: int) -> None:
+        if self._stage is not None:
+            self._stage.leaves_out(partition.number, count)
+
     def withdraw(self, partition: Partition) -> None:
         if partition.queue:
             self._forget(partition)
@@ -176,6 +192,9 @@ class _Stage(SourceStage[Any]):
         self._deliveries = deliveries
         # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
+        # Partitions that have been full, and of which something could not be noted.
+        self._full: set[int] = set()
+        self._left_out: set[int] = set()
         run.lessors.append(self)
 
     def holds(self, token: Delivery, /) -> bool:
@@ -243,6 +262,35 @@ class _Stage(SourceStage[Any]):
         """Count events that were dropped before they arrived here."""
         self.received += count
         self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
+
+    def is_full(self, number: int, why: str) -> None:
+        """Report a partition of which no more can be read, once."""
+        if not self._full:
+            self.run.errors.warn(
+                f"nothing more of partition {number} is read, although handlers are free: {why}. "
+                "Hold fewer in operators, or let slow events go by timeout= or overflow=route(sink)"
+            )
+        self._full.add(number)
+
+    def leaves_out(self, number: int, count: int) -> None:
+        """Report a partition of which not all that is done can be noted, once."""
+        if not self._left_out:
+            self.run.errors.warn(
+                f"{count:,} events of partition {number} are done and cannot be noted, because "
+                "too many separate ones before them are not: they are repeated if this worker is "
+                "killed before that changes"
+            )
+        self._left_out.add(number)
+
+    def statistics(self) -> dict[str, Any]:
+        """The statistics of every source; of how many partitions no more could be read at a time
+        because too much was unfinished (`full`), and of how many not all that was done could be
+        noted (`left_out`)."""
+        return {
+            **super().statistics(),
+            "full": len(self._full),
+            "left_out": len(self._left_out),
+        }
 
     def _done(self, events: list[Event[Any]]) -> None:
         places: defaultdict[Arrival, list[int]] = defaultdict(list)

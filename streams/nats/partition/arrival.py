@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from penstock.streams.nats.partition.partition import Partition
 
 __all__ = ["Arrival", "Delivery"]
+
+# Of a message that is done: nothing is added to it.
+_NO_PLACES: set[int] = set()
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,8 @@ class Arrival:
     dropped: int = 0
     begun: int = 0
     """So many of its first events are done, unless all are."""
+    started: set[int] = field(init=False, default_factory=set[int])
+    """The places of the events that have begun."""
     _beyond: set[int] = field(init=False, default_factory=set[int])
     _events: list[bytes] = field(init=False, default_factory=list[bytes])
 
@@ -46,10 +51,21 @@ class Arrival:
             self._events = [self.body] if self.token else events_of(self.body)
         return self._events
 
-    @property
-    def ended(self) -> set[int]:
-        """The places of the events that are done."""
-        return {*range(self.begun), *self._beyond} if self.left else {*range(self.count)}
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """The places of the events that are done, in order: from the first, up to and without the
+        second."""
+        if not self.left:
+            yield 0, self.count
+            return
+        low, high = 0, self.begun
+        for place in sorted(self._beyond):
+            if place > high:
+                if high > low:
+                    yield low, high
+                low = place
+            high = place + 1
+        if high > low:
+            yield low, high
 
     def end(self, places: Collection[int]) -> bool:
         """The events at these places are done; returns whether more of the first ones are."""
@@ -60,6 +76,12 @@ class Arrival:
             beyond.remove(self.begun)
             self.begun += 1
         return self.begun > before
+
+    def forget(self) -> None:
+        """All of its events are done: keep what is needed to say so."""
+        self.body = b""
+        self._events.clear()
+        self._beyond = self.started = _NO_PLACES
 
     def position(self, place: int) -> float:
         """The place an event would have if those of each message had been stored one by one, evenly

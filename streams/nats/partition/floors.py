@@ -15,11 +15,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.delivery.text import About, Unusable, body_in, text_of
+from penstock.streams.nats.partition.above import Above
 from penstock.streams.nats.partition.doubt import Doubt
 from penstock.streams.nats.partition.seen import Renewed, Seen
 from penstock.streams.runtime.tasks import new_task
@@ -34,6 +36,8 @@ log = logging.getLogger("penstock")
 # Least seconds between two writes of a floor: events finished in between are repeated if the worker
 # is killed, and a write costs about as much as an event.
 _GATHERED = 0.1
+# What is done above a floor is looked through again after so many times the time that this takes.
+_SHARE = 50
 # Seconds until the next write after a failed one.
 _PAUSE = 1.0
 # The fields of a mark that the first version did not write.
@@ -121,16 +125,17 @@ class Floors:
         self,
         partition: int,
         owner: str,
-        suspects: int,
+        window: int,
         attempts: int,
         blameless: str = "",
         is_there: Callable[[Mark], Awaitable[bool]] | None = None,
     ) -> Floor:
         """Take the floor over: writes of former owners that are still under way are refused.
 
-        An owner that has not handed over was lost, unless it is the `blameless` one: any of so many
-        events, its `suspects`, may have cost it. A floor whose message `is_there` no more, because
-        another one has its number, is not used.
+        The owner may have `window` unfinished events. One before it that has not handed over was
+        lost, unless it is the `blameless` one: any of those that it may have had may have cost it.
+        A floor whose message `is_there` no more, because another one has its number, is not used,
+        nor is what was done above it if that is so of one of the last of these messages.
         """
         from nats.js.errors import KeyWrongLastSequenceError
 
@@ -140,11 +145,16 @@ class Floors:
                 self._not_used(partition, "ahead", "it is ahead of what the stream has")
                 said = {}
             known, doubt, renewed = _mark(said), Doubt.of(said), _renewed(said)
+            above = Above.of(said)
+            if is_there is not None and not await is_there(Mark(above.sequence, above.stored)):
+                self._not_used(partition, "above", "what is done above it is ahead of the stream")
+                above = Above()
             if said.get("owner", "") not in ("", blameless):
-                doubt = doubt.after_a_loss(suspects, attempts, known.sequence)
+                doubt = doubt.after_a_loss(window, attempts, known.sequence)
+            doubt = doubt._replace(window=window)
             with suppress(KeyWrongLastSequenceError):
-                revision = await self.put(partition, owner, known, doubt, renewed, revision)
-                return Floor(self, partition, owner, known, doubt, renewed, revision)
+                revision = await self.put(partition, owner, known, doubt, renewed, above, revision)
+                return Floor(self, partition, owner, known, doubt, renewed, above, revision)
 
     async def put(
         self,
@@ -153,6 +163,7 @@ class Floors:
         floor: Mark,
         doubt: Doubt,
         renewed: Iterable[Renewed],
+        above: Above,
         revision: int,
     ) -> int:
         """Write, unless the entry has changed since that revision, which raises
@@ -161,7 +172,7 @@ class Floors:
         said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
         if again := [list(one) for one in renewed]:
             said["renewed"] = again
-        body = dumps({**said, **doubt.said(), "owner": owner}).decode()
+        body = dumps({**said, **above.said(), **doubt.said(), "owner": owner}).decode()
         value = text_of(self._about(partition), body).encode()
         return await self._table.update(f"p.{partition}", value, revision)
 
@@ -216,7 +227,8 @@ class Floor:
     """The floor of one partition, while one worker owns it.
 
     Written with it are its `doubt`, and what the next owner has to know of identities: what was
-    read as `renewed`, until this owner has its own `seen`.
+    read as `renewed`, until this owner has its own `seen`; and what is done above the floor, as
+    `look_above` says, which is asked once more each time that it was `changed`.
     """
 
     def __init__(
@@ -227,8 +239,12 @@ class Floor:
         known: Mark,
         doubt: Doubt,
         renewed: list[Renewed],
+        above: Above,
         revision: int,
     ) -> None:
+        self.above = above
+        """What the servers know to be done above the floor."""
+        self.look_above: Callable[[], Above] | None = None
         self.known = known
         """The floor that the servers have."""
         self.doubt = doubt
@@ -242,6 +258,8 @@ class Floor:
         self._reached = known
         self._lost = False
         self._one = asyncio.Lock()
+        # Whether more is done above it than is written, and when that is looked at next.
+        self._has_changed, self._look_at = False, -inf
 
     @property
     def _is_known(self) -> bool:
@@ -250,6 +268,11 @@ class Floor:
     def rise(self, floor: Mark) -> None:
         """Raise the floor; it is written soon."""
         self._reached = floor
+        self._floors.risen(self)
+
+    def changed(self) -> None:
+        """More is done above the floor; it is written soon."""
+        self._has_changed = True
         self._floors.risen(self)
 
     async def settle(self) -> None:
@@ -262,7 +285,7 @@ class Floor:
 
     async def hand_over(self) -> None:
         """The same, and record that the owner has left the partition voluntarily."""
-        self._owner, self._known_doubt = "", None
+        self._owner, self._known_doubt, self._look_at = "", None, -inf
         await self.settle()
 
     async def write(self) -> None:
@@ -273,17 +296,30 @@ class Floor:
         from nats.js.errors import KeyWrongLastSequenceError
 
         async with self._one:
-            reached, doubt = self._reached, self.doubt
-            if self._lost or self._is_known:
+            reached, doubt, above = self._reached, self.doubt, self.above
+            if self._lost or (self._is_known and not self._has_changed):
                 return
+            if self._has_changed and self.look_above is not None:
+                now = asyncio.get_running_loop().time
+                if (began := now()) >= self._look_at:
+                    self._has_changed, above = False, self.look_above()
+                    self._look_at = began + _SHARE * (now() - began)
+                else:
+                    self._floors.risen(self)
+                    if self._is_known:
+                        return
             if self.seen is not None:
                 self.renewed = self.seen.renewed(reached.stored)
             try:
                 self._revision = await self._floors.put(
-                    self._partition, self._owner, reached, doubt, self.renewed, self._revision
+                    *(self._partition, self._owner, reached, doubt, self.renewed, above),
+                    self._revision,
                 )
-                self.known, self._known_doubt = reached, doubt
-            except KeyWrongLastSequenceError as refusal:
+                self.known, self._known_doubt, self.above = reached, doubt, above
+            except BaseException as error:
+                self._has_changed |= above is not self.above
+                if not isinstance(error, KeyWrongLastSequenceError):
+                    raise
                 # Written by ourselves, with the answer lost?
                 revision = await self._floors.is_of(self._partition, self._owner)
                 if not revision:
@@ -293,7 +329,7 @@ class Floor:
                     self._floors.risen(self)
                 else:
                     # The servers have not agreed on it yet, or an earlier leader has answered.
-                    raise TimeoutError("an earlier write is still under way") from refusal
+                    raise TimeoutError("an earlier write is still under way") from error
 
 
 def _said(value: bytes, about: About) -> dict[str, Any] | Unusable:

@@ -13,6 +13,7 @@ from penstock.streams.errors import StreamMissing
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.requests import Requests
+from penstock.streams.nats.partition.above import Above, Known
 from penstock.streams.nats.partition.arrival import Arrival, Delivery
 from penstock.streams.nats.partition.batches import identities_of
 from penstock.streams.nats.partition.floors import Mark
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["Partition", "Reader"]
 
 # Unfinished events of a partition in this worker, or as many as so many full messages hold. More
-# are requested at half of that or less, as a request costs servers as much as a message.
-_WINDOW, _MESSAGES = 128, 4
-# Events done above the floor, which one slow event holds down; beyond it no more are requested.
-_MOST_ABOVE = 4096
+# are requested at half of that or less, as a request costs servers as much as a message. If the
+# pipeline needs more, to have work for its handlers, it is so many times as many, again and again.
+_WINDOW, _MESSAGES, _GROWS = 128, 4, 4
+# The most of these, and the most that are done above the floor, which one slow event holds down.
+# Chosen: more than a group_by holds by default, in memory and on disk.
+_MOST = 1 << 17
+# Seconds between two looks at whether the pipeline needs more, and how often it must be so.
+_NEED, _OFTEN = 0.05, 3
 # Seconds in which a server creates a consumer, or counts as unavailable.
 _ANSWER = 3.0
 # Seconds by which times differ that are the same, with fewer digits.
@@ -66,6 +71,17 @@ class Reader(Protocol):
     async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:
         """Wait until `left` is done, or operators hold what is in the pipeline of the partition."""
 
+    def starves(self, partition: Partition) -> bool:
+        """Whether the pipeline needs more events, and has all that have arrived of the
+        partition."""
+        ...
+
+    def leaves_out(self, partition: Partition, count: int) -> None:
+        """So many events that are done cannot be noted, because too many separate ones are."""
+
+    def is_full(self, partition: Partition, why: str) -> None:
+        """The partition needs more room than it may have: nothing more of it is read."""
+
     def withdraw(self, partition: Partition) -> None:
         """Drop what is not in the pipeline yet: it is delivered to the next owner."""
 
@@ -78,8 +94,11 @@ class Partition:
 
     A consumer without acknowledgements delivers from a message on. If a delivery is missing, or the
     consumer is gone, another one continues after the last message received. The floor, up to which
-    everything is done, is in a bucket; events done above it are delivered again to the next owner,
-    but not processed again by this one.
+    everything is done, is in a bucket, with what is done above it: that is delivered again, but not
+    processed again.
+
+    Memory: the unfinished events, at most 128 or four full messages unless the pipeline needs more,
+    and a note for each message that is done above the floor.
     """
 
     def __init__(
@@ -113,17 +132,20 @@ class Partition:
         self._kept: Floor | None = None
         self._consumer = ""
         self._requests: Requests | None = None
-        # The delivered messages in order, from the floor on; and the places of the events that are
-        # done, of messages that will come again.
+        # How many events a message may hold.
+        self._largest = layout.batch or 1
+        # The delivered messages in order, from the floor on; and what is done of those that will
+        # come again.
         self._above: deque[Arrival] = deque()
-        self._done: dict[int, set[int]] = {}
+        self._known = Known(Above(), self._largest)
         # The number of their events, of those not done, and of those in the pipeline.
         self._events = self._here = self._in_pipe = 0
-        # The last event that has begun, by its message and place.
-        self._begun = 0, 0
-        # The last message received, or 0, and how many events one may hold.
-        self._last, self._largest = 0, layout.batch or 1
-        self._window = max(_WINDOW, _MESSAGES * self._largest)
+        # The last message received, or 0.
+        self._last = 0
+        self._least = self._window = max(_WINDOW, _MESSAGES * self._largest)
+        # How often in succession the pipeline needed more, and when that is looked at next.
+        self._needed: int = 0
+        self._need: asyncio.TimerHandle | None = None
         self._seen: Seen | None = None
         # Deliveries that wait to be redelivered.
         self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
@@ -142,14 +164,14 @@ class Partition:
             self._kept = await self._floors.claim(
                 self.number,
                 self.owner,
-                self._window,
+                self._least,
                 self._attempts,
                 self._blameless,
                 self._is_there,
             )
-            self._floor = floor = self._kept.known
-            if floor.begun:
-                self._done[floor.after] = set(range(floor.begun))
+            self._floor = self._kept.known
+            self._known = Known(self._kept.above, self._largest)
+            self._kept.look_above = self._look_above
             self._doubt()
         await self._close()
         js: Any = self._js
@@ -233,9 +255,59 @@ class Partition:
     def _room(self) -> int:
         room = self._window - self._here
         done = self._events - self._here
-        if self._closing or room < self._window // 2 or done >= _MOST_ABOVE:
+        if self._closing:
+            return 0
+        if room < self._window // 2 or done >= _MOST:
+            if self._need is None:
+                loop = asyncio.get_running_loop()
+                self._need = loop.call_later(_NEED, self._look_at_need)
             return 0
         return max(1, room // self._largest)
+
+    def _look_at_need(self) -> None:
+        """While no more are requested, note whether the pipeline needs more."""
+        self._need = None
+        is_over = self.suspects is None or self.suspects.is_over
+        self._needed = self._needed + 1 if is_over and self._reader.starves(self) else 0
+        if self._needed < _OFTEN:
+            if not self._room() or self._requests is None:
+                return
+            self._requests.look()
+        elif self._window < _MOST and self._events - self._here < _MOST:
+            self._attend(self)
+        else:
+            first = self._above[0]
+            held = Delivery((first, first.begun))
+            self._reader.is_full(
+                self,
+                f"{self._here:,} of its events are in the pipeline, and "
+                f"{self._events - self._here:,} are done that come after {held}, the first of "
+                f"them; at most {_MOST:,} of each may be",
+            )
+
+    async def _resize(self) -> None:
+        """Have more room if the pipeline needs it, or less again, once that is recorded."""
+        kept, window = self._kept, self._window
+        assert kept is not None
+        if self._needed >= _OFTEN:
+            window = min(_MOST, _GROWS * window)
+            self._needed = 0
+        elif self._here < window // (_GROWS * _GROWS):
+            window = max(self._least, window // _GROWS)
+        if window != self._window:
+            # Fewer at once: what is in the pipeline has room.
+            self._window = min(window, self._window)
+            kept.doubt = kept.doubt._replace(window=window)
+            await kept.settle()
+            self._window = window
+            if self._requests is not None:
+                self._requests.look()
+
+    def _look_above(self) -> Above:
+        above = self._known.with_those(self._floor.sequence, self._last, self._above)
+        if above.left_out:
+            self._reader.leaves_out(self, above.left_out)
+        return above
 
     def _arrived(self, message: Message) -> None:
         if self._closing or self.reads_anew or not self.lease.held:
@@ -269,8 +341,11 @@ class Partition:
         self._above.append(arrival)
         self._events += arrival.count
         arrival.dropped = arrival.count - len(places)
-        done = self._done.pop(arrival.sequence, None)
-        if done is not None:
+        done = self._known.places(arrival.sequence, arrival.count) if self._known else None
+        floor = self._floor
+        if floor.after == arrival.sequence:
+            done = {*range(floor.begun), *(done or ())}
+        if done:
             places = [place for place in places if place not in done]
         elif arrival.dropped:
             self._reader.repeated(arrival.dropped)
@@ -284,6 +359,7 @@ class Partition:
             else:
                 self.suspects.take_in(arrival, places)
         else:
+            arrival.forget()
             self._rise()
 
     def _delivered(self, count: int) -> None:
@@ -307,23 +383,27 @@ class Partition:
         """An event is about to begin; returns whether it may."""
         if not self.lease.held or self.is_left(delivery):
             return False
-        self._begun = max(self._begun, _place(delivery))
+        arrival, place = delivery
+        arrival.started.add(place)
         return True
 
     def is_left(self, delivery: Delivery) -> bool:
-        """Whether an event is left to the next owner.
-
-        Not one that comes before others that have begun: of these the next owner would not know
-        that they are done.
-        """
-        return self._closing and _place(delivery) > self._begun
+        """Whether an event is left to the next owner: one that has not begun."""
+        arrival, place = delivery
+        return self._closing and place not in arrival.started
 
     def done(self, arrival: Arrival, places: Collection[int]) -> None:
         """The events at these places of a message are done: every sink accepted them, or they were
         dropped on purpose."""
         arrival.left -= len(places)
-        if (not arrival.left or arrival.end(places)) and self.lease.held:
-            self._rise()
+        rises = not arrival.left or arrival.end(places)
+        if not arrival.left:
+            arrival.forget()
+        if self.lease.held:
+            if rises:
+                self._rise()
+            if self._above and self._kept is not None:
+                self._kept.changed()
         self._left(arrival, places)
 
     def _rise(self) -> None:
@@ -363,6 +443,9 @@ class Partition:
             self.suspects.stop()
             self.suspects = None
         self._reader.withdraw(self)
+        if self._need is not None:
+            self._need.cancel()
+            self._need = None
         for again in self._reverted.values():
             again.cancel()
         self._reverted.clear()
@@ -393,16 +476,15 @@ class Partition:
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read again from the floor."""
         self._withdraw()
-        self._done |= {one.sequence: one.ended for one in self._above}
+        self._known = Known(self._look_above(), self._largest)
         self._above.clear()
         self._events = self._here = self._in_pipe = self._last = 0
-        self._begun = 0, 0
         self.reads_anew = True
         self._doubt()
 
     def leave(self) -> None:
-        """Take in no more, and take what has not begun out of the pipeline, unless it comes before
-        what has: it is left to the next owner."""
+        """Take in no more, and take what has not begun out of the pipeline: it is left to the next
+        owner."""
         if not self._closing:
             self._closing = True
             self._withdraw()
@@ -446,9 +528,5 @@ class Partition:
         if self.reads_anew:
             await self.open()
         elif self._kept is not None:
+            await self._resize()
             await self._purge.look(self._kept.known, self._oldest())
-
-
-def _place(delivery: Delivery) -> tuple[int, int]:
-    """The message of an event, and its place in it."""
-    return delivery[0].sequence, delivery[1]

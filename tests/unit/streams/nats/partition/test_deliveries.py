@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from penstock import (
     Flowable,
     adaptive_flat_map,
     batch,
+    chunk,
     for_each,
     from_iterable,
     group_by,
@@ -34,6 +35,11 @@ ABOUT = ("a", 0, "today")
 FLOOR = '{"floor":2,"stored":0,"owner":"x"}'
 
 
+def parity(number: int) -> int:
+    """The key of an event."""
+    return number % 2
+
+
 @asynccontextmanager
 async def owned(
     server: Server,
@@ -42,8 +48,15 @@ async def owned(
     letters: MemorySink | None = None,
     layout: Layout | None = None,
     stage: Any = None,
+    operators: Sequence[Any] = (),
 ) -> AsyncGenerator[Partition]:
-    """A partition with a pipeline that reverts failed events."""
+    """A partition with a pipeline that reverts failed events, or has these operators."""
+    # Of which the first reads ahead.
+    in_order = (
+        group_by(parity),
+        spread(),
+        stage or adaptive_flat_map(handle, on_error="revert"),
+    )
     table: Any = server.table
     unused: Any = None
     client: Any = Client(server)
@@ -53,14 +66,7 @@ async def owned(
     floors.start()
     partition = Partition(0, lease, client, layout or Layout("a", None, None), deliveries, floors)
     running = (
-        from_iterable(list[int]())
-        .pipe(
-            # Which reads ahead.
-            group_by(lambda number: number % 2),
-            spread(),
-            stage or adaptive_flat_map(handle, on_error="revert"),
-        )
-        .to(for_each(done.append))
+        from_iterable(list[int]()).pipe(*(operators or in_order)).to(for_each(done.append))
     ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
     try:
         await partition.look()
@@ -314,6 +320,13 @@ def filled(count: int) -> Server:
     return server
 
 
+async def look_for(partition: Partition, seconds: int) -> None:
+    """Let so many seconds pass, and look through a partition in each, as its worker does."""
+    for _ in range(seconds):
+        await asyncio.sleep(1)
+        await partition.look()
+
+
 async def own_and_hand_over(server: Server, stage: Any, done: list[int], after: float) -> None:
     """Work on a partition with this stage, and hand it over so many seconds later."""
     async with owned(server, int, done, stage=stage) as partition:
@@ -362,9 +375,7 @@ def test_a_batch_that_has_begun_is_all_that_a_partition_waits_for_when_it_is_han
     loop.close()
 
 
-def test_what_comes_before_others_that_have_begun_is_done_before_a_partition_is_handed_over() -> (
-    None
-):
+def test_what_comes_before_others_that_have_begun_is_left_to_the_next_owner_too() -> None:
     loop = VirtualTimeLoop()
     done: list[int] = []
 
@@ -376,15 +387,133 @@ def test_what_comes_before_others_that_have_begun_is_done_before_a_partition_is_
         server, stage = filled(20), adaptive_flat_map(handle, Fixed(2))
         # The first of one key has begun, and the fifth of the other.
         await own_and_hand_over(server, stage, done, after=4.5)
-        assert 50 < loop.time() < 51
-        assert sorted(done) == list(range(10))
-        assert server.table.floor == 10
+        assert 10 < loop.time() < 11
+        assert done == [1, 3, 5, 7, 9, 0]
+        assert server.table.floor == 2
         async with owned(server, handle, done, stage=stage):
-            await asyncio.sleep(60)
+            await asyncio.sleep(95)
         assert sorted(done) == list(range(20))
+        assert server.table.floor == 20
 
     loop.run_until_complete(story())
     loop.close()
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_what_is_done_above_a_slow_event_is_not_repeated_after_a_loss(*, in_batches: bool) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    begun: list[int] = []
+
+    async def handle(number: int) -> int:
+        begun.append(number)
+        await asyncio.sleep(0.001 if number % 2 else 100)
+        return number
+
+    async def story() -> None:
+        # Every second event is of the slow key.
+        server, stage = Server(), adaptive_flat_map(handle, Fixed(4))
+        layout = Layout("a", None, None, batch=8 if in_batches else None)
+        for first in range(0, 2_000, 8):
+            numbers = [b"%d" % number for number in range(first, first + 8)]
+            if in_batches:
+                server.publish("batch", body_of(numbers, []), header_of(8))
+            else:
+                for number in numbers:
+                    server.publish("key", number)
+        async with owned(server, handle, done, layout=layout, stage=stage) as partition:
+            await look_for(partition, 20)
+            # They are not held up, although 128 events of the slow key wait soon.
+            assert done == list(range(1, 2_000, 2))
+        begun.clear()
+        # It was killed, so what it may have begun is begun one by one, behind the slow one.
+        async with owned(server, handle, done, layout=layout, stage=stage):
+            await asyncio.sleep(250)
+        assert begun == [0, 2, 4]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_what_was_done_above_a_floor_says_nothing_of_a_stream_that_has_lost_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(0.001 if number % 2 else 100)
+        return number
+
+    async def story() -> None:
+        server, stage = filled(10), adaptive_flat_map(handle, Fixed(4))
+        async with owned(server, handle, done, stage=stage):
+            await asyncio.sleep(1)
+            assert done == [1, 3, 5, 7, 9]
+        del server.stored[5:]
+        for number in range(11, 20):
+            server.publish("key", b"%d" % number)
+        async with owned(server, lambda number: number, done):
+            await asyncio.sleep(10)
+        assert sorted({*done}) == [0, 1, 2, 3, 4, 5, 7, 9, *range(11, 20)]
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert "what is done above it is ahead of the stream" in caplog.text
+
+
+@pytest.mark.parametrize("size", [200, 1_000])
+def test_an_operator_that_holds_more_than_a_partition_reads_ahead_gets_more(size: int) -> None:
+    loop = VirtualTimeLoop()
+    done: list[Any] = []
+
+    async def story() -> None:
+        server = filled(2 * size)
+        async with owned(server, int, done, operators=[chunk(size)]) as partition:
+            await look_for(partition, 5)
+            assert [len(one) for one in done] == [size, size]
+            assert server.table.floor == 2 * size
+            # What the next owner would suspect is as little as before when that is over.
+            await look_for(partition, 5)
+            assert server.table.entries["p.0"][0].count(b'"window":128') == 1
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_partition_reads_no_further_ahead_while_handlers_are_busy() -> None:
+    loop = VirtualTimeLoop()
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(0.05)
+        return number
+
+    async def story() -> None:
+        server = filled(1_000)
+        stage = adaptive_flat_map(handle, Fixed(2))
+        async with owned(server, handle, [], stage=stage) as partition:
+            for _ in range(15):
+                await look_for(partition, 1)
+                assert b'"window":128' in server.table.entries["p.0"][0]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_partition_that_needs_more_than_it_may_hold_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.streams.nats.partition.partition._MOST", 512)
+    loop = VirtualTimeLoop()
+
+    async def story() -> None:
+        async with owned(filled(2_000), int, [], operators=[chunk(1_000)]) as partition:
+            await look_for(partition, 10)
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert caplog.text.count("nothing more of partition 0 is read") == 1
+    assert "at most 512 of each" in caplog.text
 
 
 @pytest.mark.parametrize("handed_over", [True, False])

@@ -48,3 +48,10 @@ def test_a_doubt_is_read_as_it_was_written(
 def test_what_is_below_the_floor_is_forgotten() -> None:
     doubt = Doubt(tries=(("3.0", 2), ("9.1", 2)))
     assert doubt.after_a_loss(8, 3, 5).tries == (("9.1", 2),)
+
+
+def test_all_that_a_lost_worker_may_have_had_is_in_doubt() -> None:
+    doubt = Doubt(window=500).after_a_loss(8, 3, 0)
+    assert (doubt.left, doubt.window) == (500, 8)
+    assert doubt.cleared("1.0") == Doubt(499, window=8)
+    assert Doubt(window=5).after_a_loss(8, 3, 0).left == 8
