@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.streams.boundary.from_iterable import Pulling
+from penstock.streams.boundary.once import Reading
 from penstock.streams.clock import clock_of
 from penstock.streams.errors import BuildError, DatabaseUnavailable
 from penstock.streams.flowable import Flowable
@@ -91,6 +92,6 @@ def queue_stats(
     info = StageInfo("queue_stats", f"{redacted(url)}, {table}, every {every:g} s")
 
     def attach(downstream: Subscriber[QueueStats], run: Run) -> None:
-        Pulling(downstream, run, info, looks).start()
+        Pulling(downstream, run, info, lambda: Reading(looks(), aiter)).start()
 
     return Flowable(attach, info)

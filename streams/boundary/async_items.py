@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Iterator
 from typing import Any
 
+from penstock.streams.boundary.once import new_iterator
 from penstock.streams.errors import as_raised, cancelled_inside
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -35,7 +36,7 @@ class AsyncItems(Iterator[Any]):
         info: StageInfo,
         came: Callable[[AsyncItems], object],
     ) -> None:
-        self._iterator = aiter(items)
+        self._iterator = new_iterator(items, aiter)
         self._run = run
         self._info = info
         self._came = came

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from functools import partial
 from operator import length_hint
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
+from penstock.streams.boundary.once import Reading, is_iterator, once_of, used_up
 from penstock.streams.errors import (
     CALL_ERRORS,
-    BuildError,
     WrongType,
     cancelled_inside,
     describe,
@@ -24,7 +24,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.validation import is_async_iterable, is_iterable, require_parameters
 
-__all__ = ["Pulling", "ReadOnce", "from_async_iterable", "from_iterable"]
+__all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
 # These report without a pull whether anything is left; others would have to be pulled ahead of the
 # demand. For a list that grows while it is read, this is its present end.
@@ -52,7 +52,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
              iterable is called anew for each connection too: give a generator's function, so
              that the stream can be run many times. An iterator, such as a generator, a `map` or an
              open file, can be read once: a further run goes on behind the items that came before,
-             and is a BuildError if none are left, or while another one reads.
+             and is a BuildError if none are left, or while another one reads; it is the same
+             where the function returns an iterator again.
     Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
              loop first.
     Memory:  only the iterator.
@@ -71,7 +72,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
                 "from_async_iterable(...)"
             )
         _require_function("from_iterable", "an iterable", iterable)
-    given = _Given.of(iterable)
+    given = _Given(iterable, is_made=is_iterable(iterable))
     # Numbered here, because a copy costs much where many streams are inside one.
     info = StageInfo("from_iterable", number=1, is_source=True, once=given.once)
 
@@ -84,86 +85,26 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
 class _Given:
     """What a source was given: a function, an iterable, or an iterator, which can be read once."""
 
-    __slots__ = ("items",)
+    __slots__ = ("_last", "is_made", "items", "once")
 
-    once = ""
-
-    def __init__(self, items: Any) -> None:
+    def __init__(self, items: Any, *, is_made: bool) -> None:
         self.items = items
+        self.is_made = is_made
+        self.once = _ONCE if is_iterator(items) else ""
+        # The last iterator of it that was read: a function may return the same one again.
+        self._last = once_of(items) if self.once else None
 
-    @staticmethod
-    def of(items: object) -> _Given:
-        """The same object for the same iterator, in whichever stream it is."""
-        if not (hasattr(type(items), "__next__") or hasattr(type(items), "__anext__")):
-            return _Given(items)
-        found = _iterators.get(id(items))
-        if found is None:
-            found = _iterators[id(items)] = _GivenOnce(items)
-        return found
-
-    def begin(self, reader: object) -> bool:
-        """Begin to read it. Returns whether items of it have been read before."""
-        return False
-
-    def leave(self, reader: object, *, is_over: bool) -> None:
-        """Read it no more."""
-
-
-class _GivenOnce(_Given):
-    """An iterator: one stream reads at a time, and none when it is over."""
-
-    __slots__ = ("__weakref__", "_has_begun", "_is_over", "_reader")
-
-    once = _ONCE
-
-    def __init__(self, items: object) -> None:
-        super().__init__(items)
-        self._has_begun = self._is_over = False
-        self._reader: object = None
-
-    def begin(self, reader: object) -> bool:
-        _refuse_used_up(self.items)
-        if self._is_over:
-            raise _used_up(self.items)
-        if self._reader is not None:
-            raise BuildError(
-                f"{describe(self.items)} is being read by another stream, and each would have a "
-                "part of its items: give the function that makes it, which each stream calls anew"
-            )
-        self._reader = reader
-        before, self._has_begun = self._has_begun, True
-        return before
-
-    def leave(self, reader: object, *, is_over: bool) -> None:
-        if self._reader is reader:
-            self._reader = None
-            self._is_over = self._is_over or is_over
-
-
-class ReadOnce(Iterable[Any]):
-    """An iterator that an operator reads beside its stream: BuildError if it is read again."""
-
-    def __init__(self, items: Iterator[Any]) -> None:
-        self._items = items
-        self._has_begun = False
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._has_begun:
-            raise _used_up(self._items)
-        self._has_begun = True
-        return self._items
-
-
-# Those of all streams there are, which keep them.
-_iterators: WeakValueDictionary[int, _GivenOnce] = WeakValueDictionary()
+    def read(self, iterate: Callable[[Any], Any]) -> Reading:
+        """Begin to read it, or what the function makes."""
+        reading = Reading(self.items if self.is_made else self.items(), iterate)
+        self._last = reading.once
+        return reading
 
 
 class _Iteration(SourceStage[T]):
     is_of_values = True
 
-    _iterator: Iterator[T] | None = None
-    # Whether another stream has read the iterator before.
-    _goes_on = False
+    _reading: Reading | None = None
     # Whether the end of the iterator has come.
     _is_over = False
     # How many items it has in all, where its iterator reports that.
@@ -186,19 +127,18 @@ class _Iteration(SourceStage[T]):
             self.complete()
 
     def produce(self) -> None:
-        if self._iterator is None:
+        if self._reading is None:
             try:
-                self._goes_on = self._given.begin(self)
-                made: Any = self._given.items
-                self._iterator = iter(made if is_iterable(made) else made())
-                length = length_hint(self._iterator, -1)
+                self._reading = self._given.read(iter)
+                length = length_hint(self._reading.iterator, -1)
                 self._total = None if length < 0 else length
             except CALL_ERRORS as raised:
                 self.fail_as_users(own_error(raised))
                 return
-        self.produce_from(self._iterator)
-        if self._is_over and self._goes_on and not self.received and self.error is None:
-            self.fail_as_users(_used_up(self._given.items))
+        reading = self._reading
+        self.produce_from(reading.iterator)
+        if self._is_over and reading.goes_on and not self.received and self.error is None:
+            self.fail_as_users(used_up(reading.iterator))
         if not (self.state or self.demand or self.demand_withheld) and self._at_its_end():
             self.complete()
 
@@ -211,7 +151,8 @@ class _Iteration(SourceStage[T]):
         super().complete()
 
     def _at_its_end(self) -> bool:
-        return type(self._iterator) in _KNOW_THEIR_END and not length_hint(self._iterator, 1)
+        iterator = None if self._reading is None else self._reading.iterator
+        return type(iterator) in _KNOW_THEIR_END and not length_hint(iterator, 1)
 
     def statistics(self) -> dict[str, Any]:
         """The numbers of every source, its `events_total` and the part of them that is `emitted`;
@@ -221,9 +162,12 @@ class _Iteration(SourceStage[T]):
         return {**super().statistics(), "events_total": total, "emitted": emitted}
 
     def release(self) -> None:
-        iterator, self._iterator = self._iterator, None
+        if self._reading is None:
+            return
+        iterator = self._reading.iterator
         close = getattr(iterator, "close", None)
-        self._given.leave(self, is_over=self._is_over or close is not None)
+        self._reading.leave(is_over=self._is_over or close is not None)
+        self._reading = None
         # A generator that cancels its own stream is running: it cannot be closed from inside.
         if close is None or getattr(iterator, "gi_running", False):
             return
@@ -264,11 +208,11 @@ def from_async_iterable(
                 "reads: use from_iterable(...)"
             )
         _require_function("from_async_iterable", "an async iterable", factory)
-    given = _Given.of(factory)
+    given = _Given(factory, is_made=is_async_iterable(factory))
     info = StageInfo("from_async_iterable", number=1, is_source=True, once=given.once)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        Pulling(downstream, run, info, given.items).start()
+        Pulling(downstream, run, info, partial(given.read, aiter)).start()
 
     return Flowable(attach, info)
 
@@ -288,20 +232,6 @@ def _require_function(source: str, kind: str, given: object) -> None:
     require_parameters(given, f"{source}(...)", 0, "no arguments")
 
 
-def _refuse_used_up(given: object) -> None:
-    """Raise BuildError for a generator that has ended: it would look like an empty input."""
-    is_over = inspect.isgenerator(given) and given.gi_frame is None
-    if is_over or (inspect.isasyncgen(given) and given.ag_frame is None):
-        raise _used_up(given)
-
-
-def _used_up(given: object) -> BuildError:
-    return BuildError(
-        f"{describe(given)} has ended, such as in an earlier run, and has no more items: give "
-        "the function that makes it, which each run calls anew"
-    )
-
-
 class Pulling(SourceStage[T]):
     """The running source of an async iterable.
 
@@ -319,10 +249,10 @@ class Pulling(SourceStage[T]):
         downstream: Subscriber[T],
         run: Run,
         info: StageInfo,
-        factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+        begin: Callable[[], Reading],
     ) -> None:
         super().__init__(downstream, run, info)
-        self._given = _Given.of(factory)
+        self._begin = begin
         self._wanted = asyncio.Event()
 
     def produce(self) -> None:
@@ -338,12 +268,11 @@ class Pulling(SourceStage[T]):
             self._task = self.run.spawn(self._pull(), self.info.name)
 
     async def _pull(self) -> None:
-        iterator: AsyncIterator[T] | None = None
-        is_over = goes_on = False
+        reading: Reading | None = None
+        is_over = False
         try:
-            goes_on = self._given.begin(self)
-            factory: Any = self._given.items
-            iterator = aiter(factory if is_async_iterable(factory) else factory())
+            reading = self._begin()
+            iterator: AsyncIterator[T] = reading.iterator
             now = self.run.now()
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the
@@ -360,8 +289,8 @@ class Pulling(SourceStage[T]):
         except StopAsyncIteration:
             self._task = None
             is_over = True
-            if goes_on and not self.received:
-                self.fail_as_users(_used_up(self._given.items))
+            if reading is not None and reading.goes_on and not self.received:
+                self.fail_as_users(used_up(reading.iterator))
             else:
                 self.complete()
         except asyncio.CancelledError as error:
@@ -373,10 +302,11 @@ class Pulling(SourceStage[T]):
             self._task = None
             self.fail_as_users(error)
         finally:
-            close: Any = getattr(iterator, "aclose", None)
-            self._given.leave(self, is_over=is_over or close is not None)
-            if close is not None:
-                await close()
+            if reading is not None:
+                close: Any = getattr(reading.iterator, "aclose", None)
+                reading.leave(is_over=is_over or close is not None)
+                if close is not None:
+                    await close()
 
     def _arrived(self, value: T, now: float) -> None:
         if self.demand:

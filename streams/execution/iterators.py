@@ -11,6 +11,7 @@ from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.boundary.nested import Nested, NestedItems
+from penstock.streams.boundary.once import new_iterator
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
@@ -107,7 +108,7 @@ class Iterators:
             if isinstance(results, Observable):
                 items = self._events_of(results, event)
             else:
-                items = aiter(results)
+                items = new_iterator(results, aiter)
             stream = type(items) is NestedItems
             try:
                 async for item in items:

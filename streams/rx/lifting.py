@@ -15,7 +15,7 @@ from typing import Any, cast
 from reactivex import Observable, compose
 from reactivex import operators as ops
 
-from penstock.streams.boundary.from_iterable import ReadOnce
+from penstock.streams.boundary.once import ReadOnce
 from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable, Whole

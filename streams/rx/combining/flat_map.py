@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from reactivex import Observable
 
-from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.boundary.async_items import NOT_YET, AsyncItems
 from penstock.streams.boundary.nested import Nested
+from penstock.streams.boundary.once import new_iterator
 from penstock.streams.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
@@ -23,6 +24,9 @@ from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
 
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
+
+# Iterators over streams and async iterables, which a stage has made for one event.
+_OWN = frozenset({Nested, AsyncItems})
 
 
 class Answer:
@@ -83,7 +87,8 @@ class Expanding(DemandStage):
     def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
         try:
-            items = iter(self.answer(event))
+            answer = self.answer(event)
+            items = iter(answer) if type(answer) in _OWN else new_iterator(answer)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             if not self.survives(event, error):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import gc
 import io
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,10 +10,11 @@ from enum import Enum
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from penstock import Flowable, from_async_iterable, from_iterable, ops
+from penstock import Flowable, adaptive_flat_map, from_async_iterable, from_iterable, ops, spread
 from penstock.streams.errors import BuildError, HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
@@ -326,6 +328,21 @@ ONCE: dict[str, Callable[[], Any]] = {
 }
 
 
+class Handing:
+    """An iterable that is not its own iterator, and returns the same one each time."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        items: Iterator[Any] = self._items
+        return items
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        items: AsyncIterator[Any] = self._items
+        return items
+
+
 def stream_of(items: Any) -> Flowable[Any]:
     is_async = hasattr(items, "__anext__")
     return from_async_iterable(items) if is_async else from_iterable(items)
@@ -394,6 +411,97 @@ def test_what_makes_an_iterator_for_each_run_can_be_run_many_times(run: Run) -> 
     for stream in (from_iterable(lambda: map(abs, range(5))), from_iterable([0, 1, 2, 3, 4])):
         for _ in range(2):
             assert run(stream.to_list()) == [0, 1, 2, 3, 4]
+
+
+def made_by_function(items: Any) -> Flowable[Any]:
+    is_async = hasattr(items, "__anext__")
+    return from_async_iterable(lambda: items) if is_async else from_iterable(lambda: items)
+
+
+def handed(items: Any) -> Flowable[Any]:
+    handing = Handing(items)
+    is_async = hasattr(items, "__anext__")
+    return from_async_iterable(handing) if is_async else from_iterable(handing)
+
+
+@pytest.mark.parametrize("stream_from", [made_by_function, handed])
+@pytest.mark.parametrize("name", ONCE)
+def test_the_same_iterator_from_a_function_is_the_same_error(
+    run: Run, name: str, stream_from: Callable[[Any], Flowable[Any]]
+) -> None:
+    items = ONCE[name]()
+    stream = stream_from(items)
+    assert len(run(stream.to_list())) == 5
+    for again in (stream, stream_from(items)):
+        with pytest.raises(BuildError, match=r"has ended, .* give the function"):
+            run(again.to_list())
+
+
+def test_a_function_that_returns_what_was_read_in_part_goes_on_behind_that(run: Run) -> None:
+    items = iter(range(5))
+    stream = from_iterable(lambda: items)
+    assert run(stream.to_list(2)) == [0, 1]
+    assert run(stream.to_list()) == [2, 3, 4]
+
+
+EXPANDING: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    "flat_map": lambda stream, answer: stream.pipe(ops.flat_map(answer)),
+    "flat_map_indexed": lambda stream, answer: stream.pipe(
+        ops.flat_map_indexed(lambda value, _: answer(value))
+    ),
+    "spread": lambda stream, answer: stream.pipe(ops.map(answer), spread()),
+    "flat_map of streams": lambda stream, answer: stream.pipe(
+        ops.flat_map(lambda value: stream_of(answer(value)))
+    ),
+    "concat_map": lambda stream, answer: stream.pipe(
+        ops.concat_map(lambda value: stream_of(answer(value)))
+    ),
+    "adaptive_flat_map": lambda stream, answer: stream.pipe(adaptive_flat_map(answer)),
+}
+PLAIN_ONLY = ("flat_map", "flat_map_indexed")
+ASYNC_ONLY = ("adaptive_flat_map",)
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [
+        (name, operator)
+        for name in ONCE
+        for operator in EXPANDING
+        if operator not in (PLAIN_ONLY if name.startswith("async") else ASYNC_ONLY)
+    ],
+)
+def test_an_event_is_not_answered_with_the_iterator_of_another(
+    run: Run, name: str, operator: str
+) -> None:
+    items = ONCE[name]()
+    stream = EXPANDING[operator](from_iterable([1, 2]), lambda _: items)
+    with pytest.raises(BuildError, match=r"has ended, .* give the function|is being read by"):
+        run(stream.to(MemorySink()).run())
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_events_are_answered_with_a_new_iterator_each(run: Run, name: str) -> None:
+    stream = EXPANDING["spread"](from_iterable([1, 2]), lambda _: ONCE[name]())
+    assert len(run(stream.to_list())) == 10
+
+
+def test_the_iterators_of_thousands_of_events_are_not_kept(run: Run) -> None:
+    class Kept:
+        def __call__(self, value: int) -> int:
+            return value
+
+    kept = WeakSet[Kept]()
+
+    def answer(value: int) -> Iterator[int]:
+        function = Kept()
+        kept.add(function)
+        return map(function, [value])
+
+    stream: Any = from_iterable(range(1_000)).pipe(ops.flat_map(answer))
+    assert run(stream.to_list()) == list(range(1_000))
+    gc.collect()
+    assert len(kept) <= 65
 
 
 def test_an_iterator_that_an_operator_reads_beside_its_stream_is_read_once(run: Run) -> None:
