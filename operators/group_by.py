@@ -47,12 +47,13 @@ from penstock.streams.failures.policy import (
     OverflowPolicy,
     check_overflow,
     check_policy,
+    check_share,
     routed_by,
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
-from penstock.streams.keyed.overflow import Overflow, check_share
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -182,6 +183,7 @@ def group_by(
         inside=None if each is None else partial(_inside, each),
         calls=called_name(by),
         untouched=each is None and not callable(by),
+        has_share=True,
     )
 
     @on_stream

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
-from penstock.streams.clock import clock_of, monotonic, running_loop
+from penstock.streams.clock import call_on, clock_of, monotonic, running_loop
 from penstock.streams.errors import (
     CALL_ERRORS,
     BuildError,
@@ -107,10 +107,7 @@ class RateLimit:
     def _set(self, rate: float, per: float, burst: int) -> None:
         _check(rate, per, burst)
         self._settings = rate, per, burst
-        if self._loop is None or running_loop() is self._loop:
-            self._changed()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._changed)
+        call_on(self._loop, self._changed)
 
     def _changed(self) -> None:
         if self._loop is not None:

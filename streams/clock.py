@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = [
+    "call_on",
     "clock_of",
     "is_virtual",
     "monotonic",
@@ -33,6 +35,17 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def call_on(loop: asyncio.AbstractEventLoop | None, function: Callable[[], object]) -> None:
+    """Call a function in the thread of `loop`: at once if that is this one, or if there is no loop,
+    and not at all if the loop is closed."""
+    if loop is None or running_loop() is loop:
+        function()
+        return
+    # It may be closed at any time.
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
 
 
 def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:

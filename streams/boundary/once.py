@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from inspect import isasyncgen, isgenerator
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from penstock.streams.errors import BuildError, describe
 
 __all__ = ["Once", "ReadOnce", "Reading", "is_iterator", "new_iterator", "once_of", "used_up"]
+
+Items = TypeVar("Items")
 
 # What has no weak references, such as a map or a zip, is kept for as long as a stream keeps it, and
 # of those that are over the last ones. Chosen: such a one has let go of what it has read.
@@ -73,7 +75,7 @@ class Reading:
 
     __slots__ = ("goes_on", "iterator", "once")
 
-    def __init__(self, items: Any, iterate: Callable[[Any], Any] = iter) -> None:
+    def __init__(self, items: Any, iterate: Callable[[Any], Any]) -> None:
         self.goes_on = False
         self.once: Once | None = None
         if is_iterator(items):
@@ -107,7 +109,7 @@ class Reading:
                 known.ends()
 
 
-def new_iterator(items: Any, iterate: Callable[[Any], Any] = iter) -> Any:
+def new_iterator(items: Any, iterate: Callable[[Any], Items]) -> Items:
     """The iterator of the items that one event is answered with. Raises BuildError if an event or a
     stream has had the same iterator before.
 
@@ -134,8 +136,7 @@ class ReadOnce(Iterable[Any]):
         self._items = items
 
     def __iter__(self) -> Iterator[Any]:
-        items: Iterator[Any] = new_iterator(self._items)
-        return items
+        return new_iterator(self._items, iter)
 
 
 def used_up(items: object) -> BuildError:

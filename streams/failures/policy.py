@@ -11,7 +11,7 @@ from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.validation import is_at_least, is_count
+from penstock.streams.validation import is_at_least, is_count, require_count
 
 if TYPE_CHECKING:
     import random
@@ -33,6 +33,7 @@ __all__ = [
     "check_bad_input",
     "check_overflow",
     "check_policy",
+    "check_share",
     "retry",
     "route",
     "routed_by",
@@ -231,6 +232,19 @@ def check_overflow(policy: object, where: str = "group_by") -> None:
             "overflow=route(sink)"
         )
     raise BuildError(f'{where}(overflow={policy!r}): use "spill", "wait" or route(sink)')
+
+
+def check_share(share: int | None, buffer: int, where: str = "group_by") -> int:
+    """The share of a key: by default a quarter of the buffer. Raises BuildError if it is below 1,
+    or larger than the buffer."""
+    if share is None:
+        return max(1, buffer // 4)
+    require_count(where, share=share)
+    if share > buffer:
+        raise BuildError(
+            f"{where}(share={share}): a key cannot have more than the whole buffer={buffer}"
+        )
+    return share
 
 
 def check_bad_input(policy: OnBadInput, source: str, option: str) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
+from penstock.streams.errors import KeyOverShare, SpillBroken
 from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import roots
@@ -23,26 +23,12 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import require_count
 
-__all__ = ["Backlog", "Overflow", "Tail", "check_share"]
+__all__ = ["Backlog", "Overflow", "Tail"]
 
 # Events that are written and read together. Chosen: more make a list that holds up the loop for
 # longer, fewer make many blocks, each of which costs some memory.
 _BLOCK = 64
-
-
-def check_share(share: int | None, buffer: int, where: str = "group_by") -> int:
-    """The share of a key: by default a quarter of the buffer. Raises BuildError if it is below 1,
-    or larger than the buffer."""
-    if share is None:
-        return max(1, buffer // 4)
-    require_count(where, share=share)
-    if share > buffer:
-        raise BuildError(
-            f"{where}(share={share}): a key cannot have more than the whole buffer={buffer}"
-        )
-    return share
 
 
 class Backlog(Protocol):

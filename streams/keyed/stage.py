@@ -6,10 +6,10 @@ from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.streams.failures.policy import OverflowPolicy
+from penstock.streams.failures.policy import OverflowPolicy, check_share
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.neighbours import Neighbours
-from penstock.streams.keyed.overflow import Backlog, Overflow, check_share
+from penstock.streams.keyed.overflow import Backlog, Overflow
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all

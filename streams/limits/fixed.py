@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
+from penstock.streams.clock import call_on, running_loop
 from penstock.streams.limits.limiter import Outcome
 from penstock.streams.validation import check_count
 
@@ -21,8 +23,8 @@ class Follower(Protocol):
 class Fixed:
     """Always `limit` events at once, whatever happens.
 
-    Assign `limit` on the loop of the pipeline to change it while it is in use: what waits begins at
-    once. BadArgument if it is not an int of at least 1.
+    Assign `limit`, in any thread, to change it while it is in use: what waits begins at once.
+    BadArgument if it is not an int of at least 1.
     """
 
     __slots__ = ("__weakref__", "_followers", "_limit")
@@ -30,7 +32,8 @@ class Fixed:
     reason = "fixed"
 
     def __init__(self, limit: int) -> None:
-        self._followers: WeakSet[Follower] = WeakSet()
+        # Each with its loop. A list, which other threads can read while it is replaced.
+        self._followers: list[tuple[ref[Follower], asyncio.AbstractEventLoop | None]] = []
         self._limit = check_count("the limit of Fixed", limit)
 
     @property
@@ -41,12 +44,16 @@ class Fixed:
     @limit.setter
     def limit(self, limit: int) -> None:
         self._limit = check_count("the limit of Fixed", limit)
-        for follower in tuple(self._followers):
-            follower.assigned()
+        for known, loop in self._followers:
+            follower = known()
+            if follower is not None:
+                call_on(loop, follower.assigned)
 
     def tell(self, follower: Follower) -> None:
-        """Tell `follower` of each assignment, as long as something else keeps it."""
-        self._followers.add(follower)
+        """Tell `follower` of each assignment, on the running loop, as long as something else keeps
+        it."""
+        alive = [one for one in self._followers if one[0]() is not None]
+        self._followers = [*alive, (ref(follower), running_loop())]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has followers of its own.

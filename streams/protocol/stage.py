@@ -184,10 +184,11 @@ class StageInfo:
     stream that the stage reads besides the one above it, source first; `is_source`: it reads no
     other stage; `shared`: what its readers share, the same object in each stream that reads it;
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
-    stage with a limit is under another one; `calls`: the name of the user's function that the stage
-    calls with each event as soon as that comes, if it does so; `on_end`: called with the run of a
-    pipeline that has ended, in which the stage may never have begun; `makes`: it may read streams
-    that are made while it runs, whose stages hold what their own bounds say.
+    stage with a limit is under another one; `has_share`: each of its keys has a share of the bound;
+    `calls`: the name of the user's function that the stage calls with each event as soon as that
+    comes, if it does so; `on_end`: called with the run of a pipeline that has ended, in which the
+    stage may never have begun; `makes`: it may read streams that are made while it runs, whose
+    stages hold what their own bounds say.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `opens`, whether it reads the streams that are its values;
@@ -240,6 +241,7 @@ class StageInfo:
         default=None, compare=False, repr=False
     )
     untouched: bool = field(default=False, compare=False, repr=False)
+    has_share: bool = field(default=False, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

@@ -25,6 +25,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.arrivals import Arrivals
 from penstock.streams.runtime.attachments import Attachments
+from penstock.streams.runtime.changeable import Changeable
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.places import LateNumbers, Places
@@ -150,10 +151,8 @@ class Run:
         self.stages: list[tuple[StageInfo, Statistics]] = []
         # Those that are opened in this run.
         self.sinks: list[StageInfo] = []
-        # By the number of the stage; see `add_tunable`.
-        self.tunable: dict[int | str, Callable[[Limiter], None]] = {}
-        # The same of `add_keyed`.
-        self.keyed: dict[int | str, Callable[[int | None, Any], None]] = {}
+        self.tunable = Changeable("retune", "the stages with a limit")
+        self.keyed = Changeable("set_share", "the stages with a share that run in this process")
         # See `withdraw`; in the order in which the stages are made, the last of them first.
         self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
         # Whether a stage that holds events for others has less ready than is wanted below it.
@@ -261,18 +260,22 @@ class Run:
         return self._places.reader_of(reader)
 
     def add_tunable(self, info: StageInfo, retune: Callable[[Limiter], None]) -> None:
-        """Include a working stage in those whose limit may be replaced.
-
-        One that is not listed has no number of its own.
-        """
-        has_number = self._is_shown or self.is_own(info)
-        self.tunable[info.number if has_number else f"{self.read_by or ''}/{info.number}"] = retune
+        """Include a working stage in those whose limit may be replaced."""
+        self._add_changeable(self.tunable, info, retune)
 
     def add_keyed(self, info: StageInfo, set_share: Callable[[int | None, Any], None]) -> None:
         """Include a stage in those whose share of a key, and what becomes of more, may be
         replaced."""
+        self._add_changeable(self.keyed, info, set_share)
+
+    def _add_changeable(
+        self, stages: Changeable, info: StageInfo, change: Callable[..., None]
+    ) -> None:
         has_number = self._is_shown or self.is_own(info)
-        self.keyed[info.number if has_number else f"{self.read_by or ''}/{info.number}"] = set_share
+        place = info.number if has_number else f"{self.read_by or ''}/{info.number}"
+        wanted = stages.add(place, change)
+        if wanted is not None:
+            self.call_soon(info, wanted)
 
     def _placed_statistics(self, info: StageInfo, statistics: Statistics) -> Statistics:
         """The statistics of a stage, with its place."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -23,7 +22,7 @@ from penstock.streams.errors import (
     OutputClosed,
     as_raised,
 )
-from penstock.streams.failures.policy import OverflowPolicy, check_overflow
+from penstock.streams.failures.policy import OverflowPolicy, check_overflow, check_share
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
@@ -98,8 +97,6 @@ class Running:
             WATCHDOG.watch(loop, run.blocks)
         # The caller gets the handle first; the stream begins in the next loop iteration.
         self._beginning: asyncio.Handle | None = run.call_soon(None, self._begin)
-        # What is done when it has.
-        self._begun: list[Callable[[], object]] = []
 
     def _begin(self) -> None:
         try:
@@ -108,8 +105,6 @@ class Running:
             self._beginning = None
         self._flowable.attach(head, self._run)
         self._sinks.check_connected()
-        for call in self._begun:
-            call()
 
     async def __aenter__(self) -> Self:
         """On leaving the block, wait for the end of the input, and finish its events.
@@ -199,20 +194,10 @@ class Running:
         in flight is not cancelled. How many events the stage may hold, as shown by
         `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """
-        stages = self._run.tunable
         # Some may begin later, as in a stream that `concat` reads.
-        later = {one.number for one in all_stages(self.describe()) if one.under is not None}
-        names = sorted({*stages, *later}, key=lambda name: (isinstance(name, str), name))
-        name: int | str | None = names[0] if stage is None and len(names) == 1 else stage
-        known = stages if self._beginning is None else names
-        if name is None or name not in known:
-            numbers = ", ".join(map(str, names)) or "none"
-            raise BuildError(f"retune(stage={stage}): the stages with a limit are: {numbers}")
-        limiter = limiter_for(limit)
-        if self._beginning is None:
-            stages[name](limiter)
-        else:
-            self._begun.append(partial(self.retune, limiter, stage))
+        later = [one.number for one in all_stages(self.describe()) if one.under is not None]
+        stages = self._run.tunable
+        stages.change(stages.chosen(stage, later), limiter_for(limit))
 
     def set_share(
         self,
@@ -228,18 +213,18 @@ class Running:
         """
         if overflow is not None:
             check_overflow(overflow, "set_share")
+        elsewhere = self._run.overrides.elsewhere
+        later: dict[int | str, StageInfo] = {
+            one.number: one
+            for one in all_stages(self.describe())
+            if one.has_share and one.number not in elsewhere
+        }
         stages = self._run.keyed
-        if self._beginning is not None:
-            self._begun.append(partial(self.set_share, share, overflow, stage))
-            return
-        name: int | str | None = next(iter(stages)) if stage is None and len(stages) == 1 else stage
-        if name is None or name not in stages:
-            numbers = ", ".join(map(str, stages)) or "none"
-            raise BuildError(
-                f"set_share(stage={stage}): the stages with a share that run in this process are: "
-                f"{numbers}"
-            )
-        stages[name](share, overflow)
+        place = stages.chosen(stage, later)
+        buffer = later[place].bound if place in later else None
+        if share is not None and buffer is not None:
+            check_share(share, buffer, "set_share")
+        stages.change(place, share, overflow)
 
     async def drain(self, deadline: float | None = None) -> Report:
         """Stop reading, finish the events in the pipeline, flush the sinks.

@@ -297,7 +297,7 @@ class Child:
         self._grant, self._limit, self._learns = grant
         run = self._run or self._begin()
         self._overrides.lent = limiter = self._limiter()
-        retune = run.tunable.get(self.section.working.number)
+        retune = run.tunable.stages.get(self.section.working.number)
         if retune is not None:
             retune(limiter)
         self._confirms = True

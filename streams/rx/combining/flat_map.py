@@ -88,7 +88,7 @@ class Expanding(DemandStage):
         (event,) = events
         try:
             answer = self.answer(event)
-            items = iter(answer) if type(answer) in _OWN else new_iterator(answer)
+            items = iter(answer) if type(answer) in _OWN else new_iterator(answer, iter)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             if not self.survives(event, error):

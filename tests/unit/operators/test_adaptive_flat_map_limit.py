@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -245,6 +246,36 @@ def test_a_limit_that_is_assigned_wakes_the_events_that_wait(run: Run, kind: str
 
     run(story())
     assert changes == [(1, 3, "fixed"), (3, 2, "fixed")]
+
+
+@pytest.mark.parametrize("kind", ["alone", "shared"])
+def test_a_limit_that_another_thread_assigns_is_followed_in_the_thread_of_the_loop(
+    kind: str,
+) -> None:
+    fixed, loop_thread = Fixed(1), threading.get_ident()
+    all_began = asyncio.Event()
+    threads: list[int] = []
+
+    async def handler(value: int) -> None:
+        if value == 2:
+            all_began.set()
+        await all_began.wait()
+
+    async def story() -> None:
+        operator = adaptive_flat_map(
+            handler,
+            fixed if kind == "alone" else Shared(fixed),
+            on_limit_change=lambda *_: threads.append(threading.get_ident()),
+        )
+        running = CountedSource(range(3)).pipe(operator).to(MemorySink()).start()
+        await asyncio.sleep(0)
+        await asyncio.to_thread(setattr, fixed, "limit", 3)
+        await running.wait()
+
+    asyncio.run(story())
+    assert threads == [loop_thread]
+    # The loop is closed, and its stage may still be there.
+    fixed.limit = 4
 
 
 def test_a_copy_of_a_limit_has_no_part_in_assignments() -> None:

@@ -706,6 +706,62 @@ def test_retune_changes_the_stage_of_its_number_in_whichever_stream_that_is(run:
     run(story())
 
 
+def of_two_readings(name: str, limit: int) -> list[Any]:
+    """Two stages in a row, the second in a stream that begins when the first has ended."""
+    stage: list[Any] = (
+        [adaptive_flat_map(second, Fixed(limit))]
+        if name == "retune"
+        else [group_by(lambda value: value, buffer=8, share=limit), spread()]
+    )
+    first = CountedSource(range(9)).pipe(*stage)
+    return [first, ops.concat(CountedSource(range(9)).pipe(*stage))]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong", "kind", "number"),
+    [
+        ("retune", [(3,), (Fixed(2), 9), (Fixed(2), 1)], "a limit", "limit"),
+        (
+            "set_share",
+            [(9, None, 2), (0, None, 2), (2, "drop", 2), (2, None, 9), (2, None, 1)],
+            "a share",
+            "share",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ticks", [0, 1, 2])
+def test_a_stage_is_chosen_in_one_way_before_and_after_the_beginning(
+    run: Run, change: str, wrong: list[Any], kind: str, number: str, ticks: int
+) -> None:
+    async def story() -> None:
+        first, rest = of_two_readings(change, 1)
+        running = first.pipe(rest).to(MemorySink()).start()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        call = getattr(running, change)
+        new: Any = Fixed(3) if change == "retune" else 3
+        numbers = "2, 4" if change == "retune" else "2, 5"
+        with pytest.raises(BuildError, match=f"{change}.*the stages with {kind}.* are: {numbers}"):
+            call(new)
+        for arguments in wrong:
+            with pytest.raises(BuildError):
+                call(*arguments)
+        later = int(numbers[-1])
+        for at, stage in ((new, 2), (new, later)):
+            call(at, stage) if change == "retune" else call(at, None, stage)
+        if change == "set_share":
+            call(None, "wait", later)
+        await asyncio.sleep(0.5)
+        found = {one["stage"]: one.get(number) for one in running.statistics()["stages"]}
+        assert found[2] == 3
+        report = await running.wait()
+        assert report.outcome == "completed"
+        found = {one["stage"]: one.get(number) for one in report.statistics["stages"]}
+        assert found[later] == 3
+
+    run(story())
+
+
 # Neighbours.
 
 
