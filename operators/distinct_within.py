@@ -92,7 +92,7 @@ def distinct_within(
     number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates
     may wait for the end of unfinished events. A `time` more than `max_ahead` seconds ahead of the
     wall clock is an error; with None it may be any. Raises BuildError when `seconds` is not
-    positive or `max_keys` or `hold` is below 1.
+    positive, `max_keys` or `hold` is below 1, or `max_ahead` is given without `time`.
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)
@@ -100,7 +100,7 @@ def distinct_within(
         raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds{hint}")
     require_count("distinct_within", hold=hold, **given(max_keys=max_keys))
     check_policy(on_error, "distinct_within")
-    check_max_ahead("distinct_within", max_ahead)
+    check_max_ahead("distinct_within", max_ahead, has_time=time is not None)
     key = Key(by)
     time_key = None if time is None else Key(time)
     detail = f"{seconds:g} s by {key_name(by)}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from penstock.streams.errors import BuildError, TimeAhead, describe
 from penstock.streams.validation import is_duration
 
 __all__ = ["MAX_AHEAD", "Ahead", "MaxAhead", "check_max_ahead"]
 
-MAX_AHEAD = 3600.0
-"""The default, in seconds: an hour."""
+MAX_AHEAD: Final = 3600.0
+"""The default, in seconds: an hour. It is known from the same number by its identity."""
 
 MaxAhead = float | timedelta | None
 
@@ -21,8 +21,13 @@ MaxAhead = float | timedelta | None
 _EARLIEST = 14 * 3600
 
 
-def check_max_ahead(function: str, max_ahead: object) -> None:
-    """Raise BuildError unless it is a length of time, or None."""
+def check_max_ahead(function: str, max_ahead: object, *, has_time: bool = True) -> None:
+    """Raise BuildError unless it is a length of time, or None, and what it bounds is given."""
+    if not has_time and max_ahead is not MAX_AHEAD:
+        raise BuildError(
+            f"{function}(max_ahead={max_ahead!r}): give it together with time, which it bounds; "
+            "without that an event has the time at which it was created"
+        )
     if max_ahead is not None and not is_duration(max_ahead):
         raise BuildError(
             f"{function}(max_ahead={max_ahead!r}): give seconds or a timedelta, which cannot be "

@@ -108,7 +108,7 @@ class Iterators:
             if isinstance(results, Observable):
                 items = self._events_of(results, event)
             else:
-                items = new_iterator(results, aiter)
+                items = cast("AsyncIterator[Any]", new_iterator(results, aiter))
             stream = type(items) is NestedItems
             try:
                 async for item in items:

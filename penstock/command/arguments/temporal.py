@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
+
 from penstock.command.arguments.parsers import (
     AddParser,
     add_input,
@@ -15,8 +17,6 @@ from penstock.command.arguments.parsers import (
     seconds_or_none,
 )
 
-# That of `penstock.streams.ahead`, which would load the library for `--help`.
-MAX_AHEAD = 3600.0
 __all__ = [
     "add_check_workflow",
     "add_counts",
@@ -148,7 +148,7 @@ def add_monitor(add_parser: AddParser) -> None:
     monitor.add_argument(
         "--max-ahead",
         type=seconds_or_none,
-        default=MAX_AHEAD,
+        default=SUPPRESS,
         metavar="SECONDS|none",
         help="with --time: how far the time of an event may be ahead of the clock; one that is "
         "further ahead is left out (default: an hour)",

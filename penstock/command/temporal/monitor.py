@@ -23,6 +23,7 @@ from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl
+from penstock.streams.ahead import MAX_AHEAD
 from penstock.streams.clock import clock_of, running_loop, wall
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
@@ -93,6 +94,8 @@ def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watch
         raise BuildError(f"--draw {options.draw}: the picture is SVG, so give a name in .svg")
     if options.key and (options.draw is None or options.by is None):
         raise BuildError("--key marks a key in the picture: it goes with --draw and --by")
+    if options.time is None and (options.lateness or "max_ahead" in options):
+        raise BuildError("--lateness and --max-ahead are about the times of --time, so give that")
     return Rule(
         stage="violations",
         formula=options.formula,
@@ -106,7 +109,7 @@ def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watch
         tests=propositions.tests,
         time=options.time,
         lateness=options.lateness,
-        max_ahead=options.max_ahead,
+        max_ahead=getattr(options, "max_ahead", MAX_AHEAD),
         follow=frozenset(key for text in options.key for key in _keys(text)),
         begun=begun,
     )

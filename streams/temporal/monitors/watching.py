@@ -108,7 +108,7 @@ class Rule:
             )
 
     def _check_times(self) -> None:
-        check_max_ahead(self.stage, self.max_ahead)
+        check_max_ahead(self.stage, self.max_ahead, has_time=self.time is not None)
         if not is_duration(self.lateness):
             self._refuse(f"lateness={self.lateness!r}", "a number of seconds that is not negative")
         if self.time is None and self.seconds_late:

@@ -96,6 +96,25 @@ def test_without_a_bound_or_within_it_a_time_may_be_ahead(make: Operator) -> Non
 
 
 @pytest.mark.parametrize("make", OPERATORS)
+@pytest.mark.parametrize("max_ahead", [60, 3600.0, float(3600), timedelta(hours=1), None])
+@pytest.mark.parametrize("formula", [SOON, "G a"])
+def test_a_bound_of_times_that_are_not_read_is_refused_when_the_operator_is_built(
+    max_ahead: Any, formula: str
+) -> None:
+    def watches(operator: Any) -> Operator:
+        return lambda **options: operator(formula, strict=False, **TESTS, **options)
+
+    untimed: list[Operator] = [
+        lambda **options: distinct_within(60, by="id", **options),
+        watches(violations),
+        watches(monitor),
+    ]
+    for make in untimed:
+        with pytest.raises(BuildError, match=r"max_ahead=.*together with time"):
+            make(max_ahead=max_ahead)
+        make()
+
+
 @pytest.mark.parametrize("max_ahead", [-1, float("nan"), float("inf"), "1h", True])
 def test_nonsense_is_refused_when_the_operator_is_built(make: Operator, max_ahead: Any) -> None:
     with pytest.raises(BuildError, match=r"max_ahead="):

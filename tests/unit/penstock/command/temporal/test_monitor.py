@@ -163,6 +163,9 @@ def test_the_report_counts_the_violations_if_asked_for(
         (["G(paidd)", *PROPS], "Did you mean 'paid'?"),
         (["G(a -> X[30] b)", "--fields"], "the formula is too large"),
         (["G a", "--prop=a"], "it should be NAME=FIELD:VALUE"),
+        (["G a", "--fields", "--max-ahead=3600"], "times of --time, so give that"),
+        (["G a", "--fields", "--max-ahead=none"], "times of --time, so give that"),
+        (["G a", "--fields", "--lateness=2"], "times of --time, so give that"),
         (["G a", "--fields", "--", "x"], "takes nothing after `--`"),
     ],
 )
