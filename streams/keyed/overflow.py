@@ -57,19 +57,20 @@ class Tail:
 
     `room` places of the buffer are those of the first ones and of what operators hold, however many
     these are. An event of `back` and of a block in memory has a place of its own. `block` events
-    are written together.
+    are written together. There are `size` events in all, `kept` of them in blocks in memory.
     """
 
-    __slots__ = ("back", "block", "blocks", "room")
+    __slots__ = ("back", "block", "blocks", "kept", "room", "size")
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.block = min(_BLOCK, max(1, room // 4))
         self.blocks: deque[Block | list[Event[Any]]] = deque()
         self.back: list[Event[Any]] = []
+        self.size = self.kept = 0
 
     def __len__(self) -> int:
-        return len(self.back) + sum(map(_count, self.blocks))
+        return self.size
 
 
 class Overflow:
@@ -162,6 +163,7 @@ class Overflow:
             self._route(backlog, event)
             return 0
         tail.back.append(event)
+        tail.size += 1
         if len(tail.back) >= tail.block:
             self._store(backlog, tail)
         return 1
@@ -207,6 +209,7 @@ class Overflow:
         block = self._written(backlog, events) if self.policy == "spill" else None
         if block is None:
             tail.blocks.append(events)
+            tail.kept += len(events)
         else:
             tail.blocks.append(block)
             self.vacated += len(block.events)
@@ -315,7 +318,9 @@ class Overflow:
         events, blocks = backlog.events, tail.blocks
         while blocks and _used(backlog) + _count(blocks[0]) <= tail.room:
             block = blocks.popleft()
+            tail.size -= _count(block)
             if isinstance(block, list):
+                tail.kept -= len(block)
                 self.vacated += len(block)
             events.extend(self._events_of(block))
         if not blocks and _used(backlog) + len(tail.back) <= tail.room:
@@ -383,6 +388,7 @@ class Overflow:
                 if written is None:
                     break
                 blocks[place] = written
+                tail.kept -= len(written.events)
                 self.vacated += len(written.events)
 
     def _shrink(self, backlog: Backlog) -> None:
@@ -399,6 +405,7 @@ class Overflow:
                 room = tail.room
                 break
             tail.blocks.appendleft(block)
+            tail.size += len(last)
         self.vacated += tail.room - room
         tail.room = room
         if not (tail.blocks or tail.back):
@@ -451,6 +458,8 @@ class Overflow:
             if again is not None:
                 tail.blocks.append(again)
         tail.back = rest_of(tail.back)
+        tail.kept = sum(len(one) for one in tail.blocks if isinstance(one, list))
+        tail.size = sum(map(_count, tail.blocks)) + len(tail.back)
         self._move_up(backlog, tail)
 
     def _events_of(self, block: Block | list[Event[Any]]) -> list[Event[Any]]:
@@ -524,5 +533,4 @@ def _places(backlog: Backlog) -> int:
     tail = backlog.tail
     if tail is None:
         return len(backlog.events)
-    in_memory = sum(len(one) for one in tail.blocks if type(one) is list)
-    return tail.room - backlog.held + len(tail.back) + in_memory
+    return tail.room - backlog.held + len(tail.back) + tail.kept

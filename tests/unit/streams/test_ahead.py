@@ -95,7 +95,6 @@ def test_without_a_bound_or_within_it_a_time_may_be_ahead(make: Operator) -> Non
         through(make(max_ahead=7200), far)
 
 
-@pytest.mark.parametrize("make", OPERATORS)
 @pytest.mark.parametrize("max_ahead", [60, 3600.0, float(3600), timedelta(hours=1), None])
 @pytest.mark.parametrize("formula", [SOON, "G a"])
 def test_a_bound_of_times_that_are_not_read_is_refused_when_the_operator_is_built(
@@ -115,6 +114,7 @@ def test_a_bound_of_times_that_are_not_read_is_refused_when_the_operator_is_buil
         make()
 
 
+@pytest.mark.parametrize("make", OPERATORS)
 @pytest.mark.parametrize("max_ahead", [-1, float("nan"), float("inf"), "1h", True])
 def test_nonsense_is_refused_when_the_operator_is_built(make: Operator, max_ahead: Any) -> None:
     with pytest.raises(BuildError, match=r"max_ahead="):

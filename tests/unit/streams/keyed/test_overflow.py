@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -393,6 +394,82 @@ def test_whatever_is_spilled_nothing_is_lost_doubled_or_overtaken(
     assert source.ledger.unsettled == []
     if cut is None:
         assert sorted(source.ledger.ended(Ending.FINISHED)) == sorted(events)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_events_of_each_key_are_counted_whenever_what_becomes_of_more_is_changed(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(seed)
+    spill_events = rng.choice([1, 8, 40, 400])
+    letters: list[Any] = []
+    finished: list[Any] = []
+
+    async def story() -> None:
+        async def work(event: Any) -> Any:
+            await asyncio.sleep(rng.choice([0, 0.1, rng.random()]))
+            return event
+
+        requests = inbox(1000)
+        stream: Any = requests.pipe(
+            group_by(0, buffer=60, share=12, spill_events=spill_events),
+            spread(),
+            adaptive_flat_map(work, Fixed(2)),
+        )
+        policies: list[Any] = ["spill", "spill", "wait", route(collect(letters))]
+        async with stream.to(collect(finished)).start() as running:
+            await asyncio.sleep(0)
+            for n in range(400):
+                requests.put_nowait((rng.choice("aaab"), n))
+                if not n % 20:
+                    running.set_share(rng.choice([4, 12, 30]), rng.choice(policies))
+                if not n % 7:
+                    await asyncio.sleep(rng.random())
+                numbers = of_group_by(running)
+                counted = sum(one["waiting"] for one in numbers["hottest_keys"])
+                assert counted == numbers["waiting"] + numbers["on_disk"]
+
+    run_virtual(story())
+    assert len(finished) + len(letters) == 400
+
+
+def test_an_event_beyond_the_share_costs_as_much_behind_a_long_tail_as_behind_a_short_one() -> None:
+    calls: dict[int, int] = {}
+
+    async def story(behind: int) -> None:
+        async def work(event: Any) -> None:
+            await asyncio.sleep(1e6)
+
+        requests = inbox(100_000)
+        stream: Any = requests.pipe(
+            group_by(0, buffer=100, share=10), spread(), adaptive_flat_map(work, Fixed(1))
+        )
+        running = stream.to(collect([])).start()
+        await asyncio.sleep(0)
+        for n in range(behind):
+            requests.put_nowait(("a", n))
+        await asyncio.sleep(1)
+        running.set_share(overflow=route(collect([])))
+        called = 0
+
+        def count(*_: Any) -> None:
+            nonlocal called
+            called += 1
+
+        await asyncio.sleep(1)
+        sys.setprofile(count)
+        for n in range(20):
+            requests.put_nowait(("a", n))
+        await asyncio.sleep(1)
+        sys.setprofile(None)
+        calls[behind] = called
+        assert of_group_by(running)["over_share"] == 20
+        running.cancel()
+        await running.wait()
+
+    for behind in (200, 5_000):
+        run_virtual(story(behind))
+    assert calls[5_000] < 1.2 * calls[200]
 
 
 @pytest.mark.parametrize(

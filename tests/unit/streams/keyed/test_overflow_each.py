@@ -80,7 +80,7 @@ def test_a_burst_of_one_key_holds_up_no_other(name: str, caplog: pytest.LogCaptu
     assert load.peak_on_disk > burst // 2
     assert statistics["closed_early"] == {}
     (warning,) = (one for one in caplog.messages if "group_by" in one)
-    assert "256 events of the key 'hot' wait" in warning
+    assert "320 events of the key 'hot' wait" in warning
 
 
 def test_with_route_what_is_over_the_share_goes_to_the_sink() -> None:
