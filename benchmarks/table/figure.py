@@ -25,6 +25,7 @@ ROWS = 20_000
 PEERS_ROWS = 2_000
 POLLERS = 4
 POLLED_ROWS = 100_000
+LEFT_ROWS = 20_000
 # Single runs differ by more than the ratio differs from 1.
 ROUNDS = 5
 
@@ -46,6 +47,7 @@ def table() -> None:
         with _database(kind) as empty:
             _claim_work_finish(kind, empty)
             _pollers(kind, empty)
+            _left(kind, empty)
 
 
 @contextmanager
@@ -112,6 +114,17 @@ def _pollers(kind: str, empty: Callable[[], None]) -> None:
         f"{'each row once':>18}   {median(ratios):.2f} x one process "
         f"({min(ratios):.2f}-{max(ratios):.2f})"
     )
+
+
+def _left(kind: str, empty: Callable[[], None]) -> None:
+    """How long rows wait without and beside a slow key, whose rows are left in the table."""
+    for count in (0, LEFT_ROWS):
+        empty()
+        found = run_case(Subject("left", OURS, 1), "left", events=count, rate=100, seconds=20)
+        times = found["milliseconds"]
+        half, most = (times[int(len(times) * part)] for part in (0.5, 0.99))
+        name = f"{count:,} rows left"
+        print(f"  {kind:<12}{name:<16}   others wait {half:,.0f} ms, p99 {most:,.0f} ms")
 
 
 def _polled(count: int, empty: Callable[[], None]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import time
 from typing import Any
@@ -20,7 +22,11 @@ from penstock import (
     spread,
     write_table,
 )
+from penstock.streams.limits import Fixed
 from penstock.streams.sql_queue import open_store
+
+# Seconds that a call of the slow key takes, and until it is left in the table.
+SLOW, SETTLING = 0.05, 3.0
 
 Event = dict[str, Any]
 
@@ -96,5 +102,50 @@ def poll(options: case.Options) -> dict[str, Any]:
     return {"started": started, "ended": time.time(), **numbers(report)}
 
 
+def left(options: case.Options) -> dict[str, Any]:
+    """Seconds from the insert of a row to its handler, beside a slow key with `events` rows."""
+    return {"milliseconds": sorted(uvloop.run(beside_a_slow_key(options)))}
+
+
+async def beside_a_slow_key(options: case.Options) -> list[float]:
+    times: list[float] = []
+    count, done = int(options.rate * options.seconds), asyncio.Event()
+
+    async def handle(event: Event) -> None:
+        if event["client"] == "slow":
+            await asyncio.sleep(SLOW)
+            return
+        times.append((time.time() - event["put"]) * 1e3)
+        if len(times) == count:
+            done.set()
+
+    def of(client: str) -> str:
+        return json.dumps({"client": client, "put": time.time()})
+
+    store = open_store(URL)
+    await store.open()
+    await store.put([of("slow")] * options.events)
+    stages = group_by("client", share=100), spread(), adaptive_flat_map(handle, Fixed(50))
+    async with read_table(URL, by="client").pipe(*stages).to(for_each(forget)).start() as running:
+        await asyncio.sleep(SETTLING)
+        began = time.time()
+        for n in range(count):
+            await asyncio.sleep(max(0.0, began + n / options.rate - time.time()))
+            await store.put([of(f"client-{n % 20}")])
+        await done.wait()
+        running.cancel()
+    await store.close()
+    return times
+
+
 if __name__ == "__main__":
-    case.main({"plain": plain, "keyed": keyed, "results": results, "fill": fill, "poll": poll})
+    case.main(
+        {
+            "plain": plain,
+            "keyed": keyed,
+            "results": results,
+            "fill": fill,
+            "poll": poll,
+            "left": left,
+        }
+    )

@@ -9,11 +9,13 @@ has undone its lease of the key.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+from penstock.streams import clock
+from penstock.streams.sql_queue.passed import Range
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
@@ -36,12 +38,23 @@ __all__ = ["PostgresStore"]
 
 Refusals = list[tuple[Any, Refused]]
 
+_LAST = 2**63 - 1  # an id
+# Seconds between two searches for rows that were set back by hand.
+_EVERY = 1.0
+# The most rows that a claim passes by, which takes some hundredths of a second.
+_AT_ONCE = 20_000
+
 
 class PostgresStore(PostgresTable):
     """Claims and settlements."""
 
     # Whether keys may be marked as left.
     _has_left = False
+    # On which connection rows were passed by, and the oldest transaction that was not over then.
+    _passed_on: Connection | None = None
+    _since = ""
+    # When rows that were set back by hand are looked for again.
+    _look_at = 0.0
 
     # Claims.
 
@@ -151,7 +164,7 @@ class PostgresStore(PostgresTable):
         self, values: dict[str, Any], reclaim: bool, refused: Refusals | None
     ) -> Claim:
         buried: list[Any] = []
-        async with self._transaction(durable=True) as db:
+        async with self._passing_by(), self._transaction(durable=True) as db:
             if self.layout.beside:
                 # All of them: the first ones may be of keys that other readers hold.
                 await self._all(db, sql.ADOPT_ALL)
@@ -164,8 +177,14 @@ class PostgresStore(PostgresTable):
             if values["left_keys"] or self._has_left:
                 self._has_left = True
                 await self._all(db, sql.LEAVE_KEYS, values)
+            where, passes = await self._where(db, values, reclaim)
+            values |= where
             leased = await self._all(db, sql.LEASE_KEYS, values)
             rows = await self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
+            if passes:
+                limit = len(rows) >= values["count"]
+                last = max(row[0] for row in rows) if limit else None
+                await self._pass_by(db, values["blocked"], last)
             epochs = {row[5]: row[-1] for row in rows}
             unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
             if unused:
@@ -174,6 +193,53 @@ class PostgresStore(PostgresTable):
         found = sorted_out([row[:-1] for row in rows], values["token"], epochs)
         found.buried += buried
         return found
+
+    @asynccontextmanager
+    async def _passing_by(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        except BaseException:
+            # What was seen in the transaction may not be so.
+            self._passed.forget()
+            raise
+
+    async def _where(
+        self, db: Connection, values: dict[str, Any], reclaim: bool
+    ) -> tuple[dict[str, Any], bool]:
+        """Where to look, without the keys of passed rows that cannot be claimed, and whether more
+        rows are to be passed by."""
+        passed = self._passed
+        if db is not self._passed_on:
+            # Another server may have taken over, which has not all of what was seen on the last.
+            passed.forget()
+            self._passed_on = db
+        known = {"passed": passed.keys, "end": passed.end, "since": self._since}
+        ((blocked, others),) = await self._all(db, sql.BLOCKED, {**values, **known})
+        passes = passed.end is not None or (others and self._ids_are_whole)
+        if passes and (passed.end is None or (reclaim and clock.monotonic() >= self._look_at)):
+            self._look_at = clock.monotonic() + _EVERY
+            ((self._since,),) = await self._all(db, sql.NOW)
+            if passed.end is not None:
+                passed.changed(id for (id,) in await self._all(db, sql.CHANGED, known))
+        return {"blocked": blocked, **_ranges(passed.where(blocked))}, passes
+
+    async def _pass_by(self, db: Connection, blocked: list[str], last: int | None) -> None:
+        """Note the rows that the next claim need not look at: up to the `last` one claimed, or all
+        if all were claimed that can be."""
+        passed = self._passed
+        if passed.end is None:
+            ((first,),) = await self._all(db, sql.FIRST)
+            if first is None:
+                return
+            passed.begin(first)
+        values: dict[str, Any] = {"end": passed.end}
+        values |= {"last": _LAST if last is None else last, "some": _AT_ONCE}
+        found = await self._all(db, sql.HOLES, values)
+        holes = [(before, id) for before, id, _ in found if id > before + 1]
+        end = next((id for _, id, is_last in found if is_last), values["end"])
+        where = _ranges(passed.again(blocked, last, end))
+        keys = await self._all(db, sql.PASSED_KEYS, where)
+        passed.passed(blocked, last, end, holes, keys)
 
     async def _claim_suspect_by_key(
         self, values: dict[str, Any], refused: Refusals | None
@@ -314,6 +380,10 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
         "suspect": terms.suspect,
         "exhausted": EXHAUSTED,
     }
+
+
+def _ranges(ranges: list[Range]) -> dict[str, Any]:
+    return {"after": [after for after, _ in ranges], "before": [before for _, before in ranges]}
 
 
 def _marks(rows: Iterable[Row]) -> dict[str, Any]:

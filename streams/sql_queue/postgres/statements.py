@@ -6,7 +6,9 @@ from __future__ import annotations
 __all__ = [
     "ADOPT",
     "ADOPT_ALL",
+    "BLOCKED",
     "BURY",
+    "CHANGED",
     "CHECK_AT_ONCE",
     "CLAIM",
     "CLAIM_BEHIND",
@@ -22,11 +24,14 @@ __all__ = [
     "DELAY_OWN",
     "FAIL",
     "FINISH",
+    "FIRST",
     "HAS_FUNCTION",
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
     "HAS_TABLE",
+    "HOLES",
     "INSERT",
+    "IN_RANGE",
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
@@ -34,9 +39,11 @@ __all__ = [
     "LISTEN",
     "MARK_SUSPECTS",
     "NOTIFY",
+    "NOW",
     "PARK_KEYS",
     "PARK_LATER_ROWS",
     "PARK_ROWS",
+    "PASSED_KEYS",
     "PLAN_FREELY",
     "PUT",
     "PUT_OWN",
@@ -382,31 +389,43 @@ LEAVE_KEYS = """UPDATE {keys} SET
     owner = CASE WHEN key = ANY((:left_keys)::text[]) THEN :left ELSE :owner END
 WHERE owner = :left OR (owner = :owner AND key = ANY((:left_keys)::text[]))"""
 
-# In the order of the keys, or two readers could deadlock.
-LEASE_KEYS = """INSERT INTO {keys} AS k (key, owner, expires)
-SELECT key, :owner, now() + :lease * interval '1 s' FROM (
-    SELECT DISTINCT key FROM (
-        SELECT {key_of} AS key FROM {table} AS t
-        WHERE t.{status} >= 0 AND t.{status} <= 0
+# Rows that are waiting, where claims by key look: in order in each range, and so in all.
+_WAITING = """t.{status} >= 0 AND t.{status} <= 0{in_range}
             AND t.{attempts} IS NOT NULL
             AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
-            AND NOT EXISTS (
-            SELECT FROM {keys} AS k WHERE k.key = {key_of} AND k.owner IS DISTINCT FROM :owner)
-            {spared}
-        ORDER BY t.{status}, t.{id} LIMIT :count) AS head) AS keys
+            {spared}"""
+_RANGES = "unnest((:after)::bigint[], (:before)::bigint[]) AS r (after, before)"
+IN_RANGE = " AND (t.{status}, t.{id}) > (0, r.after) AND (t.{status}, t.{id}) < (0, r.before)"
+
+# The keys of passed rows that others have now, and whether there are any such keys at all.
+BLOCKED = """SELECT ARRAY(SELECT key FROM {keys}
+    WHERE key = ANY((:passed)::text[]) AND owner IS DISTINCT FROM :owner),
+    EXISTS (SELECT FROM {keys} WHERE owner IS DISTINCT FROM :owner)"""
+
+# In the order of the keys, or two readers could deadlock.
+LEASE_KEYS = f"""INSERT INTO {{keys}} AS k (key, owner, expires)
+SELECT key, :owner, now() + :lease * interval '1 s' FROM (
+    SELECT DISTINCT key FROM (
+        SELECT f.key FROM {_RANGES} CROSS JOIN LATERAL (
+            SELECT t.{{id}} AS id, {{key_of}} AS key FROM {{table}} AS t
+            WHERE {_WAITING} AND NOT EXISTS (
+                SELECT FROM {{keys}} AS k
+                WHERE k.key = {{key_of}} AND k.owner IS DISTINCT FROM :owner)
+            AND {{key_of}} <> ALL((:blocked)::text[])
+            ORDER BY t.{{status}}, t.{{id}} LIMIT :count) AS f
+        ORDER BY f.id LIMIT :count) AS head) AS keys
 ORDER BY key
 ON CONFLICT (key) DO UPDATE SET expires = excluded.expires WHERE k.owner = excluded.owner
 RETURNING k.key, k.epoch, k.xmax = 0"""
 
 # A separate statement, which sees everything committed before the keys were leased.
 CLAIM_OF_KEYS = (
-    """WITH oldest AS MATERIALIZED (
-    SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
-    WHERE t.{status} >= 0 AND t.{status} <= 0
-        AND t.{attempts} IS NOT NULL
-        AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
-        AND k.owner = :owner{spared}
-    ORDER BY t.{status}, t.{id} LIMIT :count FOR UPDATE OF t
+    f"""WITH oldest AS MATERIALIZED (
+    SELECT f.* FROM {_RANGES} CROSS JOIN LATERAL (
+        SELECT t.{{id}}, k.key, k.epoch FROM {{table}} AS t JOIN {{keys}} AS k ON k.key = {{key_of}}
+        WHERE {_WAITING} AND k.owner = :owner
+        ORDER BY t.{{status}}, t.{{id}} LIMIT :count FOR UPDATE OF t) AS f
+    ORDER BY f.{{id}} LIMIT :count
 )
 """
     + _CLAIMED
@@ -414,6 +433,35 @@ CLAIM_OF_KEYS = (
     + _RETURNING
     + "oldest.key{context}, oldest.epoch"
 )
+
+# What a claim has passed by: from the first row that is waiting or in work, the ranges of ids that
+# no row has, up to the last id that exists, and then the keys of all rows that are waiting or in
+# work, which also finds those that have come since in one of these ranges.
+FIRST = """SELECT min(id) FROM (
+    (SELECT {id} AS id FROM {table} WHERE {status} >= 0 AND {status} <= 0
+        ORDER BY {status}, {id} LIMIT 1) UNION ALL
+    (SELECT {id} FROM {table} WHERE {status} >= 9 AND {status} <= 9
+        ORDER BY {status}, {id} LIMIT 1)) AS found"""
+HOLES = """SELECT before, id, is_last FROM (
+    SELECT id, lag(id, 1, (:end)::bigint) OVER in_order AS before,
+        lead(id) OVER in_order IS NULL AS is_last FROM (
+        SELECT ({id})::bigint AS id FROM {table}
+        WHERE {id} > (:end)::bigint AND {id} <= (:last)::bigint
+        ORDER BY {id} LIMIT :some) AS found
+    WINDOW in_order AS (ORDER BY id)) AS rows
+WHERE id > before + 1 OR is_last"""
+PASSED_KEYS = f"""SELECT f.key, min(f.id), max(f.id)
+FROM {_RANGES} CROSS JOIN (VALUES (0), (9)) AS s (status) CROSS JOIN LATERAL (
+    SELECT t.{{id}} AS id, {{key_of}} AS key FROM {{table}} AS t
+    WHERE (t.{{status}}, t.{{id}}) > (s.status, r.after)
+        AND (t.{{status}}, t.{{id}}) < (s.status, r.before)) AS f
+GROUP BY f.key"""
+# Those whose keys are not known, although they are waiting: they were set back by hand. Others have
+# not been changed since.
+NOW = "SELECT pg_snapshot_xmin(pg_current_snapshot())::xid::text"
+CHANGED = """SELECT t.{id} FROM {table} AS t
+WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{id} <= (:end)::bigint
+    AND age(t.xmin) <= (SELECT age((:since)::xid)) AND {key_of} <> ALL((:passed)::text[])"""
 
 # A claim, or RECLAIM_ROWS, in parts, where the database refuses to change one of its rows.
 

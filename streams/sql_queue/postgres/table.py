@@ -18,6 +18,7 @@ from psycopg.sql import Literal
 
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.io.encoding import encoded
+from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
@@ -112,6 +113,8 @@ class PostgresTable(Store):
         self._statements: dict[tuple[str, str | None], str] = {}
         self._by: str | None = None
         self._position = Position()
+        self._passed = Passed()
+        self._ids_are_whole = False
 
     # The connection.
 
@@ -167,6 +170,8 @@ class PostgresTable(Store):
                     self.layout.check_number(where, name, columns[self.layout.column(name)])
             self._check_types(where)
             names["id_type"] = columns[self.layout.column("id")]
+            self._ids_are_whole = names["id_type"] in ("smallint", "integer", "bigint")
+            names["in_range"] = sql.IN_RANGE.format_map(names) if self._ids_are_whole else ""
             if not self.layout.beside:
                 self._times = {
                     time: f"{names[time]}::timestamptz"

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psycopg
 import pytest
 
 from penstock import adaptive_flat_map, collect, group_by, rate_limit, read_table, spread
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
-from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import Layout, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue.postgres.claims import PostgresStore
+from penstock.streams.sql_queue.postgres.statements import LEASE_KEYS
 from tests.helpers.until import until
 
 BURST = 3_000
@@ -238,11 +241,15 @@ def test_a_left_key_keeps_its_lease(database: str) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
     database: str, seed: int
 ) -> None:
-    """Two readers claim, finish and return rows of five keys, and leave some of the keys."""
+    """Two readers claim, finish and return rows of three keys, and leave some of the keys.
+
+    On PostgreSQL rows of other transactions become visible later than rows with higher ids, others
+    never, and finished rows are deleted.
+    """
     rng = random.Random(seed)
 
     class Reader:
@@ -280,6 +287,19 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
                 assert await self.store.settle(settlement, self.terms) == []
 
     after: dict[str, list[Any]] = defaultdict(list)
+    late: list[psycopg.Connection[Any]] = []
+
+    def insert_late() -> None:
+        db = psycopg.connect(database)
+        payload = orjson.dumps({"customer": rng.choice("abc")}).decode()
+        db.execute("INSERT INTO queue (payload) VALUES (%s)", [payload])
+        late.append(db)
+
+    def end_late() -> None:
+        db = late.pop(rng.randrange(len(late)))
+        if rng.random() < 0.8:
+            db.commit()
+        db.close()
 
     async def story() -> None:
         readers = [Reader("one"), Reader("other")]
@@ -288,6 +308,13 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
         first = readers[0].store
         for _ in range(120):
             reader, what = rng.choice(readers), rng.random()
+            if database.startswith("postgresql"):
+                if rng.random() < 0.15:
+                    insert_late()
+                if late and rng.random() < 0.15:
+                    end_late()
+                if rng.random() < 0.05:
+                    await first.query("DELETE FROM {table} WHERE {status} = 1")
             if what < 0.35:
                 keys = [rng.choice("aaabc") for _ in range(rng.randint(1, 4))]
                 await first.put([orjson.dumps({"customer": key}) for key in keys])
@@ -302,7 +329,78 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
                     assert ids == due[: len(ids)]
             else:
                 await reader.settle()
+        while late:
+            end_late()
+        for reader in readers:
+            while reader.held:
+                await reader.settle()
+        for reader in readers:
+            # None is left behind.
+            while (claim := await reader.store.claim(4, reader.terms)).rows:
+                for row in claim.rows:
+                    reader.held[str(row.key)].append(row)
+                while reader.held:
+                    await reader.settle()
+        assert await first.query("SELECT 1 FROM {rows} AS t WHERE {status} <> 1") == []
         for reader in readers:
             await reader.store.close()
+
+    asyncio.run(story())
+
+
+def test_rows_that_are_set_back_by_hand_are_claimed_although_others_are_left(postgres: str) -> None:
+    async def story() -> None:
+        store, terms = await filled(postgres), Terms("mine", by="customer")
+        await store.claim(5, terms)
+        others = (await store.claim(OTHERS, terms, left=["hot"])).rows
+        idle = [(str(row.key), row.epoch) for row in others]
+        assert await store.settle(Settlement(finished=others, idle_keys=idle), terms) == []
+        assert (await store.claim(5, terms, left=["hot"])).rows == []
+        again = others[7]
+        await store.query("UPDATE {table} SET {status} = 0 WHERE {id} = :id", id=again.id)
+        store.__dict__["_look_at"] = 0.0
+        claim = await store.claim(5, terms, left=["hot"])
+        assert [row.id for row in claim.rows] == [again.id]
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_key_that_is_released_in_the_middle_of_a_claim_is_not_claimed_from_the_middle(
+    postgres: str,
+) -> None:
+    """Its first rows were passed by, and the claim looks only at those that came later."""
+    mine, yours = Terms("mine", by="customer"), Terms("yours", by="customer")
+
+    class Interrupted(PostgresStore):
+        async def _all(self, db: Any, text: str, values: Any = None) -> list[Any]:
+            if text == LEASE_KEYS and released:
+                await released.pop()()
+            return await super()._all(db, text, values)
+
+    released: list[Any] = []
+
+    async def story() -> None:
+        store, other = Interrupted(postgres, Layout()), open_store(postgres, "queue")
+        await store.open()
+        await other.open()
+        await store.put([orjson.dumps({"customer": key}) for key in "aaab"])
+        held = (await other.claim(1, yours)).rows
+        for _ in range(2):
+            rows = (await store.claim(5, mine)).rows
+            idle = [(str(row.key), row.epoch) for row in rows]
+            assert await store.settle(Settlement(finished=rows, idle_keys=idle), mine) == []
+        await store.put([orjson.dumps({"customer": "a"})])
+
+        async def release() -> None:
+            back = Settlement(returned=held, idle_keys=[("a", held[0].epoch)])
+            assert await other.settle(back, yours) == []
+
+        released.append(release)
+        assert (await store.claim(5, mine)).rows == []
+        assert not released
+        assert [row.id for row in (await store.claim(5, mine)).rows] == [1, 2, 3, 5]
+        await store.close()
+        await other.close()
 
     asyncio.run(story())

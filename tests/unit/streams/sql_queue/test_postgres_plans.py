@@ -109,3 +109,33 @@ def test_no_statement_compares_each_row_with_each_whatever_the_statistics_know(
     steps = asyncio.run(story())
     assert len(steps) >= 6
     assert {text: rows for text, rows in steps.items() if rows > MOST} == {}
+
+
+def test_a_claim_looks_at_no_rows_that_are_left_whose_ids_are_between_those_of_others(
+    postgres: str,
+) -> None:
+    async def story() -> None:
+        store, terms = Explaining(postgres), Terms("one", by="key")
+        other = Terms("other", by="key")
+        await store.open()
+        keys = ["hot", "hot", *(f"c{n}" for n in range(4))]
+        await store.put([dumps({"key": keys[n % 6]}) for n in range(6 * CLAIM)])
+        assert len((await store.claim(1, terms)).rows) == 1
+        for _ in range(5):
+            rows = (await store.claim(CLAIM, terms, left=["hot"])).rows
+            assert await store.settle(Settlement(finished=rows, idle_keys=idle(rows)), terms) == []
+        second = Explaining(postgres)
+        await second.open()
+        for reader, its in (store, terms), (second, other):
+            left = ["hot"] if reader is store else []
+            assert (await reader.claim(CLAIM, its, left=left)).rows == []
+            reader.steps.clear()
+            await store.put([dumps({"key": "c1"})] * 3)
+            rows = (await reader.claim(CLAIM, its, left=left)).rows
+            assert len(rows) == 3
+            assert max(reader.steps.values()) <= 20
+            assert await store.settle(Settlement(finished=rows, idle_keys=idle(rows)), its) == []
+        await store.close()
+        await second.close()
+
+    asyncio.run(story())
