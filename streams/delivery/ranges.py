@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-__all__ = ["Range", "finished_in", "text_of_all", "text_of_most"]
+__all__ = ["Range", "Text", "finished_in", "text_of_all", "text_of_most"]
 
 Range = tuple[int, int]
 """Numbers from the first, up to and without the second."""
@@ -14,29 +15,32 @@ Range = tuple[int, int]
 _RUNS, _BITS = "r", "b"
 
 
-def text_of_most(floor: int, finished: Iterable[Range], most: int) -> str:
+class Text(NamedTuple):
+    """Ranges as a text, and how many numbers of the last ranges are not in it."""
+
+    text: str
+    left_out: int
+
+
+def text_of_most(floor: int, finished: Iterable[Range], most: int) -> Text:
     """The text for these ranges above the floor, of at most so many bytes.
 
     What does not fit is left out, the last ranges first: it is then repeated after a restart.
     """
     ranges = list(_joined(finished))
-    if not ranges:
-        return ""
+    count = sum(end - begin for begin, end in ranges)
     room = max(0, most - len(_RUNS)) // 4 * 3
-    runs, of_runs = _runs(floor, ranges, room)
-    if of_runs == sum(end - begin for begin, end in ranges):
-        return _RUNS + b64encode(runs).decode() if runs else ""
-    bits, of_bits = _bits(floor, ranges, room)
-    if of_bits > of_runs:
-        return _BITS + b64encode(bits).decode()
-    return _RUNS + b64encode(runs).decode() if runs else ""
+    encoded, mark = _runs(floor, ranges, room), _RUNS
+    if encoded[1] < count and (bits := _bits(floor, ranges, room))[1] > encoded[1]:
+        encoded, mark = bits, _BITS
+    body, held = encoded
+    return Text(mark + b64encode(body).decode() if body else "", count - held)
 
 
 def text_of_all(floor: int, finished: Iterable[Range], most: int) -> str | None:
     """The text for all these ranges; None if they do not fit."""
-    ranges = list(_joined(finished))
-    text = text_of_most(floor, ranges, most)
-    return text if finished_in(floor, text) == ranges else None
+    text, left_out = text_of_most(floor, finished, most)
+    return None if left_out else text
 
 
 def finished_in(floor: int, text: str) -> list[Range]:

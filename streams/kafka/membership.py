@@ -130,6 +130,8 @@ class Membership:
         """Whether brokers have answered."""
         self.commits: Commits = OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
+        self.left_out: set[tuple[str, int]] = set()
+        """Partitions of which not all that was finished had room beside an offset, at a time."""
         self._run = run
         self._reader = reader
         self._settings = settings
@@ -355,6 +357,7 @@ class Membership:
             self._look_at = now + _LOOK_EVERY
             await self._look_at_lag(consumer)
             await self._look_at_silence(consumer)
+            self._look_at_room()
 
     async def _look_at_silence(self, consumer: Consumer) -> None:
         """Say it once when brokers have not confirmed for long that this is a member."""
@@ -375,6 +378,21 @@ class Membership:
                 f"reader for {quiet:.0f} s{why}. It tries again; nothing begins that could not be "
                 "committed"
             )
+
+    def _look_at_room(self) -> None:
+        """Say it once when not all that is finished fits beside an offset."""
+        for partition in self.partitions.values():
+            if not partition.left_out or partition.key in self.left_out:
+                continue
+            if not self.left_out:
+                self._run.errors.warn(
+                    f"read_kafka: {partition.left_out:,} finished records of {partition.topic}, "
+                    f"partition {partition.number}, do not fit into the metadata beside its "
+                    f"offset {partition.progress.floor}, because too many separate ones before "
+                    "them are not finished: they are repeated if this process is killed before "
+                    "that changes"
+                )
+            self.left_out.add(partition.key)
 
     async def _say(self, consumer: Consumer) -> None:
         """Commit this member's counts, beside its first partition, for the other members."""

@@ -305,7 +305,8 @@ class Reading(SourceStage[Any]):
         `read_ahead` records wait during a pause; `known` ones had been finished above a floor
         before the last restart; `expired` offsets were deleted before they were read; `ignored`
         texts beside offsets were not written for them; `lost` counts partitions that brokers took
-        away, `silences` how often brokers have not confirmed for long that this is a member.
+        away, `silences` how often brokers have not confirmed for long that this is a member,
+        `left_out` those of which not all that was finished had room beside an offset.
         """
         membership = self._membership
         return {
@@ -318,6 +319,7 @@ class Reading(SourceStage[Any]):
             "ignored": membership.ignored,
             "lost": membership.lost,
             "silences": membership.silences,
+            "left_out": len(membership.left_out),
         }
 
 

@@ -58,6 +58,8 @@ class Partition:
         """Whether that is committed."""
         self.said = ""
         """What the holder says of its work, beside this partition."""
+        self.left_out = 0
+        """Offsets above the floor that are finished, and had no room in the last mark."""
         self.reach = inf
         """No record from this offset on may begin."""
         self._first = floor
@@ -96,7 +98,8 @@ class Partition:
             return None
         notes = self._notes(floor)
         room = self._room(floor) - len(notes)
-        return floor, self._text(floor, text_of_most(floor, self.progress.finished(), room) + notes)
+        text, self.left_out = text_of_most(floor, self.progress.finished(), room)
+        return floor, self._text(floor, text + notes)
 
     def mark_after(self, done: Set[int]) -> Mark | None:
         """What to commit when these records are finished as well; None if that does not fit, or is

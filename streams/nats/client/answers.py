@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,40 +15,65 @@ from penstock.streams.errors import CannotConnect
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["answered", "info_of", "stored_at"]
+__all__ = ["answered", "has_no_answer", "info_of", "stored_at"]
+
+log = logging.getLogger("penstock")
 
 T = TypeVar("T")
 
 # Seconds: longer than a server takes to restart; if no server has JetStream, which may be
 # permanent; and between two tries.
 _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
-# Seconds in which a server answers.
-_ANSWER = 2.0
+# Seconds in which a server answers, and after which it is said that none does.
+_ANSWER, _SAY = 2.0, 3.0
+# The calls that wait for servers, of which one has said so.
+_waiting: dict[object, bool] = {}
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
     """The result of `ask`, which is repeated while the servers cannot answer.
 
-    Raises permanent errors at once, and in the end CannotConnect.
+    After some seconds the log says so, once for all that wait. Raises permanent errors at once, and
+    in the end CannotConnect.
     """
     from nats.errors import NoRespondersError
     from nats.js.errors import APIError
 
-    loop = asyncio.get_running_loop()
+    loop, call = asyncio.get_running_loop(), object()
     began = loop.time()
-    while True:
-        try:
-            return await ask()
-        except (APIError, NoRespondersError, TimeoutError) as error:
-            patience = _patience(error)
-            if not patience:
-                raise
-            if loop.time() >= began + patience:
-                raise CannotConnect(
-                    f"the NATS server answers no JetStream requests ({_text(error)}): start it "
-                    "with -js, or wait until its cluster has a leader and all of its servers"
-                ) from error
-        await asyncio.sleep(_PAUSE)
+    try:
+        while True:
+            try:
+                return await ask()
+            except (APIError, NoRespondersError, TimeoutError) as error:
+                patience = _patience(error)
+                if not patience:
+                    raise
+                waited = loop.time() - began
+                if waited >= patience:
+                    raise CannotConnect(
+                        f"the NATS server answers no JetStream requests ({_text(error)}): start it "
+                        "with -js, or wait until its cluster has a leader and all of its servers"
+                    ) from error
+                _waiting.setdefault(call, False)
+                if waited >= _SAY and not any(_waiting.values()):
+                    _waiting[call] = True
+                    log.warning(
+                        "waiting for the NATS servers, which have answered no JetStream request "
+                        "for %.0f s (%s): they have no leader, or most of them are away",
+                        *(waited, _text(error)),
+                    )
+            await asyncio.sleep(_PAUSE)
+    finally:
+        _waiting.pop(call, None)
+
+
+def has_no_answer(error: BaseException) -> bool:
+    """Whether the servers are away, or have no leader, and may answer later."""
+    from nats.errors import NoRespondersError
+    from nats.js.errors import ServiceUnavailableError
+
+    return isinstance(error, (TimeoutError, NoRespondersError, ServiceUnavailableError))
 
 
 async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Deliveries:
         # A heap of the partitions with waiting events, by their first event.
         self.ready: list[tuple[float, int, Partition]] = []
         self.letters = letters
+        self.silences = 0
+        """How often the worker has said that it waits for servers, or for other workers."""
         self._stage: _Stage | None = None
         # The partition whose events alone may leave, and the number of all events in the pipeline.
         self._only: Partition | None = None
@@ -285,11 +287,13 @@ class _Stage(SourceStage[Any]):
     def statistics(self) -> dict[str, Any]:
         """The statistics of every source; of how many partitions no more could be read at a time
         because too much was unfinished (`full`), and of how many not all that was done could be
-        noted (`left_out`)."""
+        noted (`left_out`); and how often it was said that servers do not answer, or that others
+        have what is the share of this worker (`silences`)."""
         return {
             **super().statistics(),
             "full": len(self._full),
             "left_out": len(self._left_out),
+            "silences": self._deliveries.silences,
         }
 
     def _done(self, events: list[Event[Any]]) -> None:

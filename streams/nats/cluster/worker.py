@@ -15,6 +15,7 @@ from uuid import uuid4
 from penstock.streams import clock
 from penstock.streams.errors import BuildError, StreamMissing
 from penstock.streams.failures.policy import retry, route
+from penstock.streams.nats.client.answers import has_no_answer
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.assignment import assign
 from penstock.streams.nats.cluster.deliveries import Deliveries
@@ -40,8 +41,9 @@ Beside = Callable[["Worker", Running], Awaitable[AbstractAsyncContextManager[obj
 ATTEMPTS = 3
 """The default number of attempts for an event."""
 
-# Seconds until failed work on a partition is tried again.
-_LOOK = 1.0
+# Seconds until failed work on a partition is tried again, and after which a worker says that
+# another one has what is its own share.
+_LOOK, _SAY = 1.0, 10.0
 # Least seconds between two looks at the roster.
 _GATHERED = 0.02
 
@@ -106,6 +108,8 @@ class Worker:
         # What was warned of, and when last.
         self._warned: set[str] = set()
         self._failed_at = -inf
+        # Since when not all of its share is there, and whether that was said.
+        self._lacks_since, self._lacks_said = inf, False
         self._alarm: asyncio.TimerHandle | None = None
         self._work: dict[Partition, asyncio.Task[None]] = {}
         self._outbox = Outbox(client)
@@ -239,12 +243,43 @@ class Worker:
     async def _share(self) -> None:
         """Hand over the partitions of others' shares, and take free ones of our own share."""
         assert self._roster is not None
-        workers = {self._id, *await self._roster.members()}
-        shares = assign(len(self._layout.numbers), workers)
+        members = await self._roster.members()
+        shares = assign(len(self._layout.numbers), {self._id, *members})
         mine = {one for one, worker in shares.items() if worker == self._id}
         for number in set(self.partitions) - mine:
             self._work_on(self.partitions[number], partial(self._hand_over, number))
         await asyncio.gather(*(self._take(one) for one in mine - set(self.partitions)))
+        await self._say_what_is_missing(mine, members)
+
+    async def _say_what_is_missing(
+        self, mine: set[int], members: dict[str, dict[str, Any]]
+    ) -> None:
+        """Say it once if others have partitions of the share of this worker for long, or if there
+        are too few for all."""
+        missing, now = sorted(mine - set(self.partitions)), clock.monotonic()
+        if mine and not missing:
+            self._lacks_since = inf
+            return
+        self._lacks_since = min(self._lacks_since, now)
+        waited = now - self._lacks_since
+        if waited < max(_SAY, 2 * self._ttl) or self._lacks_said:
+            return
+        self._lacks_said = True
+        self._deliveries.silences += 1
+        if not missing:
+            self._warn(
+                f"worker {self.name} has nothing to do, because '{self._layout.name}' has more "
+                f"workers ({len(members)}) than partitions ({len(self._layout.numbers)}). It takes "
+                "over when another one leaves"
+            )
+            return
+        assert self._roster is not None
+        owner = members.get(await self._roster.owner(missing[0]), {}).get("name", "nobody")
+        self._warn(
+            f"worker {self.name} has waited {waited:.0f} s for partition {missing[0]} of its share "
+            f"(and {len(missing) - 1} more), which {owner} has: a partition is handed over "
+            "when the calls that have begun have ended"
+        )
 
     def _drop_lost(self) -> None:
         """Abandon partitions whose lease is lost, at its deadline at the latest."""
@@ -280,6 +315,14 @@ class Worker:
         self._failed_at = now
         self._doubtful |= isinstance(error, (NotFoundError, NoStreamResponseError))
         text = f"worker {self.name}{where}: {type(error).__name__}: {error}"
+        if has_no_answer(error):
+            text = (
+                f"worker {self.name} waits for the NATS servers of '{self._layout.name}', which do "
+                f"not answer ({type(error).__name__}): they have no leader, or most of them are "
+                "away. It tries again; what it holds is left to others when its leases run out"
+            )
+            if text not in self._warned:
+                self._deliveries.silences += 1
         if not self._client.is_connected:
             text = f"worker {self.name} is not connected: {self._client.last_error}"
         if text not in self._warned:

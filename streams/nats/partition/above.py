@@ -80,7 +80,7 @@ class Known:
         if not ranges:
             return Above()
         base = size * (floor + 1)
-        text = text_of_most(base, ranges, _MOST)
+        text, _ = text_of_most(base, ranges, _MOST)
         noted = finished_in(base, text)
         end = (noted[-1][1] - 1) // size if noted else 0
         messages = [self._top, *((one.sequence, one.stored) for one in arrivals)]

@@ -26,7 +26,7 @@ def metadata_of(
     partition: int = 0,
 ) -> str:
     """What penstock writes beside an offset."""
-    body = text_of_most(offset, finished, METADATA) + "".join(map(str, notes))
+    body = text_of_most(offset, finished, METADATA).text + "".join(map(str, notes))
     return text_of(about(cluster, topic, partition, offset), body)
 
 

@@ -54,3 +54,20 @@ def test_a_permanent_failure_fails_at_once_and_a_long_absence_in_the_end(
         assert seconds <= asyncio.get_running_loop().time() <= seconds + 0.5
 
     run_virtual(story())
+
+
+def test_it_is_said_once_that_calls_wait_for_servers(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> str:
+        if 0 < asyncio.get_running_loop().time() % 100 < 20:
+            raise NO_LEADER
+        return "said"
+
+    async def story() -> None:
+        await asyncio.sleep(1)
+        await asyncio.gather(*(answered(ask) for _ in range(3)))
+        assert caplog.text.count("waiting for the NATS servers, which have answered no") == 1
+        await asyncio.sleep(90)
+        await asyncio.gather(*(answered(ask) for _ in range(3)))
+        assert caplog.text.count("waiting for the NATS servers, which have answered no") == 2
+
+    run_virtual(story())
