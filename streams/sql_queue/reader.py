@@ -332,11 +332,15 @@ class TableReader(SourceStage[dict[str, Any]]):
             self.complete()
 
     async def _is_busy(self) -> bool:
-        """Whether rows of this reader are being processed, and may come back; waits a moment for
-        them."""
-        for _ in range(10):
+        """Whether rows of this reader are being processed, and may come back; waits for them, as
+        long as between two looks at the table."""
+        until, quiet = self.run.now() + self._manner.poll, 0
+        while quiet < 10:
             await asyncio.sleep(_QUIET / 10)
-            if self.run.calls or self.ledger.is_writing or not self.ledger.held:
+            calls = self.run.calls
+            quiet = 0 if calls else quiet + 1
+            is_over = calls and self.run.now() >= until
+            if is_over or self.ledger.is_writing or not self.ledger.held:
                 return True
         return False
 

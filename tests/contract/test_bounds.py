@@ -24,13 +24,13 @@ from tests.helpers.random_pipeline import FEATURES, RandomPipeline
 ops: Any = _ops
 
 # One in so many of the --walks is how often each of the features is made.
-SHARE = 15
+SHARE = 60
 
 
 def test_what_draw_prints_is_an_upper_bound_of_unfinished_events(
     pytestconfig: pytest.Config,
 ) -> None:
-    """A random walk over pipelines, until each of the features was made 20 times.
+    """A random walk over pipelines, until each of the features was made five times.
 
     `make soak` makes more of them.
 

@@ -185,13 +185,13 @@ OPERATORS = [
     _operator("distinct_within", distinct_within(10, by=lambda number: number), numbers_up_to),
     _operator(
         "group_by, spread",
-        _both(group_by(lambda number: number % 3, buffer=16), spread()),
+        _both(group_by(lambda number: number % 3, buffer=16, spill_events=64), spread()),
         numbers_up_to,
         ordered=False,
     ),
     _operator(
         "group_by, spread of 2 feeders",
-        _both(group_by(lambda number: number % 3, buffer=16), spread(feeders=2)),
+        _both(group_by(lambda number: number % 3, buffer=16, spill_events=64), spread(feeders=2)),
         numbers_up_to,
         ordered=False,
     ),
@@ -299,7 +299,7 @@ OPERATORS = [
     _operator(
         "group_by, spread, batch",
         _both(
-            group_by(lambda number: number % 3, buffer=16),
+            group_by(lambda number: number % 3, buffer=16, spill_events=64),
             spread(),
             batch(_all_slowly, 4, parallel=2),
         ),
@@ -380,7 +380,7 @@ OPERATORS = [
         _both(
             ops.map(abs),
             distinct_within(10, by=lambda number: number),
-            group_by(lambda number: number % 3, buffer=16),
+            group_by(lambda number: number % 3, buffer=16, spill_events=64),
             spread(),
             adaptive_flat_map(_slowly, Fixed(4)),
         ),
