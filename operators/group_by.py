@@ -188,6 +188,9 @@ def group_by(
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
+        if each is not None and source.values is not None:
+            _inside(each, source.values)
+
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
@@ -215,15 +218,25 @@ def group_by(
     return operator
 
 
-def _inside(each: Callable[[Any], Flowable[Any]]) -> list[StageInfo]:
-    """The stages that `each` makes of a group, none if it cannot do without a real key."""
+def _inside(each: Callable[[Any], Flowable[Any]], values: Any = None) -> list[StageInfo]:
+    """The stages that `each` makes of a group, none if it cannot do without a real key.
 
-    def refuse(downstream: Subscriber[Any], run: Run) -> NoReturn:
-        raise BuildError("this group is only there to be described")
-
-    group: Group[Any, Any] = Group(None, refuse, StageInfo("group_by"))
+    Raises BuildError if they read what values of this type do not have.
+    """
     try:
-        return [stage.info for stage in each(group).chain() if stage is not group]
+        stages = _made_of(Group(None, _refuse, StageInfo("group_by")), each)
     except Exception:
         # With a real group it is called again, and its error is reported.
         return []
+    if values is not None:
+        # It went well as long as nothing was known of the values.
+        _made_of(Group(None, _refuse, StageInfo("group_by"), values), each)
+    return stages
+
+
+def _made_of(group: Group[Any, Any], each: Callable[[Any], Flowable[Any]]) -> list[StageInfo]:
+    return [stage.info for stage in each(group).chain() if stage is not group]
+
+
+def _refuse(downstream: Subscriber[Any], run: Run) -> NoReturn:
+    raise BuildError("this group is only there to be described")

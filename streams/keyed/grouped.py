@@ -27,9 +27,14 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
     is_key_read = False
 
     def __init__(
-        self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], within: StageInfo
+        self,
+        key: K_co,
+        attach: Callable[[Subscriber[T_co], Run], None],
+        within: StageInfo,
+        values: Any = None,
     ) -> None:
-        super().__init__(attach, StageInfo("group", within=within, once="a group is read once"))
+        info = StageInfo("group", within=within, once="a group is read once")
+        super().__init__(attach, info, values=values)
         self._key = key
 
     @property

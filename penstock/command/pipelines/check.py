@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from penstock.command.output import put
 from penstock.command.pipelines.load import load
 from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.forgetting import not_seen
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo
 
@@ -24,7 +25,8 @@ def check(where: str, pipeline: Pipeline) -> int:
     pipeline.check_files()
     stages = pipeline.describe()
     count = sum(1 for _ in all_stages(stages))
-    return put(f"{where}: OK, {count} stages: {_names(stages)}\n")
+    notes = "".join(f"{where}: not checked: {note}\n" for note in not_seen(stages))
+    return put(f"{where}: OK, {count} stages: {_names(stages)}\n{notes}")
 
 
 def _names(stages: Iterable[StageInfo]) -> str:

@@ -14,6 +14,7 @@ from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State
 from penstock.streams.runtime.context import Run
@@ -170,6 +171,14 @@ class Beside:
             give_back_all(events)
             return
         self._ready.append(source)
+        info = self._stage.info
+        if info.absorbs_inputs:
+            try:
+                refuse_early_end(info, events)
+            except PenstockError as error:
+                give_back_all(events)
+                self._stage.fail(error)
+                return
         drop_all(events, source.operator)
         try:
             for event in events:

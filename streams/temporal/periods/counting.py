@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.streams.errors import PenstockError, describe
+from penstock.streams.errors import describe
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.keyed.key import By
-from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.forgetting import early_end
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Expanding
@@ -87,9 +85,7 @@ class Counting(Expanding):
         self._read = read
 
     def answer(self, event: Event[Any]) -> Iterable[Period]:
-        if any(isinstance(origin, SourceStage) and origin.needs_ends for origin, _ in roots(event)):
-            # Such as one of a stream that was made while the pipeline runs.
-            raise PenstockError(early_end(str(self.info), "the source of this event"))
+        refuse_early_end(self.info, (event,))
         value = event.value
         if isinstance(value, Watermark):
             return self._counts.advance(value.time)

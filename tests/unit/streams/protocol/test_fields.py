@@ -175,6 +175,38 @@ def test_every_stage_and_sink_that_reads_a_key_is_refused(reader: str) -> None:
         READERS[reader]("orderId")
 
 
+EACH: dict[str, Callable[[Any, str], Any]] = {
+    "directly": lambda group, key: group.pipe(penstock.distinct_within(5, key)),
+    "below a stage": lambda group, key: group.pipe(ops.take(5), penstock.rate_limit(5, cost=key)),
+    "in groups of it": lambda group, key: group.pipe(group_by(key), spread()),
+    "in groups of groups": lambda group, key: group.pipe(
+        group_by("order_id", each=lambda one: one.pipe(penstock.distinct_within(5, key)), idle=1),
+        spread(),
+    ),
+}
+
+
+@pytest.mark.parametrize("place", EACH)
+def test_a_stage_inside_groups_that_reads_a_key_is_refused(place: str) -> None:
+    def made(key: str) -> object:
+        each = EACH[place]
+        return orders().pipe(group_by("customer", each=lambda group: each(group, key), idle=1))
+
+    made("order_id")
+    with pytest.raises(BuildError, match=r"reads the field 'orderId'.* order_id, customer"):
+        made("orderId")
+
+
+def test_operators_of_groups_that_need_a_real_key_are_left_to_the_run() -> None:
+    seconds = {"a": 5}
+    for each in (
+        lambda group: group.pipe(penstock.distinct_within(seconds[group.key], "orderId")),
+        lambda group: group.pipe(penstock.distinct_within(seconds.get(group.key), "orderId")),
+        lambda group: group.pipe(ops.map(dict), penstock.distinct_within(5, "orderId")),
+    ):
+        orders().pipe(group_by("customer", each=each, idle=1))  # type: ignore[arg-type]
+
+
 PASSING: list[Any] = [
     *(ops.filter(bool), ops.filter_indexed(lambda v, i: True), ops.take(5), ops.skip(1)),
     *(ops.take_while(bool), ops.do_action(print), penstock.distinct_within(5, "customer")),

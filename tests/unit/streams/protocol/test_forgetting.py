@@ -126,6 +126,33 @@ def test_an_event_of_a_stream_that_was_made_in_the_run_is_not_acknowledged() -> 
     assert not source.acked
 
 
+def test_the_error_in_the_run_names_the_stage_the_source_and_what_to_do() -> None:
+    made = from_iterable([1]).pipe(ops.flat_map(lambda _: MemorySource(ROWS)))
+
+    async def story() -> None:
+        with pytest.raises(PenstockError) as failed:
+            await count(made).to(collect([])).run()
+        said = str(failed.value)
+        assert "stage 3 'count_over_time' acknowledges events" in said
+        assert "'memory' does not give again" in said
+        assert "Read what can be read again" in said
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("operator", [rx.zip_latest, ops.fork_join])
+def test_a_stream_made_in_the_run_is_not_acknowledged_beside_another(operator: Any) -> None:
+    source = MemorySource(ROWS)
+    made = from_iterable([1]).pipe(ops.flat_map(lambda _: source))
+
+    async def story() -> None:
+        with pytest.raises(PenstockError, match="acknowledges events before"):
+            await from_iterable(ROWS).pipe(operator(made)).to(collect([])).run()
+
+    run_virtual(story())
+    assert not source.acked
+
+
 def test_a_caller_who_waits_for_its_event_gets_the_error() -> None:
     rows = inbox(1)
 

@@ -19,6 +19,45 @@ def test_a_good_pipeline_is_shown_with_its_stages(penstock: Penstock, pipeline_f
     )
 
 
+COUNT = "count_over_time(begin='a', end='b')"
+MADE = "ops.flat_map(lambda _: read_jsonl('a.jsonl', position='a.pos'))"
+
+
+@pytest.mark.parametrize(
+    ("stages", "fails_at"),
+    [
+        (f"{MADE}, {COUNT}", "stage 3 'count_over_time'"),
+        (f"ops.merge(read_jsonl('b.jsonl').pipe({MADE})), {COUNT}", "stage 5 'count_over_time'"),
+        (
+            f"{MADE}, group_by('a', each=lambda group: group.pipe({COUNT}), idle=1), spread()",
+            "'count_over_time' in stage 3 'group_by'",
+        ),
+        (f"ops.zip_latest(read_jsonl('b.jsonl').pipe({MADE}))", "stage 4 'zip_latest'"),
+        (f"{COUNT}, {MADE}", None),
+        ("ops.map(str)", None),
+    ],
+)
+def test_what_only_the_run_can_refuse_is_said(
+    penstock: Penstock, write_file: Write, stages: str, fails_at: str | None
+) -> None:
+    path = write_file(
+        "job.py",
+        "from penstock import count_over_time, ops\n"
+        f"pipeline = read_jsonl().pipe({stages}).to(write_jsonl())\n",
+    )
+    result = penstock("check", path)
+    assert result.status == 0
+    assert "OK" in result.out
+    _, *rest = result.out.splitlines()
+    if fails_at is None:
+        assert rest == []
+    else:
+        (note,) = rest
+        assert "not checked: stage " in note
+        assert "'flat_map' may read streams that are made while it runs" in note
+        assert note.endswith(f"the run fails at {fails_at}")
+
+
 @pytest.mark.parametrize(
     ("stages", "advice"),
     [
