@@ -1,6 +1,6 @@
 """The parser: from a text to a formula.
 
-Operators, the loosest first: `->` `<->` (right associative); `^`; `|`; `&`; `U W R M until before`
+Operators, the loosest first: `->` `<->` (right associative); `|`; `^`; `&`; `U W R M until before`
 (right associative); prefixes. `always`, `never`, `eventually!` and the formula after a SERE's arrow
 extend as far right as possible. PSL's other words bind like the operators that they abbreviate.
 """
@@ -35,7 +35,7 @@ _MOST_DIGITS = 9
 # A range repeats its operand for each event; a thousand repetitions take milliseconds.
 _MOST_COPIES = 1_000
 
-_LOOSEST, _XOR, _OR, _AND, _BINDING = range(5)
+_LOOSEST, _OR, _XOR, _AND, _BINDING = range(5)
 
 _OPERATORS: dict[str, tuple[int, Literal["->", "<->", "^", "|", "&"]]] = {
     "->": (_LOOSEST, "->"),
@@ -56,6 +56,18 @@ _TO = ("..", ":", "to", ",")
 _WITHOUT_END = ("$", "inf")
 
 _ARROWS = ("|->", "|=>", "<>->", "<>=>", "!")
+
+
+# What joins expressions, the loosest first; `->`, `<->` and `^` only Boolean formulas.
+_Joint = Literal[";", ":", "->", "<->", "|", "^", "&&", "&"]
+_JOINTS: tuple[dict[str, _Joint], ...] = (
+    {";": ";"},
+    {":": ":"},
+    {"->": "->", "<->": "<->"},
+    {"|": "|", "||": "|"},
+    {"^": "^"},
+    {"&&": "&&", "&": "&"},
+)
 
 
 def _not(formula: Formula) -> Formula:
@@ -93,11 +105,34 @@ _RANGES: dict[str, tuple[Literal["X", "next"], Literal["&", "|"]]] = {
 }
 
 
+def _boolean(sere: Sere) -> Formula | None:
+    """The formula of an expression that is one event long whatever the events are, if it is."""
+    if isinstance(sere, Letter):
+        return sere.formula
+    if isinstance(sere, Joined) and sere.operator in ("|", "&&"):
+        parts = [_boolean(part) for part in sere.parts]
+        formulas = tuple(part for part in parts if part is not None)
+        if len(formulas) == len(parts):
+            return Nary("&" if sere.operator == "&&" else "|", formulas)
+    return None
+
+
+def _together(parts: list[Sere]) -> Sere:
+    """Expressions that begin together and of which the last one ends the match."""
+    size = len(parts) * sum(1 for part in parts for _ in part.letters())
+    if size > _MOST_COPIES:
+        raise FormulaTooLarge("the copies in its expressions", size, _MOST_COPIES)
+    longer = [Joined(";", (part, Repeat(Letter(TRUE), 0, None))) for part in parts]
+    last = [Joined("&&", (*longer[:at], part, *longer[at + 1 :])) for at, part in enumerate(parts)]
+    return Joined("|", tuple(last))
+
+
 def parse(text: str) -> Formula:
     """Parse `text`. Linear time.
 
-    Raises FormulaSyntaxError with the place, FormulaTooLarge for nesting deeper than 150 or nested
-    ranges of more than 1,000 events together, and TypeError for anything but text.
+    Raises FormulaSyntaxError with the place, FormulaTooLarge for nesting deeper than 150, nested
+    ranges of more than 1,000 events together or as many copies of what `&` joins in expressions,
+    and TypeError for anything but text.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise WrongType(f"a formula is a text, not {type(text).__name__}")
@@ -293,25 +328,36 @@ class _Parser:
         return number * UNITS[unit]
 
     def _in_range(self) -> Formula:
-        step, join = _RANGES[self._take().kind]
+        operator = self._take().kind
+        step, join = _RANGES[operator]
         self._need("[")
         low = self._number("`<=`")
         self._to()
-        high = self._number_from(low)
+        high = self._high(low) if operator in ("F", "G") else self._number_from(low)
         self._need("]")
-        levels = 2 * high - low
+        last = low if high is None else high
+        levels = 2 * last - low + (high is None)
         self._deeper(levels)
-        outer, self._copies = self._copies, self._copies * (high - low + 1)
+        outer, self._copies = self._copies, self._copies * (last - low + 1)
         if self._copies > _MOST_COPIES:
             raise FormulaTooLarge("the copies in its ranges", self._copies, _MOST_COPIES)
         operand = formula = self._prefixed()
         self._copies = outer
         self._depth -= levels
-        for _ in range(high - low):
+        if high is None:
+            formula = Unary("F" if operator == "F" else "G", formula)
+        for _ in range(last - low):
             formula = Nary(join, (operand, Unary(step, formula)))
         for _ in range(low):
             formula = Unary(step, formula)
         return formula
+
+    def _high(self, low: int) -> int | None:
+        """The upper bound of a range, None if it has none."""
+        if self._token.text in _WITHOUT_END:
+            self._take()
+            return None
+        return None if self._kind() == "]" else self._number_from(low, "`]`")
 
     def _next_event(self) -> Formula:
         strong = self._take().kind == "next_event!"
@@ -365,17 +411,18 @@ class _Parser:
         # Takes as many nested calls as four formulas.
         self._deeper(4)
         end = {"{": "}", "(": ")"}[self._take().kind]
-        sere = self._sere(0)
+        sere = self._sere()
         self._need(end, "`;`", "`:`", "`|`", "`&&`", "a repetition")
         self._depth -= 4
         return sere
 
-    def _is_sere_in_parentheses(self) -> bool:
-        """Whether the parentheses that begin here enclose an expression and no Boolean formula."""
-        if self._kind() != "(":
-            return False
+    def _is_sere(self, at: int) -> bool:
+        """Whether braces begin there, or parentheses that enclose no Boolean formula, or a
+        repetition."""
+        if self._tokens[at].kind != "(":
+            return self._tokens[at].kind in ("{", "[*", "[+]")
         depth = 0
-        for token in self._tokens[self._at :]:
+        for token in self._tokens[at:]:
             depth += (token.kind in ("(", "{")) - (token.kind in (")", "}"))
             if depth <= 0:
                 return False
@@ -383,24 +430,54 @@ class _Parser:
                 return True
         return False
 
-    _JOINTS: tuple[Literal[";", ":", "|", "&&"], ...] = (";", ":", "|", "&&")
-
-    def _sere(self, level: int) -> Sere:
-        """`;` is the loosest joint, then `:`, `|` and `&&`."""
-        if level == len(self._JOINTS):
+    def _sere(self, level: int = 0) -> Sere:
+        if level == len(_JOINTS):
             return self._repeated()
-        joint = self._JOINTS[level]
-        parts = [self._sere(level + 1)]
-        while self._token.kind == joint or (joint == "|" and self._token.kind == "||"):
-            self._take()
-            parts.append(self._sere(level + 1))
-        return parts[0] if len(parts) == 1 else Joined(joint, tuple(parts))
+        joints, levels = _JOINTS[level], 0
+        sere = self._sere(level + 1)
+        while (joint := joints.get(self._kind())) is not None:
+            levels += 3
+            self._deeper(3)
+            place = self._at
+            parts = [sere]
+            while joints.get(self._kind()) == joint:
+                self._take()
+                is_right = joint in ("->", "<->")
+                parts.append(self._sere(level if is_right else level + 1))
+            if joint == "->" or joint == "<->" or joint == "^":
+                sere = self._of_booleans(joint, parts, place)
+            elif joint == "&":
+                sere = _together(parts)
+            else:
+                sere = Joined(joint, tuple(parts))
+        self._depth -= levels
+        return sere
+
+    def _of_booleans(self, joint: Literal["->", "<->", "^"], parts: list[Sere], at: int) -> Sere:
+        """What joins Boolean formulas, the letters of expressions, and nothing longer."""
+        formulas = [formula for part in parts if (formula := _boolean(part)) is not None]
+        if len(formulas) < len(parts):
+            token = self._tokens[at]
+            raise FormulaSyntaxError(
+                self._text,
+                token.position,
+                f"`{token.text}` stands beside an expression,",
+                ("Boolean formulas on both sides",),
+            )
+        self._deeper(2 * len(formulas))
+        self._depth -= 2 * len(formulas)
+        first, *others = formulas
+        for other in others:
+            first = (
+                _not(Binary("<->", first, other)) if joint == "^" else Binary(joint, first, other)
+            )
+        return Letter(first)
 
     def _repeated(self) -> Sere:
         sere: Sere
         if self._token.kind in ("[*", "[+]"):
             sere = Letter(TRUE)
-        elif self._token.kind == "{" or self._is_sere_in_parentheses():
+        elif self._is_sere(self._at):
             sere = self._braces()
         else:
             sere = Letter(self._letter())
@@ -412,6 +489,11 @@ class _Parser:
                 sere = EMPTY if high == 0 else Repeat(sere, low, high)
             elif isinstance(sere, Letter) and self._kind() in ("[->", "[="):
                 sere = self._occurrences(sere)
+            elif self._kind() == "[" and self._tokens[self._at + 1].kind == ":":
+                what = "`[:*` or `[:+]`, a repetition by fusion that is not known here, stands"
+                raise FormulaSyntaxError(
+                    self._text, self._token.position, what, ("the parts with `:` between them",)
+                )
             else:
                 return sere
 
@@ -428,7 +510,8 @@ class _Parser:
     def _letter(self) -> Formula:
         outer, self._boolean = self._boolean, True
         operands = [self._prefixed()]
-        while self._skip("&"):
+        while self._kind() == "&" and not self._is_sere(self._at + 1):
+            self._take()
             operands.append(self._prefixed())
         self._boolean = outer
         return operands[0] if len(operands) == 1 else Nary("&", tuple(operands))
@@ -443,14 +526,9 @@ class _Parser:
             if self._skip("]"):
                 return low, low
         self._to("`]`")
-        if self._token.text in _WITHOUT_END:
-            self._take()
-        elif self._kind() != "]":
-            high = self._number_from(low, "`]`")
-            self._need("]")
-            return low, high
+        high = self._high(low)
         self._need("]")
-        return low, None
+        return low, high
 
     def _to(self, *others: str) -> None:
         """What stands between the bounds of a range."""

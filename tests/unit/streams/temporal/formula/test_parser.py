@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,10 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
-from penstock.streams.temporal.formula.formula import Formula, Match, Proposition, propositions
+from penstock.streams.temporal.formula.formula import (
+    TRUE,
+    Formula,
+    Match,
+    Proposition,
+    propositions,
+)
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import to_text
-from tests.helpers.brute_force import booleans, formulas, holds_finitely, seres, words
+from penstock.streams.temporal.formula.sere import Sere
+from tests.helpers.brute_force import (
+    LETTERS,
+    booleans,
+    formulas,
+    holds_finitely,
+    matches,
+    seres,
+    words,
+)
 
 
 @settings(max_examples=1000)
@@ -39,6 +55,74 @@ def test_expressions_in_parentheses_hold_where_those_in_braces_do(
 ) -> None:
     written = parse(_as_spot(to_text(formula)))
     assert holds_finitely(written, trace) == holds_finitely(formula, trace)
+
+
+def _braced(sere: Sere) -> str:
+    text = to_text(Match("<>->", sere, TRUE))
+    return text[: text.rindex("}") + 1]
+
+
+def _sere_of(text: str) -> Sere:
+    formula = parse(text + "!")
+    assert isinstance(formula, Match)
+    return formula.sere
+
+
+@settings(max_examples=200)
+@given(st.lists(seres, min_size=2, max_size=3), words)
+def test_expressions_joined_by_one_sign_begin_together_and_end_with_the_last(
+    parts: list[Sere], trace: list[frozenset[str]]
+) -> None:
+    written = _sere_of("{" + " & ".join(map(_braced, parts)) + "}")
+    ends = (matches(part, trace, 0) for part in parts)
+    assert matches(written, trace, 0) == {max(one) for one in product(*ends)}
+
+
+def _value(words: list[str], letter: frozenset[str]) -> bool:
+    """The value of names with operators between them, by Spot's order of these."""
+    for operators in (("->", "<->"), ("|",), ("xor",), ("&",)):
+        if at := next((at for at, word in enumerate(words) if word in operators), 0):
+            left, right = _value(words[:at], letter), _value(words[at + 1 :], letter)
+            return {
+                "->": not left or right,
+                "<->": left == right,
+                "|": left or right,
+                "xor": left != right,
+                "&": left and right,
+            }[words[at]]
+    (name,) = words
+    return name in letter
+
+
+_OPERATORS = st.sampled_from(["->", "<->", "|", "xor", "&"])
+
+
+@given(st.lists(st.tuples(_OPERATORS, st.sampled_from("abc")), max_size=6), st.sampled_from("abc"))
+def test_operators_bind_as_in_spot_in_expressions_and_outside(
+    more: list[tuple[str, str]], first: str
+) -> None:
+    words = [first, *(word for pair in more for word in pair)]
+    text = " ".join(words)
+    formula, sere = parse(text), _sere_of("{" + text + "}")
+    for letter in LETTERS:
+        value = _value(words, letter)
+        assert holds_finitely(formula, [letter]) == value
+        assert matches(sere, [letter, letter], 0) == ({1} if value else set())
+
+
+@pytest.mark.parametrize("written", ["[2:]", "[2..]", "[2:$]", "[2..inf]", "[2 to $]", "[2,]"])
+@given(trace=words)
+def test_a_range_without_an_end_is_the_rest_of_the_events(
+    written: str, trace: list[frozenset[str]]
+) -> None:
+    rest = ["a" in letter for letter in trace[2:]]
+    assert holds_finitely(parse(f"F{written} a"), trace) == any(rest)
+    assert holds_finitely(parse(f"G{written} a"), trace) == all(rest)
+
+
+def test_a_repetition_by_fusion_is_refused_by_its_name() -> None:
+    with pytest.raises(FormulaSyntaxError, match="a repetition by fusion that is not known here"):
+        parse("{{a;b}[:*2..3]}!")
 
 
 @given(st.text(min_size=1))
@@ -112,7 +196,7 @@ def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
         ("next_a & next_e | next_event", '"next_a" & "next_e" | "next_event"'),
         ("{next_a[*2]; next_e[=1]}!", '{"next_a"[*2]; "next_e"[=1]}!'),
         ("a ^ b", "!(a <-> b)"),
-        ("a ^ b | c ^ d -> e", "!(a <-> !((b | c) <-> d)) -> e"),
+        ("a ^ b | c ^ d -> e", "(!(a <-> b)) | (!(c <-> d)) -> e"),
         ("{(a ^ b)}!", "{(!(a <-> b))}!"),
         ("{a[->]}!", "{!a[*]; a}!"),
         ("{a & b[->2]; c}!", "{{!(a & b)[*]; {a & b}}[*2]; c}!"),
@@ -172,6 +256,7 @@ def test_what_is_written_means(written: str, means: str) -> None:
         ("{(F a)}!", 2),
         ("U a", 0),
         ("F[2] a", 3),
+        ("next_e[2] a", 8),
         ("F[2..1] a", 5),
         ("next_a[1..] a", 10),
         ("next_event(a U b)(c)", 13),
@@ -187,7 +272,11 @@ def test_what_is_written_means(written: str, means: str) -> None:
         ("{(a;b)[->2]}!", 6),
         ("{(a;F b)}!", 4),
         ("(a;b)", 2),
-        ("{a & (b;c)}!", 7),
+        ("{a xor (b;c)}!", 3),
+        ("{a[*2] -> b}!", 7),
+        ("{a[:*2]}!", 2),
+        ("{(a;b)[:+]}!", 6),
+        ("X[2:] a", 3),
         ("{a[*4:2]}!", 6),
         ("{a[*2;4]}!", 5),
         ("{a[*:x]}!", 5),
