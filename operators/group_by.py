@@ -62,6 +62,9 @@ from penstock.streams.validation import given, is_positive, require_count, requi
 
 __all__ = ["group_by"]
 
+# The buffer where another process bounds what comes: all of it.
+_ALL = 1 << 20
+
 T = TypeVar("T")
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
@@ -186,6 +189,10 @@ def group_by(
         has_share=True,
     )
 
+    def beyond(run: Run, info: StageInfo) -> Overflow:
+        policy = "wait" if run.overrides.is_bounded else overflow
+        return Overflow(run, info, share, policy, spill_events, spill_bytes)
+
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         if each is not None and source.values is not None:
@@ -196,8 +203,8 @@ def group_by(
         ) -> None:
             info = run.placed(grouped.info)
             faults = KeyFaults(on_error, run, info, by)
-            beyond = Overflow(run, info, share, overflow, spill_events, spill_bytes)
-            common = downstream, run, info, key, buffer, faults, beyond, feeders
+            most = _ALL if run.overrides.is_bounded else buffer
+            common = downstream, run, info, key, most, faults, beyond(run, info), feeders
             if each is None:
                 stage = KeyedStage(*common)
             else:
@@ -212,7 +219,7 @@ def group_by(
             run.attaching = info
             source.attach(stage, run)
 
-        grouped: Grouped[Any, Any] = Grouped(rotate, info, source)
+        grouped: Grouped[Any, Any] = Grouped(rotate, info, source, beyond)
         return grouped
 
     return operator

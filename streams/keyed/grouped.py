@@ -10,6 +10,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
+    from penstock.streams.keyed.overflow import Overflow
     from penstock.streams.runtime.context import Run
 
 __all__ = ["Group", "Grouped"]
@@ -47,7 +48,8 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
     """A stream of groups, as `group_by` makes it, which only `spread` can read.
 
     `rotate(downstream, run, feeders, info)` is for `spread`: it connects a reader of the groups'
-    events, and no group object is made. Attaching anything else is a BuildError.
+    events, and no group object is made. Attaching anything else is a BuildError. `overflow(run,
+    info)` makes what has the events of keys beyond their shares.
     """
 
     groups = True
@@ -57,9 +59,11 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
         rotate: Callable[[Subscriber[Any], Run, int | None, StageInfo], None],
         info: StageInfo,
         above: Flowable[Any],
+        overflow: Callable[[Run, StageInfo], Overflow],
     ) -> None:
         super().__init__(self._refuse, info, above, passes=info.inside is None)
         self.rotate = rotate
+        self.overflow = overflow
 
     def _refuse(self, downstream: Subscriber[Any], run: Run) -> NoReturn:
         raise BuildError(f"{self.info} makes groups, which only spread() reads: insert spread()")

@@ -19,7 +19,7 @@ from penstock.streams.errors import KeyOverShare, SpillBroken
 from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import roots
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -72,6 +72,12 @@ class Tail:
     def __len__(self) -> int:
         return self.size
 
+    @property
+    def first(self) -> Event[Any]:
+        """The event behind the first ones."""
+        block = self.blocks[0] if self.blocks else self.back
+        return block[0] if isinstance(block, list) else block.events[0]
+
 
 class Overflow:
     """The share of each key of one stage, and what is beyond it.
@@ -97,6 +103,8 @@ class Overflow:
     ) -> None:
         self.vacated = 0
         self.error: SpillBroken | None = None
+        # Events whose values could not be read back.
+        self._broken: list[Event[Any]] = []
         self.backlogs: dict[Backlog, None] = {}
         self.spilled = 0
         """Events that have ever been written to the file."""
@@ -415,15 +423,21 @@ class Overflow:
     # The end.
 
     def withdraw(self, backlog: Backlog, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
-        """Take the events for which this is true out of a tail, if there is one, and move others
-        up.
+        """Take the waiting events of a key for which this is true out, and move others up.
 
         The stage counts each of them as a place that is free.
         """
         gone: list[Event[Any]] = []
+        events = backlog.events
+        for _ in range(len(events)):
+            event = events.popleft()
+            (gone if is_gone(event) else events).append(event)
         if backlog.tail is not None:
+            # Their places are those of what moves up.
+            self.vacated -= len(gone)
             self._withdraw(backlog, backlog.tail, is_gone, gone)
-        self.look(backlog)
+        if backlog.over:
+            self.look(backlog)
         return gone
 
     def _withdraw(
@@ -469,7 +483,7 @@ class Overflow:
             return self._spill.read(block)
         except SpillBroken as error:
             self.error = error
-            give_back_all(block.events)
+            self._broken += block.events
             return []
 
     def close(self) -> Iterator[list[Event[Any]]]:
@@ -486,6 +500,8 @@ class Overflow:
                 yield self._events_of(tail.blocks.popleft())
             yield tail.back
             backlog.tail = None
+        broken, self._broken = self._broken, []
+        yield broken
         self.backlogs.clear()
         self._spill.close()
         error, self.error = self.error, None

@@ -330,19 +330,11 @@ class KeyedQueues:
         events: list[Event[Any]] = []
         emptied: list[KeyQueue] = []
         for queue in self._queues.values():
-            rest = deque[Event[Any]]()
-            for event in queue.events:
-                (events if is_gone(event) else rest).append(event)
             had_any = bool(queue.events)
-            taken = len(queue.events) - len(rest)
-            queue.events = rest
+            gone = self.overflow.withdraw(queue, is_gone)
+            events += gone
             if self._leaves:
-                self.taken += [queue.key] * taken
-            if queue.tail is not None:
-                # Their places are those of what moves up.
-                self.overflow.vacated -= taken
-            if queue.over:
-                events += self.overflow.withdraw(queue, is_gone)
+                self.taken += [queue.key] * len(gone)
             if had_any and not queue.events:
                 self.opened.pop(queue, None)
                 if not queue.holders:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.streams.keyed.overflow import Overflow, Tail
@@ -209,21 +209,6 @@ class Substream:
         if self.tail is not None:
             self.tail.room -= len(events)
         return events
-
-    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
-        """Take out the waiting events for which this is true; the stage counts their places as
-        free."""
-        gone: list[Event[Any]] = []
-        for _ in range(len(self.events)):
-            event = self.events.popleft()
-            (gone if is_gone(event) else self.events).append(event)
-        overflow = self.stage.overflow
-        if self.tail is not None:
-            # Their places are those of what moves up.
-            overflow.vacated -= len(gone)
-        if self.over:
-            gone += overflow.withdraw(self, is_gone)
-        return gone
 
     def give_back(self) -> None:
         """Return what waits to its source, and cancel the operators: the stage was cancelled."""

@@ -377,7 +377,7 @@ class Substreams(KeyedStage):
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         events: list[Event[Any]] = []
         for substream in self._backlogs():
-            if substream.waits and (gone := substream.withdraw(is_gone)):
+            if substream.waits and (gone := self.overflow.withdraw(substream, is_gone)):
                 events += gone
                 self._refilled.append(substream)
         self._held -= len(events)

@@ -152,7 +152,7 @@ class Run:
         # Those that are opened in this run.
         self.sinks: list[StageInfo] = []
         self.tunable = Changeable("retune", "the stages with a limit")
-        self.keyed = Changeable("set_share", "the stages with a share that run in this process")
+        self.keyed = Changeable("set_share", "the stages with a share")
         # See `withdraw`; in the order in which the stages are made, the last of them first.
         self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
         # Whether a stage that holds events for others has less ready than is wanted below it.

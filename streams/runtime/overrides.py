@@ -44,6 +44,9 @@ class Overrides:
     encoded: tuple[Sink[Any], ...] = ()
     """The sinks to which values come encoded, by `Sink.encode`."""
 
+    is_bounded: bool = False
+    """Whether another process bounds what comes: how much may wait of all keys, and of one."""
+
     openings: Mapping[int, Opening] = {}
     """What is opened in place of the sinks with these numbers, which worker processes open."""
 

@@ -209,15 +209,12 @@ class Running:
 
         None leaves a value as it is. `stage` is the number of the `group_by` (see `statistics`),
         needed if there are several. Events on disk stay there until their turn. Raises BuildError
-        for a wrong share, policy or stage, and where the stage runs in worker processes.
+        for a wrong share, policy or stage.
         """
         if overflow is not None:
             check_overflow(overflow, "set_share")
-        elsewhere = self._run.overrides.elsewhere
         later: dict[int | str, StageInfo] = {
-            one.number: one
-            for one in all_stages(self.describe())
-            if one.has_share and one.number not in elsewhere
+            one.number: one for one in all_stages(self.describe()) if one.has_share
         }
         stages = self._run.keyed
         place = stages.chosen(stage, later)

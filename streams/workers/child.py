@@ -139,6 +139,7 @@ class Child:
         inlet: Flowable[Any] = Flowable(self._attach_inlet, section.above.info)
         self._overrides = Overrides(section.above, other=inlet)
         self._overrides.parallel = self._limit
+        self._overrides.is_bounded = True
         self._overrides.lent = self._limiter()
         self._run = run = Run(overrides=self._overrides)
         run.letters = _Letters(self)  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]

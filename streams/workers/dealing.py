@@ -17,9 +17,10 @@ from penstock.streams.errors import (
 )
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
-from penstock.streams.failures.policy import ErrorPolicy, sink_of
+from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, sink_of
 from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
+from penstock.streams.keyed.stage import HOTTEST
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import note_end
@@ -44,13 +45,14 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import of_ended, successive, together
-from penstock.streams.workers.owners import Owner, Owners, Peer
+from penstock.streams.workers.owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.placement import Section
-from penstock.streams.workers.sending import Sending
+from penstock.streams.workers.sending import QUIET, Sending
 from penstock.streams.workers.silence import SilenceWatch
 
 __all__ = ["Crew", "Dealing"]
@@ -61,6 +63,10 @@ _KILLS = 3
 # Events that a worker must have, unless it lacks slots for fewer, before a part of them goes to
 # another one, and the seconds between two such moves.
 _MUCH, _EVEN = 8, 0.01
+
+# Seconds for which a worker must have less to do than it could, before room is made. As in
+# `KeyedStage`.
+_STARVED = 0.02
 
 # A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
@@ -139,7 +145,6 @@ class Dealing(FinishingStage):
         self._kills: dict[Event[Any], int] = {}
         bound = section.bound(run.limit)
         self._bound = 1 << 20 if bound is None else bound
-        self._least_asked = max(1, self._bound // 4)
         # Whether events hold turns, which end with their calls.
         self._has_turns = section.above.turns
         self._policies = {
@@ -153,14 +158,23 @@ class Dealing(FinishingStage):
             if (sink := sink_of(stage.policy)) is not None
         }
         self._peers = [Peer(number) for number in range(crew.workers)]
-        self._owners = Owners(None if section.by is None else Key(section.by), self._peers)
+        first, key = section.infos[0], None if section.by is None else Key(section.by)
+        # Of a key, the most that may wait here; workers have the others.
+        buffer = 0 if key is None else first.bound or 0
+        self._buffer = buffer or self._bound
+        self._least_asked = max(1, self._buffer // 4)
+        self._overflow = section.overflow(run, first)
+        self._owners = Owners(key, self._peers, self._overflow)
+        self._peak_waiting = 0
         self._limit = CommonLimit(
             *(section, run, self._peers, self._owners, self._withdraw, self.stop)
         )
         ship = partial(self.within, self._ship)
         self._sending = Sending(
-            *(run, info, section, self._results, self._limit, ship, self._cannot_be_sent)
+            *(run, info, section, self._bound - buffer, self._results, self._limit),
+            *(self._kills, ship, self._cannot_be_sent, self._lost_by_source),
         )
+        self._starved = Timer(run, info, partial(self.within, self._make_room))
         self._has_looked_at_key = section.by is None
         self._evened = 0.0
         silent = partial(self.within, self._fell_silent)
@@ -170,6 +184,9 @@ class Dealing(FinishingStage):
         self._late: list[BaseException] = []
         if work.limiter is not None:
             run.add_tunable(section.working, self.retune)
+        if key is not None:
+            run.add_keyed(first, self.set_share)
+        run.withdrawals.append(self.withdraw)
         for stage in section.infos:
             run.add_stage(stage, partial(self.stage_statistics, stage))
         run.on_close(self._close_crew)
@@ -178,6 +195,22 @@ class Dealing(FinishingStage):
         """Follow another limiter from the next event on; nothing is cancelled."""
         self._limit.retune(limiter)
         self._sending.soon()
+
+    def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
+        """Replace the share of a key, or what becomes of more, for the events that come now."""
+        overflow = self._overflow
+        overflow.set(share or overflow.share, policy or overflow.policy)
+        self._owners.set_limit(overflow.limit)
+
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Return the events for which this is true, unless they have begun before."""
+        while gone := self._owners.withdraw(is_gone):
+            # Others of their turns may follow, which are gone, too.
+            self._return(gone)
+        for peer in self._peers:
+            if any(is_gone(event) for event, _ in peer.out.values()):
+                self._withdraw(peer)
+        self._drain()
 
     # Demand.
 
@@ -218,10 +251,44 @@ class Dealing(FinishingStage):
     def _proceed(self) -> None:
         if any(self._sending.makes_room(peer) for peer in self._peers):
             self._sending.soon()
+        error, self._overflow.error = self._overflow.error, None
+        if error is not None:
+            self.stop(error)
         if self.state is not OPEN or not self._is_open:
             return
-        room = self._bound - self._owners.load - self.asked - self._results.waiting
-        if room >= self._least_asked or (room > 0 and not self._owners.load and not self.asked):
+        room = self._free
+        if room >= self._least_asked or (room > 0 and not self._owners.is_busy and not self.asked):
+            self.ask(room)
+        if self.asked or not self._is_starving():
+            self._starved.cancel()
+        elif not self._starved.is_set:
+            self._starved.set(_STARVED)
+
+    @property
+    def _free(self) -> int:
+        """The places that nothing has, and nothing will have that was requested."""
+        places = self._owners.places
+        waiting = places - sum(len(peer.out) for peer in self._peers)
+        return (
+            min(self._bound - places - self._results.waiting, self._buffer - waiting) - self.asked
+        )
+
+    def _is_starving(self) -> bool:
+        """Whether a worker that answers could have more calls than it has keys, or events."""
+        return any(self._limit.has_spare(peer) for peer in self._owners.ready)
+
+    def _make_room(self) -> None:
+        """Request what is free, or make room for the keys of the workers that go on: the other
+        events, of workers that say nothing and of keys that are slow, fill the bound."""
+        if self.state is not OPEN:
+            return
+        peers = [peer for peer in self._peers if peer.quiet >= QUIET]
+        if not peers and self._owners.come_and_go:
+            peers = self._peers
+        lacking = self._least_asked - self._free
+        if peers and lacking > 0:
+            self._owners.make_room(peers, lacking)
+        if (room := self._free) > 0:
             self.ask(room)
 
     # Events.
@@ -235,9 +302,22 @@ class Dealing(FinishingStage):
                 return
         if self._has_turns:
             events = [event for event in events if self._may_begin(event)]
-        self._results.begin(events)
-        self._owners.deal(events)
+        self._deal(events)
         self._sending.soon()
+
+    def _deal(self, events: list[Event[Any]]) -> None:
+        self._results.begin(events)
+        for event in self._owners.deal(events):
+            self._results.end(event)
+        waiting = self._waiting
+        if waiting > self._peak_waiting:
+            self._peak_waiting = waiting
+
+    @property
+    def _waiting(self) -> int:
+        """The events that no worker has, in memory."""
+        out = sum(len(peer.out) for peer in self._peers)
+        return self._owners.unfinished - out - self._overflow.on_disk
 
     def keys_of(self, events: list[Event[Any]], /) -> list[Any]:
         """The keys by which the events are dealt."""
@@ -259,7 +339,7 @@ class Dealing(FinishingStage):
         if self.state < STOPPED:
             self._even_out()
             for peer in self._peers:
-                if peer.is_completed and peer.link is None and peer.waiting:
+                if peer.is_completed and peer.link is None and peer.ready:
                     self._start_again(peer)
             self._limit.lend()
             for peer in self._peers:
@@ -275,7 +355,9 @@ class Dealing(FinishingStage):
 
         If another worker dies, one that has ended may be needed again: it is started anew.
         """
-        if self._siblings.waiting or any(peer.waiting or peer.is_recalled for peer in self._peers):
+        if all(peer.is_told for peer in self._peers) or self._siblings.waiting:
+            return
+        if self._owners.has_waiting or any(peer.is_recalled for peer in self._peers):
             return
         for peer in self._peers:
             if not peer.is_told:
@@ -286,6 +368,16 @@ class Dealing(FinishingStage):
         self._owners.end((owner,))
         failure = NotPicklable(f"an event {error}")
         self._settle_failed(event, failure, self._section.working.number, 1)
+
+    def _lost_by_source(self, dealt: list[Dealt]) -> None:
+        self._owners.end([owner for _, owner in dealt])
+        self._return([event for event, _ in dealt])
+
+    def _return(self, events: list[Event[Any]]) -> None:
+        """Return events that no worker has."""
+        turns = self._turns_of(events)
+        self._give_back(events)
+        self._end_turns(turns)
 
     # Outcomes.
 
@@ -364,7 +456,7 @@ class Dealing(FinishingStage):
                     self.stop(BuildError(_CLOSED_EARLY))
             case _:
                 raise TypeError(f"unknown message: {message!r}")
-        if peer.waiting and not (peer.is_active or peer.is_recalled):
+        if peer.ready and not (peer.is_active or peer.is_recalled):
             self._move(peer)
         self._sending.soon()
 
@@ -377,8 +469,7 @@ class Dealing(FinishingStage):
             self._limit.choose_ready()
 
     def _count_suspects(self, peer: Peer) -> None:
-        dealt = [*peer.out.values(), *peer.waiting]
-        peer.suspects = sum(event in self._kills for event, _ in dealt)
+        peer.suspects = sum(event in self._kills for event in self._owners.of(peer))
 
     def _pop(self, peer: Peer, numbers: list[int]) -> list[Event[Any]]:
         """Events have ended in their worker."""
@@ -426,8 +517,7 @@ class Dealing(FinishingStage):
         release(turns)
         following = [self._siblings.next(turn) for turn in turns]
         begun = [event for event in following if event is not None]
-        self._results.begin(begun)
-        self._owners.deal(begun)
+        self._deal(begun)
 
     def _family(self, event: Event[Any]) -> Family:
         family = self._families.get(event)
@@ -466,8 +556,7 @@ class Dealing(FinishingStage):
         ending = Ending(message.ending)
         if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
             # In their order, before those that came later.
-            again = [peer.out.pop(number) for number in message.numbers]
-            peer.waiting.extendleft(reversed(again))
+            peer.put_back([peer.out.pop(number) for number in message.numbers])
             return
         # A stage that stops because of an error has said so before.
         reverted = ending is FAILED and self.state < STOPPED
@@ -573,14 +662,10 @@ class Dealing(FinishingStage):
             self._settle_failed(event, error, self._section.working.number, _KILLS)
         if self.state >= STOPPED:
             # Nothing begins any more.
-            for event, owner in [*again, *peer.waiting]:
-                self._owners.end((owner,))
-                self._results.end(event)
-                self._families.pop(event, None)
-                event.give_back()
-            peer.waiting.clear()
+            self._owners.end([owner for _, owner in again])
+            self._give_back(event for event, _ in again)
             return
-        peer.waiting.extendleft(reversed(again))
+        peer.put_back(again)
         self._count_suspects(peer)
         peer.restarts += 1
         peer.false_starts += not has_begun
@@ -615,20 +700,17 @@ class Dealing(FinishingStage):
 
     def give_back_unstarted(self) -> None:
         give_back_all(self._siblings.clear())
+        self._starved.cancel()
+        for events in self._owners.close():
+            self._give_back(events)
         for peer in self._peers:
-            waiting = list(peer.waiting)
-            peer.waiting.clear()
-            for event, owner in waiting:
-                self._owners.end((owner,))
-                self._results.end(event)
-                event.give_back()
             peer.is_recalled = peer.is_told = True
             peer.send(messages.Stop())
 
     def is_busy(self) -> bool:
         results = self._results
         return bool(
-            self._owners.load or self._siblings.waiting or results.waiting or results.delivering
+            self._owners.is_busy or self._siblings.waiting or results.waiting or results.delivering
         )
 
     def release(self) -> None:
@@ -637,14 +719,20 @@ class Dealing(FinishingStage):
             if is_cancelled or not peer.is_told:
                 peer.is_told = True
                 peer.send(messages.Cancel() if is_cancelled else messages.Complete())
-        left: list[Event[Any]] = []
+        self._starved.cancel()
+        left = [event for peer in self._peers for event, _ in peer.out.values()]
         for peer in self._peers:
-            left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
             peer.out.clear()
-            peer.waiting.clear()
-        self._owners.clear()
         self._results.give_back()
-        for event in [*left, *self._siblings.clear()]:
+        self._give_back(self._siblings.clear())
+        self._give_back(left)
+        for events in self._owners.close():
+            self._give_back(events)
+        self._owners.clear()
+
+    def _give_back(self, events: Iterable[Event[Any]]) -> None:
+        for event in events:
+            self._results.end(event)
             family = self._families.pop(event, None)
             if family is None:
                 event.give_back()
@@ -674,7 +762,15 @@ class Dealing(FinishingStage):
             ]
             for peer in self._peers
         ]
-        found = together([successive(workers) for workers in by_place])
+        parts = [successive(workers) for workers in by_place]
+        has_keys = self._section.by is not None and stage.number == self._section.infos[0].number
+        if has_keys:
+            parts.append(self._numbers_of_keys())
+        found = together(parts)
+        if has_keys:
+            # Workers have no shares.
+            found |= self._overflow.statistics()
+            found["routed"] = found.get("routed", 0) + self._overflow.routed
         if "peak" in found and (bound := found["bound"]) is not None:
             # That of each worker, and of all of them together.
             found["bound"] = min(len(self._peers) * bound, self._bound)
@@ -684,7 +780,7 @@ class Dealing(FinishingStage):
             if self._section.work.is_plain:
                 # A worker reports between two calls.
                 in_flight = max(in_flight, sum(bool(peer.out) for peer in self._peers))
-            found["in_flight"] = min(in_flight, self._owners.load)
+            found["in_flight"] = min(in_flight, self._owners.unfinished)
             if "peak_in_flight" in found:
                 # Those of the workers were at different times.
                 found["peak_in_flight"] = min(found["peak_in_flight"], self._limit.highest)
@@ -697,3 +793,15 @@ class Dealing(FinishingStage):
                 found[name] = found.get(name, 0) + count
         found["by_worker"] = [numbers for workers in by_place for numbers in workers]
         return found
+
+    def _numbers_of_keys(self) -> dict[str, Any]:
+        """What `group_by` has in this process, which its workers have not got."""
+        hottest = self._owners.hottest(HOTTEST, self.run.now())
+        return {
+            "waiting": self._waiting,
+            "peak": self._peak_waiting,
+            "bound": self._bound,
+            "hottest": hottest[0]["key"] if hottest else None,
+            "hottest_waiting": hottest[0]["waiting"] if hottest else 0,
+            "hottest_keys": hottest,
+        }

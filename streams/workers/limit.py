@@ -65,6 +65,11 @@ class CommonLimit:
         return max(limit, len(self._peers)) if self._is_free else limit
 
     @property
+    def active(self) -> int:
+        """How many workers have calls, at least 1."""
+        return max(1, self._most)
+
+    @property
     def reason(self) -> str:
         """Why the limit is what it is."""
         return self._control.reason
@@ -108,6 +113,10 @@ class CommonLimit:
     def is_short(self, peer: Peer) -> bool:
         """Whether a worker could use more slots than it has."""
         return self._owners.need(peer) > self.slots(peer)
+
+    def has_spare(self, peer: Peer) -> bool:
+        """Whether a worker has more slots than it could use now."""
+        return self._owners.need(peer) < self.slots(peer)
 
     def lend(self, *, changed: bool = False) -> None:
         """Divide the limit among the workers; if it has `changed`, they learn of it in any case."""

@@ -55,7 +55,7 @@ def successive(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The numbers of one stage in all workers: sums, but for bounds and sizes.
 
-    The hottest key is that of the worker in which most events of one key wait. Other values are
+    The hottest keys are those of which the most events wait, in all workers. Other values are
     those of the first worker.
     """
     return _joined(workers, _GREATEST)
@@ -76,11 +76,14 @@ def _joined(workers: Sequence[dict[str, Any]], greatest: tuple[str, ...]) -> dic
                 counts = cast("dict[Any, int]", value)
                 for key, count in counts.items():
                     before[key] = before.get(key, 0) + count
-    keys = [key for numbers in workers for key in numbers.get("hottest_keys", ())]
-    if keys:
-        found["hottest_keys"] = sorted(keys, key=_waiting, reverse=True)[:_HOTTEST]
+    keys: dict[Any, dict[str, Any]] = {}
     for numbers in workers:
-        if "hottest" in numbers and numbers["hottest_waiting"] == found["hottest_waiting"]:
-            found["hottest"] = numbers["hottest"]
-            break
+        for key in numbers.get("hottest_keys", ()):
+            same = keys.setdefault(key["key"], {**key, "waiting": 0})
+            same["waiting"] += key["waiting"]
+            same["age"] = max(same["age"], key["age"])
+    if keys:
+        hottest = sorted(keys.values(), key=_waiting, reverse=True)[:_HOTTEST]
+        found["hottest_keys"] = hottest
+        found["hottest"], found["hottest_waiting"] = hottest[0]["key"], hottest[0]["waiting"]
     return found

@@ -16,11 +16,18 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import file_of
+from penstock.streams.keyed.grouped import Grouped
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo, Work
+from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.description import description
 
 __all__ = ["Section", "section_of"]
+
+
+def _no_shares(run: Run, info: StageInfo) -> Overflow:
+    return Overflow(run, info, share=1, policy="wait", most_events=1, most_bytes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +36,9 @@ class Section:
 
     `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
     handler. `by` is the key of which all events go to one worker at a time; None: any event may go
-    to any worker. `file` is that of which the source reads the lines, "" without one. `decode`, if
-    any, makes the values that come into the section of the lines that the source has read.
+    to any worker. `overflow` makes what has the events over a key's share. `file` is that of which
+    the source reads the lines, "" without one. `decode`, if any, makes the values that come into
+    the section of the lines that the source has read.
     `encode`, if any, makes what goes on from the section of its results: the bytes that the
     `encoding` sinks write. `sinks` are those that each worker opens, with what describes them in
     the pipeline; `returns`: the results go on from the section, to other sinks.
@@ -46,6 +54,7 @@ class Section:
     encoding: tuple[Sink[Any], ...] = ()
     sinks: tuple[tuple[StageInfo, Sink[Any]], ...] = ()
     returns: bool = True
+    overflow: Callable[[Run, StageInfo], Overflow] = _no_shares
 
     @property
     def last(self) -> Flowable[Any]:
@@ -61,6 +70,13 @@ class Section:
     def infos_with_sinks(self) -> list[StageInfo]:
         """All that runs in the workers."""
         return [*self.infos, *(info for info, _ in self.sinks)]
+
+    @property
+    def kept(self) -> int:
+        """The most events of a key that one worker may need, to fill a call or a sink."""
+        work = self.work
+        sinks = sum(info.bound or 0 for info, _ in self.sinks)
+        return sinks + (work.window if work.limiter is None else 1)
 
     @property
     def work(self) -> Work:
@@ -104,7 +120,6 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
     if chain[first - 1].groups:
         # `chain[first]` is the spread, which goes where its group_by is.
         first += 1 if chain[first - 1].info.keeps else -1
-    by = chain[first].info.by if chain[first].groups else None
     last = at
     while last + 1 < len(chain) and _passes(chain[last + 1]):
         last += 1
@@ -115,7 +130,10 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
     decode = source.decode if all(info.untouched for info in between) else None
     file = "" if source.path is None else file_of(source.path)
     streams = tuple(chain[first : last + 1])
-    section = Section(chain[first - 1], streams, working, by, file, decode)
+    section = Section(chain[first - 1], streams, working, None, file, decode)
+    grouped = chain[first]
+    if isinstance(grouped, Grouped):
+        section = replace(section, by=grouped.info.by, overflow=grouped.overflow)
     ends = zip(description(chain[-1], sinks)[len(chain) :], sinks, strict=True)
     inside = tuple((info, sink) for info, sink in ends if sink.in_workers)
     if last + 1 < len(chain):

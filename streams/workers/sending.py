@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from itertools import chain
+from collections.abc import Callable, Container
 from operator import attrgetter
 from typing import Any
 
 from penstock.streams.errors import NotPicklable
 from penstock.streams.execution.results import Results
-from penstock.streams.keyed.taken import taken
+from penstock.streams.protocol.acknowledgement import may_begin
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
@@ -21,10 +20,10 @@ from penstock.streams.workers.messages import Events, Room
 from penstock.streams.workers.owners import Dealt, Owner, Peer
 from penstock.streams.workers.placement import Section
 
-__all__ = ["Sending"]
+__all__ = ["QUIET", "Sending"]
 
 # Seconds after which a worker that has events and says nothing gets no more of them.
-_QUIET = 2
+QUIET = 2
 
 # Seconds for which events for a busy worker wait to be sent together, if they are few.
 _TOGETHER = 0.001
@@ -35,7 +34,9 @@ class Sending:
 
     `ship` is called when there may be something to send: once for all that comes in a loop
     iteration, and later for events that wait for others. `unsendable` is called with an event that
-    cannot be pickled.
+    cannot be pickled, `lost` with those that their sources hold no more. Each worker has at most
+    its part of `bound` events, so that one that stands still leaves something to the others. The
+    `suspects` are sent alone.
     """
 
     def __init__(
@@ -43,10 +44,13 @@ class Sending:
         run: Run,
         info: StageInfo,
         section: Section,
+        bound: int,
         results: Results,
         limit: CommonLimit,
+        suspects: Container[Event[Any]],
         ship: Callable[[], None],
         unsendable: Callable[[Event[Any], Owner, NotPicklable], None],
+        lost: Callable[[list[Dealt]], None],
     ) -> None:
         window = section.work.window
         self.room = 2 * window
@@ -56,12 +60,18 @@ class Sending:
         self._least = window
         self._run = run
         self._info = info
+        self._bound = bound
+        self._suspects = suspects
+        self._kept = section.kept
+        # What one key has leaves as much to others.
+        self._least_out = self._kept if section.by is None else 2 * self._kept
         self._is_plain = section.work.is_plain
         self._sent_of = _value if section.decode is None else _data
         self._results = results
         self._limit = limit
         self._ship = ship
         self._unsendable = unsendable
+        self._lost = lost
         self._is_soon = False
         self._later = Timer(run, info, ship)
 
@@ -84,7 +94,13 @@ class Sending:
     def send_events(self, peer: Peer) -> None:
         """Send a worker the events that wait for it, unless they may wait for others."""
         if not self._may_wait(peer) and (dealt := self._due(peer)):
-            self._send(peer, dealt)
+            if lessors := self._run.lessors:
+                lost = [one for one in dealt if not may_begin(one[0], lessors)]
+                if lost:
+                    dealt = [one for one in dealt if one not in lost]
+                    self._lost(lost)
+            if dealt:
+                self._send(peer, dealt)
 
     def _may_wait(self, peer: Peer) -> bool:
         """Whether its events may wait for others to be sent with: it could not begin them now, and
@@ -92,26 +108,31 @@ class Sending:
         """
         slots = 1 if self._is_plain else self._limit.slots(peer)
         is_busy = len(peer.out) >= slots
-        if not is_busy or peer.is_heard or len(peer.waiting) >= LARGEST:
+        if not is_busy or peer.is_heard or peer.has_waiting(LARGEST):
             return False
         left = peer.sent_at + _TOGETHER - self._run.now()
         if left <= 0:
             return False
-        if peer.waiting and not self._later.is_set:
+        if peer.ready and not self._later.is_set:
             self._later.set(left)
         return True
 
     def _due(self, peer: Peer) -> list[Dealt]:
         """Take the events that are to be sent to a worker now."""
         is_able = self._limit.slots(peer) and not (peer.is_recalled or peer.is_told)
-        if peer.quiet >= _QUIET:
+        if peer.quiet >= QUIET:
             # What it has not got can go to another worker, if it stays silent.
             return []
-        if not (peer.waiting and is_able) or peer.link is None:
+        if not (peer.ready and is_able) or peer.link is None:
             return []
         if not peer.suspects:
-            return taken(peer.waiting, len(peer.waiting))
-        return [] if peer.out else [peer.waiting.popleft()]
+            return peer.take(self.most_out, self._limit.slots(peer), self._kept)
+        return [] if peer.out else peer.take_one(self._suspects)
+
+    @property
+    def most_out(self) -> int:
+        """The most events that one worker has at a time."""
+        return max(1, self._bound // self._limit.active, min(self._bound, self._least_out))
 
     def _send(self, peer: Peer, dealt: list[Dealt]) -> None:
         peer.sent_at, peer.is_heard = self._run.now(), False
@@ -168,7 +189,10 @@ class Sending:
             # None of them can be sent on before the head has come. Where events are sent one at a
             # time, it may wait behind others of its worker.
             not results.ready
-            and any(event is head for event, _ in chain(peer.out.values(), peer.waiting))
+            and (
+                any(event is head for event, _ in peer.out.values())
+                or any(owner.events and owner.events[0] is head for owner in peer.ready)
+            )
         )
 
 

@@ -107,6 +107,7 @@ class LocalCrew:
         one, lost = self._now.pop(worker)
         one.down.is_cut = one.up.is_cut = True
         one.child.abandon()
+        one.over.set()
         asyncio.get_running_loop().call_soon(lost, "a test")
 
     def silence(self, worker: int) -> None:

@@ -31,6 +31,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.ledger import Ledger
+from tests.helpers.local_workers import LocalCrew
 
 HOT = "hot"
 
@@ -61,10 +62,14 @@ class _Reading(SourceStage[Any]):
         super().__init__(downstream, run, info)
         self._shelf = shelf
         self._taken: list[tuple[str, int]] = []
+        self.is_held = True
 
     @property
     def gives_again(self) -> bool:
         return True
+
+    def holds(self, token: Any, /) -> bool:
+        return self.is_held
 
     def leave(self, token: Any, key: Any, /) -> Callable[[], None] | None:
         left = self._shelf.left
@@ -227,7 +232,10 @@ def test_a_drain_leaves_it_there() -> None:
     assert shelf.ledger.unsettled == []
 
 
-def test_what_goes_back_to_its_source_makes_room_for_the_rest_of_its_key() -> None:
+@pytest.mark.parametrize("workers", [None, 2])
+def test_what_goes_back_to_its_source_makes_room_for_the_rest_of_its_key(
+    workers: int | None,
+) -> None:
     """As when the leases of all rows that wait have run out."""
     shelf = Shelf([(HOT, n) for n in range(100)])
 
@@ -239,13 +247,13 @@ def test_what_goes_back_to_its_source_makes_room_for_the_rest_of_its_key() -> No
             done.append(event[1])
 
         stream: Any = shelf.pipe(
-            group_by(0, buffer=40, share=10), spread(), adaptive_flat_map(work, Fixed(20))
+            group_by(0, buffer=40, share=10), spread(), adaptive_flat_map(work, Fixed(20), window=2)
         )
-        async with stream.to(collect([])).start() as running:
+        crew = None if workers is None else LocalCrew(workers)
+        async with stream.to(collect([])).start(workers=crew) as running:
             await asyncio.sleep(3.5)
             assert shelf.stage is not None
-            for withdraw in shelf.stage.run.withdrawals:
-                withdraw(lambda _: True)
+            shelf.stage.run.withdraw()
             await asyncio.sleep(100)
             assert running.statistics()["state"] == "closed"
         return done
@@ -254,6 +262,41 @@ def test_what_goes_back_to_its_source_makes_room_for_the_rest_of_its_key() -> No
     returned = shelf.ledger.ended(Ending.RETURNED)
     assert 2 <= len(returned) <= 10
     assert done == [n for n in range(100) if (HOT, n) not in returned]
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("overflow", ["wait", "spill"])
+def test_of_a_partition_that_goes_elsewhere_no_event_begins_any_more(
+    workers: int | None, overflow: Any
+) -> None:
+    shelf = Shelf([(HOT, n) for n in range(100)], claim=100)
+
+    async def story() -> list[Any]:
+        begun: list[Any] = []
+
+        async def work(event: Any) -> None:
+            begun.append(event[1])
+            await asyncio.sleep(1)
+
+        stream: Any = shelf.pipe(
+            group_by(0, buffer=400, share=10, overflow=overflow),
+            spread(),
+            adaptive_flat_map(work, Fixed(20), window=20),
+        )
+        crew = None if workers is None else LocalCrew(workers)
+        async with stream.to(collect([])).start(workers=crew) as running:
+            await asyncio.sleep(3.5)
+            stage = shelf.stage
+            assert stage is not None
+            stage.is_held = False
+            stage.run.lessors.append(stage)
+            stage.run.withdraw()
+            await running.wait()
+        return begun
+
+    assert run_virtual(story()) == [0, 1, 2, 3]
+    assert sorted(shelf.ledger.ended(Ending.FINISHED)) == [(HOT, n) for n in range(4)]
+    assert sorted(shelf.ledger.ended(Ending.RETURNED)) == [(HOT, n) for n in range(4, 100)]
 
 
 @given(
@@ -266,6 +309,7 @@ def test_what_goes_back_to_its_source_makes_room_for_the_rest_of_its_key() -> No
     cut=st.none() | st.tuples(st.floats(0, 5), st.booleans()),
     batches=st.booleans(),
     gone=st.none() | st.floats(0, 3),
+    workers=st.none() | st.integers(1, 3),
     seed=st.integers(0, 2**16),
 )
 def test_whatever_is_left_nothing_is_lost_doubled_or_overtaken(
@@ -278,6 +322,7 @@ def test_whatever_is_left_nothing_is_lost_doubled_or_overtaken(
     cut: tuple[float, bool] | None,
     batches: bool,
     gone: float | None,
+    workers: int | None,
     seed: int,
 ) -> None:
     events = [(key, n) for n, key in enumerate(keys)]
@@ -304,14 +349,16 @@ def test_whatever_is_left_nothing_is_lost_doubled_or_overtaken(
             spread(),
             stage,
         )
-        running = stream.to(collect([])).start()
+        crew = None if workers is None else LocalCrew(workers)
+        running = stream.to(collect([])).start(workers=crew)
         withdrawn = False
         for _ in range(1500):
             await asyncio.sleep(0.01)
             numbers = of_group_by(running)
-            assert numbers["waiting"] <= numbers["peak"] <= buffer
-            # Nothing is left for a key of which nothing waits.
-            assert numbers["keys_left"] <= numbers["groups"]
+            if workers is None:
+                assert numbers["waiting"] <= numbers["peak"] <= buffer
+                # Nothing is left for a key of which nothing waits.
+                assert numbers["keys_left"] <= numbers["groups"]
             assert numbers["keys_left"] == len(+shelf.left)
             if running.statistics()["state"] == "closed":
                 break
