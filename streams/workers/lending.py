@@ -81,9 +81,11 @@ class Lending:
             return False
         least = most = None
         spare = free > 0
-        for need, slots in zip(needs[:active], granted, strict=False):
+        for need, slots, held in zip(needs[:active], granted, self.held, strict=False):
             if need > slots or not slots:
                 least = slots if least is None or slots < least else least
+                # What was taken back from it, and that it has not confirmed, it may have again.
+                spare = spare or held > slots
             elif need < slots and slots > 1:
                 spare = True
             if most is None or slots > most:

@@ -106,3 +106,15 @@ def test_a_slot_that_cannot_be_in_use_is_lent_at_once() -> None:
     assert lending.granted == [2, 2]
     assert lending.balance([1, 4], 2) == [0, 1]
     assert lending.granted == [1, 3]
+
+
+def test_a_worker_whose_slot_was_taken_back_has_it_again_when_the_limit_rises() -> None:
+    lending = Lending(2, 2)
+    lending.balance([1, 1], 2)
+    lending.limit = 1
+    lending.balance([1, 1], 1)
+    assert lending.granted == [1, 0]
+    lending.limit = 2
+    # It has not been told, so that it will not confirm anything.
+    assert lending.balance([0, 1], 2) == [1]
+    assert lending.granted == [1, 1]
