@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -251,6 +252,45 @@ def test_a_worker_that_hangs_is_killed_when_the_deadline_of_a_drain_has_passed(
     assert status == 1
     assert "DrainTimeout: the drain's deadline passed with" in said
     wait_until_gone(workers)
+
+
+@pytest.mark.parametrize("how", ["stopped", "holds the interpreter"])
+def test_a_worker_that_does_not_answer_holds_up_no_clients_of_others(
+    tmp_path: Path, how: str
+) -> None:
+    flag = tmp_path / "flag"
+    hold = f"""
+        if not os.path.exists({str(flag)!r}):
+            with open({str(flag)!r}, "w") as file:
+                file.write(str(os.getpid()))
+            ctypes.PyDLL(None).sleep(1000)"""
+    text = SCRIPT.replace("import os", "import ctypes, os").replace("workers=2", "workers=3")
+    text = text.replace("\n        os.kill(os.getpid(), 9)", hold)
+    text = text.replace('"client")', '"client", buffer=200, share=20)')
+    text = text.replace("(work, ", "(work, limit=Fixed(6), window=16, ")
+    started = Started(tmp_path, poison=5 if how != "stopped" else -1, text=text)
+    wait_for_results(started, 100)
+    if how == "stopped":
+        worker = started.children()[1]
+        os.kill(worker, signal.SIGSTOP)
+    else:
+        while not (flag.exists() and flag.read_text()):
+            time.sleep(0.01)
+        worker = int(flag.read_text())
+    deadline = time.monotonic() + 60
+    done: Counter[int] = Counter()
+    # It may have events of as many clients as it has room for.
+    while sum(many == EVENTS // CLIENTS for many in done.values()) < CLIENTS // 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+        done = Counter(result["client"] for result in started.results())
+    assert len(started.results()) < EVENTS
+    os.kill(worker, signal.SIGCONT if how == "stopped" else signal.SIGKILL)
+    status, said = started.ended()
+    assert status == 0
+    assert "temporary file" in said
+    assert len(started.results()) == EVENTS
+    assert in_order(started.results())
 
 
 def test_a_run_ends_also_if_the_process_that_starts_workers_is_stopped(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What holds with any number of workers, whatever happens to them: seeded random walks.
 
 On virtual time; each message takes its own time, so that those of one worker overtake those of
-another. Workers are killed, the limit is changed, the source is paused, the pipeline is drained or
-cancelled.
+another. Workers are killed, or frozen for a while, the limit is changed, the source is paused, the
+pipeline is drained or cancelled.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Walk:
         self.most = self.limit
         self.ordered = draw.random() < 0.5
         self.window = draw.choice([2, 256])
+        self.share = draw.choice([None, 1, 3])
         self.failing = draw.choice([0.0, 0.0, 0.05])
         self.in_flight: dict[Event, object] = {}
         """The calls in workers that are alive."""
@@ -91,9 +92,14 @@ class Walk:
         draw = self.draw
         for _ in range(draw.choice([0, 1, 4])):
             await asyncio.sleep(draw.uniform(0, 0.1))
-            match draw.choice(["kill", "kill", "limit", "pause", "drain", "cancel"]):
+            match draw.choice(["kill", "kill", "freeze", "limit", "pause", "drain", "cancel"]):
                 case "kill" if self.crew.alive:
                     self.kill()
+                case "freeze" if self.crew.alive:
+                    worker = draw.choice(self.crew.alive)
+                    self.crew.freeze(worker)
+                    await asyncio.sleep(draw.choice([0.1, 3, 6]))
+                    self.crew.thaw(worker)
                 case "limit":
                     # Those that are in flight may finish.
                     limit = draw.choice([1, 4, 9])
@@ -118,7 +124,7 @@ class Walk:
     async def run(self) -> Report:
         stream = from_iterable(self.sent).pipe(
             distinct_within(1000, by=lambda event: event[1]),
-            group_by(lambda event: event[0], buffer=self.draw.choice([5, 60])),
+            group_by(lambda event: event[0], buffer=self.draw.choice([5, 60]), share=self.share),
             spread(),
             ops.filter(lambda event: event[1] % 10 != 9),
             adaptive_flat_map(
