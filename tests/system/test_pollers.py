@@ -91,6 +91,22 @@ def test_a_reader_that_is_killed_or_frozen_loses_nothing_and_wakes_beside_nobody
         assert pollers.stale_starts(first) == []
 
 
+@pytest.mark.parametrize("end", ["kill", "cancelled", "drained"])
+def test_rows_that_an_ended_reader_had_left_in_the_table_are_done_in_order_by_the_next(
+    database: str, tmp_path: Path, run_seed: int, end: str
+) -> None:
+    random_ = random.Random(run_seed)
+    orders = Orders(database, results=True, beside=bool(run_seed % 2), share=4, seconds=0.2)
+    with Pollers(orders, tmp_path, clients=5, events=60) as pollers:
+        first = pollers.start(lease=LEASE if end == "kill" else 30.0)
+        pollers.until(lambda: pollers.arrived() > 0 and pollers.has_left())
+        time.sleep(random_.uniform(0, 0.3))
+        getattr(pollers, end)(first)
+        assert pollers.stats().waiting
+        pollers.start(seconds=0.01)
+        pollers.check(repeats=end != "drained")
+
+
 @pytest.mark.parametrize("by", [False, True])
 def test_what_a_reader_did_that_was_frozen_past_its_lease_is_void(
     database: str, tmp_path: Path, run_seed: int, by: bool

@@ -49,7 +49,8 @@ class Orders:
     of the same database, or only into the log. Handlers take up to `seconds`. `dies` is the step
     at whose `nth` time it kills itself. `ahead` is the error of its clock in seconds, from the
     `ahead_from`th event on, or the start. `locked_for` is how many seconds it waits for a lock of
-    the file, if not the usual time. `beside`: the queue is kept beside a user's table.
+    the file, if not the usual time. `beside`: the queue is kept beside a user's table. `share` is
+    how many events of a client are held, beyond which its rows are left in the table.
     """
 
     url: str
@@ -66,6 +67,7 @@ class Orders:
     ahead_from: int = 0
     locked_for: float | None = None
     beside: bool = False
+    share: int | None = None
 
 
 def pipeline_of(log: str, name: str, orders: str) -> Pipeline:
@@ -107,7 +109,9 @@ class _Poller:
             follow=orders.follow,
             patience=orders.patience,
         )
-        in_order = rows.pipe(group_by("client"), spread()) if orders.by else rows
+        in_order = (
+            rows.pipe(group_by("client", share=orders.share), spread()) if orders.by else rows
+        )
         worked = in_order.pipe(adaptive_flat_map(self._handler))
         if orders.results:
             return worked.to(

@@ -165,6 +165,13 @@ class Pollers:
         self.reap()
         return status
 
+    def cancelled(self, name: str) -> None:
+        """Cancel one: as by Ctrl-C that is pressed twice."""
+        while self._processes[name].poll() is None:
+            self._processes[name].send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        self.reap()
+
     def drained(self, name: str) -> dict[str, Any]:
         """Drain one; return the counts of its source."""
         self._processes[name].send_signal(signal.SIGTERM)
@@ -226,6 +233,15 @@ class Pollers:
 
     def stats(self) -> QueueStats:
         return self.ask(lambda store: measure(store, 60.0))
+
+    def has_left(self) -> bool:
+        """Whether rows of a key are left in the table."""
+
+        async def look(store: Store) -> bool:
+            keys = await store.read("SELECT 1 FROM {keys} WHERE owner LIKE :left", left="% left")
+            return bool(keys)
+
+        return self.ask(look)
 
     def dead(self) -> list[Found]:
         return self.ask(lambda store: peek(store, 100, DEAD))
