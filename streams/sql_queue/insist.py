@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
-from penstock.streams.sql_queue.store import DatabaseLost
+from penstock.streams.sql_queue.store import DatabaseLost, Store
 from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Insistence"]
@@ -18,29 +19,70 @@ T = TypeVar("T")
 
 # Seconds between two attempts, at first and at most.
 _SOON, _LATEST = 0.05, 2.0
+# Seconds after which it is said that a call waits.
+_SILENT = 4.0
 
 
 class Insistence:
     """Calls to one database, repeated while it is unavailable, for at most `patience` seconds.
 
-    `lost` counts the outages.
+    `lost` counts the outages. A call that takes longer than four seconds is said to wait, with
+    whom it waits for if the database knows that.
     """
 
-    def __init__(self, run: Run, url: str, patience: float) -> None:
+    def __init__(self, run: Run, store: Store, patience: float) -> None:
         self._run = run
-        self._name = redacted(url)
+        self._store = store
+        self._name = redacted(store.url)
+        # How many calls wait, since when the first does, and how long others did before.
+        self._waiting, self._since, self._waited = 0, 0.0, 0.0
         self.patience = patience
         self.lost = 0
         self.is_away = False
         """Whether the last call failed, and is repeated."""
 
-    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What `call` returns. Raises DatabaseUnavailable, and what it raises otherwise."""
+    @property
+    def waited(self) -> float:
+        """The seconds in which calls were waiting for longer than four seconds."""
+        return self._waited + (self._run.now() - self._since if self._waiting else 0.0)
+
+    @contextmanager
+    def _watched(self) -> Generator[None, None, None]:
+        began, waits = self._run.now(), False
+
+        def tell() -> None:
+            nonlocal waits
+            waits = True
+            self._waiting += 1
+            if self._waiting == 1:
+                self._since = began
+                self._run.spawn(self._tell(), "say who blocks the table")
+
+        telling = self._run.loop.call_later(_SILENT, tell)
+        try:
+            yield
+        finally:
+            telling.cancel()
+            if waits:
+                self._waited = self.waited if self._waiting == 1 else self._waited
+                self._waiting -= 1
+
+    async def _tell(self) -> None:
+        who = await self._store.blockers()
+        self._run.errors.warn(
+            f"{self._name}: table {self._store.layout.table!r} has not answered for {_SILENT:g} s"
+            + (f", waiting for {who}" if who else "")
+        )
+
+    async def __call__(self, call: Callable[[], Awaitable[T]], *, idle: bool = False) -> T:
+        """What `call` returns. Raises DatabaseUnavailable, and what it raises otherwise. An `idle`
+        one waits on purpose."""
         since: float | None = None
         wait = _SOON
         while True:
             try:
-                result = await cancellable(call())
+                with nullcontext() if idle else self._watched():
+                    result = await cancellable(call())
                 self.is_away = False
                 return result
             except DatabaseLost as error:

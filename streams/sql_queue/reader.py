@@ -71,7 +71,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._terms = terms
         self._manner = manner
         self._is_open = False
-        self._insist = Insistence(run, store.url, manner.patience)
+        self._insist = Insistence(run, store, manner.patience)
         self.ledger = Ledger(
             run,
             store,
@@ -311,7 +311,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         while not self._goes_on and (wait := end - self.run.now()) > 0:
             if self._left:
                 wait = min(wait, _SOON)
-            if await self._insist(partial(self._store.changed, wait)):
+            if await self._insist(partial(self._store.changed, wait), idle=True):
                 break
 
     async def _wait_or_complete(self) -> None:
@@ -324,7 +324,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             self.run.errors.warn(f"read_table: {what} rows elsewhere: {elsewhere.text}")
         if elsewhere.text and waits:
             seconds = min(self._manner.poll, max(elsewhere.seconds, _QUIET))
-            await self._insist(lambda: self._store.changed(seconds))
+            await self._insist(partial(self._store.changed, seconds), idle=True)
         else:
             if self._in_all is not None:
                 # Other readers have the rest of those that were counted.
@@ -407,7 +407,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         are counted only while the running is recorded; with `follow=False`, how much of the rows
         known at the last count has been `emitted`; `redelivered` rows, which had been claimed
         before; `reverted` to be tried again, and `dead`, which failed for good; `bad_rows`,
-        `lost_leases`, and `reconnects`, how often the database was unavailable.
+        `lost_leases`, `reconnects`, how often the database was unavailable, and `waited`, the
+        seconds in which the table did not answer, beyond four at a time.
         """
         return {
             **super().statistics(),
@@ -422,6 +423,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             "bad_rows": self._bad,
             "lost_leases": self.ledger.lost,
             "reconnects": self._insist.lost,
+            "waited": self._insist.waited,
         }
 
     def _emitted(self) -> float | None:

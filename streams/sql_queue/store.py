@@ -357,6 +357,11 @@ class Store(ABC):
         """
 
     @abstractmethod
+    async def blockers(self) -> str:
+        """Whom a call that is under way waits for, as far as the database says so within two
+        seconds; else an empty text."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Close the connection."""
 

@@ -55,7 +55,7 @@ class TableWriter(SinkStage[Any]):
         self._into = Insertion(store.layout, fields)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
-        self._insist = Insistence(run, store.url, patience)
+        self._insist = Insistence(run, store, patience)
         self._letter_line = letter_line(run.now)
         self._waiting: deque[tuple[Event[Any], Any]] = deque()
         self._writing: list[Event[Any]] = []
@@ -231,13 +231,17 @@ class TableWriter(SinkStage[Any]):
             give_back_all([event for event, _ in taken(self._waiting, WINDOW)])
 
     def statistics(self) -> dict[str, Any]:
-        """Events `waiting` for their transaction, and `shared` with those of their source."""
+        """Events `waiting` for their transaction, and `shared` with those of their source; how
+        often the database could not be reached, and the seconds `waited` for a table that did not
+        answer.
+        """
         return {
             "waiting": len(self._waiting) + len(self._writing),
             "in_flight": 0,
             "shared": self._shared,
             **self._faults.statistics(),
             "reconnects": self._insist.lost,
+            "waited": self._insist.waited,
         }
 
 

@@ -85,5 +85,8 @@ class MemoryStore(Store):
         """Called for the rows of other readers; there are none."""
         return []
 
+    async def blockers(self) -> str:
+        return ""
+
     async def close(self) -> None:
         await asyncio.sleep(0)

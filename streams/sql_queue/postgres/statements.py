@@ -7,6 +7,7 @@ __all__ = [
     "ADOPT",
     "ADOPT_ALL",
     "BLOCKED",
+    "BLOCKERS",
     "BURY",
     "CHANGED",
     "CHECK_AT_ONCE",
@@ -84,6 +85,9 @@ SESSION = f"""SET synchronous_commit = off;
 SET default_transaction_isolation = 'read committed';
 {PLAN_BY_INDEX}"""
 LISTEN = "LISTEN {channel}"
+BLOCKERS = """SELECT concat('process ', pid, ' of the server (',
+    concat_ws(', ', nullif(application_name, ''), usename, state), ')')
+FROM pg_stat_activity WHERE pid = ANY(pg_blocking_pids(%s)) ORDER BY pid LIMIT 5"""
 
 # The columns about the work on a row, in a queue's table and in one beside the user's.
 _WORK = """{started} timestamptz,

@@ -37,6 +37,8 @@ __all__ = ["LONGEST_NAME", "Connection", "PostgresTable", "refusals"]
 
 _OLDEST = 150000
 LONGEST_NAME = 63
+# Seconds for the question who blocks a statement.
+_ASKING = 2.0
 _TIMES = ("run_at", "enqueued", "started", "finished", "expires")
 _UTF8 = "UTF8"
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
@@ -397,6 +399,15 @@ class PostgresTable(Store):
         ids = ", ".join(Literal(str(one)).as_string(None) for one in self._spared)
         self._names["spared"] = f" AND t.{self._names['id']} NOT IN ({ids})"
         self._statements.clear()
+
+    async def blockers(self) -> str:
+        work = self._work
+        with suppress(psycopg.Error, TimeoutError):
+            if work is not None:
+                async with asyncio.timeout(_ASKING), await self._connect() as db:
+                    found = await db.execute(sql.BLOCKERS, [work.info.backend_pid])
+                    return " and ".join([str(who) for (who,) in await found.fetchall()])
+        return ""
 
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         with refusals():

@@ -389,6 +389,9 @@ class SqliteTable(Store):
         super().spare(id, refused)
         self._names["spared"] = f" AND {self._names['id']} NOT IN ({literals(self._spared)})"
 
+    async def blockers(self) -> str:
+        return "the lock of the file, which another connection has, or for the disk"
+
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         values = {"now": clock.wall(), **parameters}
         with refusals():
