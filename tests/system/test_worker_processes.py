@@ -30,7 +30,7 @@ def work(event):
     return {**event, "by": os.getpid()}
 
 pipeline = read_jsonl().pipe(
-    group_by("client"), spread(), adaptive_flat_map(work, on_error=ON_ERROR)
+    group_by("client", 500, overflow="wait"), spread(), adaptive_flat_map(work, on_error=ON_ERROR)
 ).to(write_jsonl())
 
 if __name__ == "__main__":
