@@ -36,7 +36,7 @@ pipeline = (
     read_jsonl()
     .pipe(
         distinct_within(60, by=lambda event: (event["client"], event["number"])),
-        group_by("client"),
+        group_by("client", 500, overflow="wait"),
         spread(),
         adaptive_flat_map(
             work, on_error=route(dead_letters("letters.jsonl")) if ON_ERROR == "route" else ON_ERROR

@@ -44,7 +44,7 @@ async def work(event):
 pipeline = (
     from_async_iterable(events)
     .pipe(
-        group_by("name", buffer=100),
+        group_by("name", buffer=100, overflow="wait"),
         spread(),
         adaptive_flat_map(work, Fixed(8), on_error=route(dead_letters("letters.jsonl"))),
     )
