@@ -30,7 +30,7 @@ def work(event):
     return {**event, "by": os.getpid()}
 
 pipeline = read_jsonl().pipe(
-    group_by("client", 500, overflow="wait"), spread(), adaptive_flat_map(work, on_error=ON_ERROR)
+    group_by("client"), spread(), adaptive_flat_map(work, on_error=ON_ERROR)
 ).to(write_jsonl())
 
 if __name__ == "__main__":
@@ -156,7 +156,9 @@ lifeline._ask_the_kernel = lambda: None
 
 
 def test_a_signal_drains_and_the_workers_finish_what_they_have(tmp_path: Path) -> None:
-    started = Started(tmp_path)
+    # So few that most of the input is not read yet.
+    few = SCRIPT.replace('group_by("client")', 'group_by("client", 500, overflow="wait")')
+    started = Started(tmp_path, text=few)
     wait_for_results(started, 100)
     started.process.send_signal(signal.SIGTERM)
     status, _ = started.ended()
