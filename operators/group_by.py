@@ -19,8 +19,8 @@ Demand:  reads ahead up to `buffer` events, and up to `spill_events` more while 
          share, so that such a key does not hold up the others; a warning names it. A source that
          knows the key, `read_table(by=)`, reads no more of it from half of the share on, until no
          more than a quarter waits. With `overflow="wait"`, and when the file is full, the source
-         waits when the buffer is full. With `route(sink)` what comes for a key over its share is a
-         dead letter.
+         waits when the buffer is full. With `route(sink)` events of a key beyond its share are dead
+         letters.
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
          the source; drain lets them be processed, those on disk too.
 Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and
@@ -136,10 +136,10 @@ def group_by(
     has returned the group's count or list (`ops.count()`, `ops.to_list()`) twice in succession
     without reading the key; it is not called again then. It may also be called while the pipeline
     is built, to see its operators. `share` is the most events of a key that wait in memory, besides
-    those inside `each`, by default a quarter of `buffer`, and `overflow` says what becomes of more:
-    "spill", "wait" or `route(sink)`. `spill_events` and `spill_bytes` are the bounds of what is on
-    disk. Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1, a
-    `share` above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
+    those inside `each`, by default a quarter of `buffer`, and `overflow` says what happens to more:
+    "spill", "wait" or `route(sink)`. `spill_events` and `spill_bytes` bound the file, for all keys
+    together. Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1,
+    a `share` above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
     """
     require_count(
         "group_by",

@@ -1,5 +1,5 @@
-"""What waits of a key beyond its share of the memory: at its source, if that can leave events of a
-key where they are, else in a temporary file, behind the rest of the key.
+"""The events of a key beyond its share of the memory: they wait at their source, if that can leave
+them there, else in a temporary file, behind the rest of the key.
 
 One slow key must not fill the buffer that all keys share. Source of the idea of a limit for each
 queue on a shared buffer: A. K. Choudhury and E. L. Hahne, "Dynamic Queue Length Thresholds for

@@ -14,7 +14,7 @@ __all__ = ["Fixed", "Follower"]
 
 
 class Follower(Protocol):
-    """What obeys a limit in a run."""
+    """A part of a run that obeys a limit."""
 
     def assigned(self) -> None:
         """Another limit was assigned."""
@@ -23,8 +23,8 @@ class Follower(Protocol):
 class Fixed:
     """Always `limit` events at once, whatever happens.
 
-    Assign `limit`, in any thread, to change it while it is in use: what waits begins at once.
-    BadArgument if it is not an int of at least 1.
+    Assign `limit`, in any thread, to change it while it is in use: waiting calls begin at once.
+    Raises BadArgument if it is not an int of at least 1.
     """
 
     __slots__ = ("__weakref__", "_followers", "_limit")
@@ -38,7 +38,7 @@ class Fixed:
 
     @property
     def limit(self) -> int:
-        """How many events are in progress at once."""
+        """The number of events in progress at once."""
         return self._limit
 
     @limit.setter

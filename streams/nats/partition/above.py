@@ -1,4 +1,4 @@
-"""What of a partition is done above its floor, so that the next owner does not repeat it.
+"""The events of a partition that are done above its floor: its next owner does not repeat them.
 
 The event at a place of a message has the number `size * sequence + place`, where `size` is how many
 events a message holds at most. Events of a message that holds more are not noted.
