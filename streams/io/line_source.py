@@ -307,7 +307,7 @@ class _Reading(SourceStage[T]):
         lines = list(islice(self._lines, min(self._chunk, self.demand)))
         position = self._position
         if position is not None:
-            position.take(self._number + 1, lines)
+            position.take(lines)
         first = lines[0]
         if self._number == 0 and not isinstance(first, TooLong):
             lines[0] = first.removeprefix(_BYTE_ORDER_MARK)

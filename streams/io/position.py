@@ -17,13 +17,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
 from orjson import JSONDecodeError, dumps, loads
 
+from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
@@ -68,16 +68,10 @@ class Position:
         # The file itself, to read what is before the position in it.
         self._file: int | None = None
         self._inode = self._size = 0
-        # Where each line that was taken and is not finished begins, in order.
-        self._starts: OrderedDict[int, int] = OrderedDict()
-        # The numbers of finished lines behind the first unfinished one, as ranges: the end of each
-        # by its beginning, and its beginning by its end.
-        self._ends: dict[int, int] = {}
-        self._begins: dict[int, int] = {}
-        # Those that the last process had finished, in order.
-        self._known: deque[tuple[int, int]] = deque()
-        # Where the next line to be taken begins, and its number.
-        self._next, self._number, self._floor = 0, 1, 1
+        # The lines that were taken; the mark of an unfinished one is where it begins.
+        self._ledger = Ledger[int](1)
+        # Where the next line to be taken begins.
+        self._next = 0
         # The bytes of the file that have been read.
         self._read = 0
         # The line that was taken last, if its end is not read yet.
@@ -88,29 +82,26 @@ class Position:
     @property
     def unfinished(self) -> bool:
         """Whether a line was taken that is not finished."""
-        return bool(self._starts)
+        return len(self._ledger) > 0
 
     @property
     def offset(self) -> int:
         """The bytes of the file before which everything is finished."""
-        return next(iter(self._starts.values())) if self._starts else self._next
+        return self._ledger.mark(self._next)
 
     @property
     def resuming(self) -> bool:
         """Whether there may be lines ahead that the last process has finished."""
-        return bool(self._known)
+        return self._ledger.resumes
 
     def was_finished(self, number: int) -> bool:
         """Whether the last process has finished this line; called for each line in order."""
-        known = self._known
-        while known and known[0][1] <= number:
-            known.popleft()
-        return bool(known) and known[0][0] <= number
+        return self._ledger.was_finished(number)
 
     @property
     def line(self) -> int:
         """How many lines were taken before the one that is read next."""
-        return self._number - 1
+        return (self._ledger.next or 1) - 1
 
     def rotated(self, name: str) -> list[Version]:
         """The file of the position and those that had its name after it, in order, if what has the
@@ -166,12 +157,10 @@ class Position:
             )
         self._load()
         saved, self._saved = self._saved, None
-        offset, line = 0, 0
-        # Those that end the file before are never passed.
-        self._known.clear()
+        offset, ledger = 0, Ledger[int](1)
         if saved is not None:
-            offset, line = self._checked(saved, descriptor, name), saved["line"]
-            self._known.extend(sorted((first, end) for first, end in saved["finished"]))
+            offset = self._checked(saved, descriptor, name)
+            ledger = Ledger(saved["line"] + 1, map(tuple, saved["finished"]))
             if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
                 # The last line was read although its end was missing.
                 if os.pread(descriptor, 1, offset) != b"\n":
@@ -184,7 +173,7 @@ class Position:
         self._inode, self._size = status.st_ino, status.st_size
         self._next = self._read = offset
         self._long = None
-        self._number = self._floor = line + 1
+        self._ledger = ledger
         os.lseek(descriptor, offset, os.SEEK_SET)
         try:
             self._write()
@@ -233,46 +222,42 @@ class Position:
         self._let_go_of_the_file()
         self._write_soon()
 
-    def take(self, number: int, lines: list[Line]) -> None:
-        """Note lines that are emitted; the first has this number.
+    def take(self, lines: list[Line]) -> None:
+        """Note the lines that are emitted next.
 
         A line that is too long is known before its end is. Until then the next run would begin with
         it, rather than in the middle of it.
         """
-        self._number = number + len(lines)
         if self._long is not None and self._long.ended:
             self._next += self._long.size
             self._long = None
-        starts, begin = self._starts, self._next
+        starts, begin = list[int](), self._next
         for line in lines:
-            starts[number] = begin
-            number += 1
+            starts.append(begin)
             if not isinstance(line, TooLong):
                 begin += len(line) + 1
             elif line.ended:
                 begin += line.size
             else:
                 self._long = line
+        self._ledger.read_all(starts)
         # The last line of a file may lack its newline.
         self._next = min(begin, self._read)
 
     def settle(self, events: list[Event[Any]]) -> None:
         """Note that the lines of these events are finished."""
         for event in events:
-            self.settle_line(event.token)
+            self._ledger.finish(event.token)
+        self._settled()
 
     def settle_line(self, number: int) -> None:
         """Note that a line is finished, or need not be emitted."""
-        del self._starts[number]
-        begin = self._begins.pop(number, number)
-        end = self._ends.pop(number + 1, number + 1)
-        self._begins[end] = begin
-        self._ends[begin] = end
-        if begin == self._floor:
-            self._floor = end
-            del self._begins[end], self._ends[begin]
+        self._ledger.finish(number)
+        self._settled()
+
+    def _settled(self) -> None:
         self._write_soon()
-        if not self._starts:
+        if not self._ledger:
             self._finished()
 
     def _write_soon(self) -> None:
@@ -298,9 +283,8 @@ class Position:
             "size": self._size,
             "offset": self.offset,
             "checksum": 0 if self._file is None else _checksum(self._file, self.offset),
-            "line": self._floor - 1,
-            # A run may end before it has come to what an earlier one had finished.
-            "finished": [*self._ends.items(), *self._known],
+            "line": (self._ledger.floor or 1) - 1,
+            "finished": list(self._ledger.finished()),
         }
         new = f"{self._path}.new"
         with open(new, "wb") as file:

@@ -198,7 +198,7 @@ class Membership:
     def finish(self, tokens: Sequence[Token]) -> None:
         """The events of records have ended, and have left the pipeline."""
         for token in tokens:
-            token.partition.progress.inside -= 1
+            token.partition.inside -= 1
         self.commits.finish(tokens)
         self._left.set()
         if self._is_tried:
@@ -206,7 +206,7 @@ class Membership:
 
     def take_back(self, token: Token) -> None:
         """The event of a record has left the pipeline, and is not finished."""
-        token.partition.progress.inside -= 1
+        token.partition.inside -= 1
         self.commits.take_back(token)
         self._left.set()
 
@@ -388,7 +388,7 @@ class Membership:
                 self._run.errors.warn(
                     f"read_kafka: {partition.left_out:,} finished records of {partition.topic}, "
                     f"partition {partition.number}, do not fit into the metadata beside its "
-                    f"offset {partition.progress.floor}, because too many separate ones before "
+                    f"offset {partition.ledger.floor}, because too many separate ones before "
                     "them are not finished: they are repeated if this process is killed before "
                     "that changes"
                 )
@@ -442,7 +442,7 @@ class Membership:
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:
                 continue
-            elif partition.progress.read(offset := message.offset() or 0):
+            elif partition.ledger.read(offset := message.offset() or 0, None):
                 partition.at_end = False
                 tokens.append(Token(partition, message, offset))
             else:
@@ -644,7 +644,7 @@ class Membership:
         lost = self._let_go(places)
         self._forget(lost)
         self.lost += len(lost)
-        inside = sum(partition.progress.inside for partition in lost)
+        inside = sum(partition.inside for partition in lost)
         self._run.errors.warn(
             f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
             "of their events are still processed here, and their outcome is not committed"
@@ -665,11 +665,11 @@ class Membership:
         """Wait for what has begun, for a little less than the brokers do."""
         patience = self._settings.handover * 0.8
         until = self._run.now() + patience
-        while any(partition.progress.inside for partition in leaving):
+        while any(partition.inside for partition in leaving):
             self._left.clear()
             left = until - self._run.now()
             if left <= 0:
-                inside = sum(partition.progress.inside for partition in leaving)
+                inside = sum(partition.inside for partition in leaving)
                 self._run.errors.warn(
                     f"read_kafka hands partitions over while {inside} of their events are still "
                     f"being processed, after {patience:g} s: other readers begin them again. If "

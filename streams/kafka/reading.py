@@ -123,7 +123,7 @@ class Reading(SourceStage[Any]):
 
     def _may_begin(self, token: Token) -> bool:
         membership = self._membership
-        if membership.commits.is_full and token.offset != token.partition.progress.floor:
+        if membership.commits.is_full and token.offset != token.partition.ledger.floor:
             return False
         return membership.suspects is None or membership.suspects.may_begin(token)
 
@@ -181,7 +181,7 @@ class Reading(SourceStage[Any]):
                 self.drops[TOMBSTONE] = self.drops.get(TOMBSTONE, 0) + 1
                 self._membership.commits.finish((token,))
                 continue
-            token.partition.progress.inside += 1
+            token.partition.inside += 1
             events.append(Event(value, created, self, token))
         return events
 
@@ -201,7 +201,7 @@ class Reading(SourceStage[Any]):
         self.run.errors.count_bad_line(bad)
         if self._letters is not None:
             self.received += 1
-            token.partition.progress.inside += 1
+            token.partition.inside += 1
             letter = Event(text_of(token.message.value()), created, self, token)
             self._letters.send(letter, bad, str(self.info), 1)
         elif self._settings.on_bad_record == "stop":

@@ -364,7 +364,7 @@ class Transactions:
             first = self._waiting[0].tokens[0].partition
             self._run.errors.warn(
                 f"write_kafka: {len(self._waiting)} finished records wait, since what is finished "
-                f"above offset {first.progress.floor} of {first.topic}, partition {first.number}, "
+                f"above offset {first.ledger.floor} of {first.topic}, partition {first.number}, "
                 "does not fit into the metadata of a commit. Nothing more begins until it does. A "
                 "handler that does not return may be the cause (timeout=)"
             )
@@ -380,8 +380,8 @@ class Transactions:
         """Whether no record that will be finished makes room for what waits. A record on the floor
         may be in one result with others that do not fit; the next time it is alone."""
         tokens = [token for unit in self._waiting for token in unit.tokens]
-        on_floor = any(token.offset == token.partition.progress.floor for token in tokens)
-        return on_floor and not any(token.partition.progress.inside for token in tokens)
+        on_floor = any(token.offset == token.partition.ledger.floor for token in tokens)
+        return on_floor and not any(token.partition.inside for token in tokens)
 
     async def _transact(
         self,
@@ -527,7 +527,7 @@ class Transactions:
         for partition, (mark, offsets) in self._marks.items():
             partition.committed = mark
             for offset in offsets:
-                partition.progress.finish(offset)
+                partition.ledger.finish(offset)
         units, self._inside, self._marks = self._inside, [], {}
         if units:
             self._is_restarted = False

@@ -128,7 +128,7 @@ class OffsetCommits:
 
     def finish(self, tokens: Iterable[Token], /) -> None:
         for token in tokens:
-            token.partition.progress.finish(token.offset)
+            token.partition.ledger.finish(token.offset)
 
     def take_back(self, token: Token, /) -> None: ...
 

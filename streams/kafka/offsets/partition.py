@@ -6,11 +6,11 @@ from collections.abc import Sequence, Set
 from math import inf
 from typing import TYPE_CHECKING
 
+from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range, text_of_all, text_of_most
 from penstock.streams.delivery.text import text_of, text_size
 from penstock.streams.kafka.offsets.doubt import Doubt
 from penstock.streams.kafka.offsets.metadata import METADATA, about
-from penstock.streams.kafka.offsets.progress import Progress
 from penstock.streams.kafka.record import Place, headers_of, texts_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ class Partition:
         self.cluster = cluster
         self.topic = topic
         self.number = number
-        self.progress = Progress(known)
+        self.ledger = Ledger[None](known=known)
+        """Its records, from the first that was read here."""
+        self.inside = 0
+        """Its events in the pipeline."""
         self.held = True
         self.is_ours = True
         """Whether it was not given up or lost, so that its offsets may be committed here."""
@@ -74,7 +77,7 @@ class Partition:
 
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
-        is_known = self.progress.floor is not None
+        is_known = self.ledger.floor is not None
         mark = self.mark() if is_known or self.is_new or self.said else None
         return None if mark == self.committed else mark
 
@@ -87,24 +90,25 @@ class Partition:
     @property
     def position(self) -> int | None:
         """The offset from which on records are to be read; None for the first that there is."""
-        return self._first if self.progress.position is None else self.progress.position
+        return self._first if self.ledger.next is None else self.ledger.next
 
     def mark(self) -> Mark | None:
         """The offset up to which all is finished, to be committed again; None if unknown."""
-        floor = self.progress.floor
+        floor = self.ledger.floor
         if floor is None:
             floor = self._first
         if floor is None:
             return None
         notes = self._notes(floor)
         room = self._room(floor) - len(notes)
-        text, self.left_out = text_of_most(floor, self.progress.finished(), room)
+        text, self.left_out = text_of_most(floor, self.ledger.finished(), room)
         return floor, self._text(floor, text + notes)
 
     def mark_after(self, done: Set[int]) -> Mark | None:
         """What to commit when these records are finished as well; None if that does not fit, or is
         unknown."""
-        floor = self.progress.floor_after(done)
+        ledger = self.ledger.after(done)
+        floor = ledger.floor
         if floor is None:
             floor = self._first
         if floor is None:
@@ -112,7 +116,7 @@ class Partition:
         # A note is left out before anything that is finished.
         for notes in (self._notes(floor), ""):
             room = self._room(floor) - len(notes)
-            text = text_of_all(floor, self.progress.finished(done), room)
+            text = text_of_all(floor, ledger.finished(), room)
             if text is not None:
                 return floor, self._text(floor, text + notes)
         return None
@@ -120,7 +124,7 @@ class Partition:
     @property
     def has_floor(self) -> bool:
         """Whether it is known up to which offset all is finished."""
-        return self._first is not None or self.progress.floor is not None
+        return self._first is not None or self.ledger.floor is not None
 
     @property
     def has_note(self) -> bool:
@@ -159,7 +163,7 @@ class Partition:
     @property
     def lag(self) -> int:
         """Offsets that are not finished, as far as is known; 0 before the first answer."""
-        floor = self.progress.floor
+        floor = self.ledger.floor
         if floor is None:
             floor = self._first
         return 0 if self.end is None or floor is None else max(0, self.end - floor)

@@ -102,7 +102,7 @@ class Suspects:
         """These partitions are given up: only what is in doubt is left for the next holder."""
         for partition in partitions:
             note = partition.note
-            if note is not None and not partition.progress.inside:
+            if note is not None and not partition.inside:
                 partition.note = note._replace(reach=-1, begun=0) if note.lost else None
 
     async def step(
@@ -157,20 +157,20 @@ class Suspects:
     async def _go_on(
         self, client: Client, commits: Commits, partition: Partition, held: list[Partition]
     ) -> None:
-        note, progress, now = partition.note, partition.progress, self._now()
+        note, ledger, now = partition.note, partition.ledger, self._now()
         assert note is not None
         if self._run.calls:
             self._called_at = now
         # What began before the trial would not be alone either.
         is_done = (
-            not any(one.progress.inside for one in held)
+            not any(one.inside for one in held)
             if partition.reach == 0
-            else progress.floor is None or progress.floor >= partition.reach
+            else ledger.floor is None or ledger.floor >= partition.reach
         )
         until = min(self._began + self._patience, self._called_at + _QUIET)
         if not is_done and now < until:
             return
-        unfinished = progress.first(MOST)
+        unfinished = ledger.first(MOST)
         begun = bisect_left(unfinished, partition.reach)
         offsets = [] if self._width > MOST else unfinished[: begun + self._width]
         offsets = [offset for offset in offsets if offset < note.until]
@@ -193,9 +193,9 @@ class Suspects:
 
     async def _end_if_over(self, client: Client, commits: Commits, partition: Partition) -> None:
         """End the trial when all that may have been the cause is finished."""
-        note, progress, now = partition.note, partition.progress, self._now()
+        note, ledger, now = partition.note, partition.ledger, self._now()
         assert note is not None
-        if (progress.position or 0) < note.until and self._width <= MOST:
+        if (ledger.next or 0) < note.until and self._width <= MOST:
             self._quiet_since = min(self._quiet_since, now)
             if now < self._quiet_since + _QUIET:
                 return

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.kafka.offsets.metadata import METADATA
-from penstock.streams.kafka.offsets.progress import Progress
 
 offsets = st.integers(0, 1 << 40)
 
@@ -26,48 +26,6 @@ def ranges_of(finished: set[int]) -> list[Range]:
 
 def members(ranges: list[Range]) -> set[int]:
     return {offset for begin, end in ranges for offset in range(begin, end)}
-
-
-def test_the_floor_is_the_first_record_that_is_not_finished() -> None:
-    progress = Progress()
-    for offset in (3, 4, 7, 9):
-        progress.read(offset)
-    progress.finish(4)
-    progress.finish(9)
-    assert progress.floor == 3
-    progress.finish(3)
-    assert progress.floor == 7
-    progress.finish(7)
-    assert progress.floor == 10
-
-
-def test_nothing_is_to_be_committed_before_a_record_was_read() -> None:
-    assert Progress().floor is None
-
-
-def test_what_is_finished_above_the_floor_includes_offsets_without_a_record() -> None:
-    progress = Progress()
-    for offset in (3, 4, 7, 9):
-        progress.read(offset)
-    progress.finish(4)
-    # 8 is between two that are not finished: nothing would be repeated without it.
-    assert list(progress.finished()) == [(4, 7)]
-
-
-def test_a_record_that_was_finished_before_is_not_read_again() -> None:
-    progress = Progress(known=[(5, 7), (9, 10)])
-    assert [offset for offset in range(4, 12) if progress.read(offset)] == [4, 7, 8, 10, 11]
-
-
-def test_what_is_known_and_not_read_again_yet_stays_known() -> None:
-    progress = Progress(known=[(5, 7), (9, 12)])
-    assert list(progress.finished()) == [(5, 7), (9, 12)]
-    for offset in (4, 5, 6, 7):
-        progress.read(offset)
-    assert (progress.floor, list(progress.finished())) == (4, [(5, 7), (9, 12)])
-    for offset in (8, 9, 10):
-        progress.read(offset)
-    assert list(progress.finished()) == [(5, 7), (9, 11), (11, 12)]
 
 
 @given(st.integers(0, 1 << 40), st.sets(st.integers(1, 300)))
@@ -123,17 +81,16 @@ def test_a_restart_repeats_only_what_was_not_finished(data: st.DataObject) -> No
     floor, known = 0, list[Range]()
     done: set[int] = set()
     for _ in range(data.draw(st.integers(1, 4))):
-        progress = Progress(known)
+        ledger = Ledger[None](known=known)
         end = floor + data.draw(st.integers(0, 40))
-        open_ = [offset for offset in range(floor, end) if progress.read(offset)]
+        open_ = [offset for offset in range(floor, end) if ledger.read(offset, None)]
         assert not done & set(open_)
         finished = data.draw(st.sets(st.sampled_from(open_))) if open_ else set[int]()
         for offset in finished:
-            progress.finish(offset)
+            ledger.finish(offset)
         done |= finished
-        if progress.floor is None:
+        if ledger.floor is None:
             continue
-        assert set(range(floor, progress.floor)) <= done
-        text, _ = text_of_most(progress.floor, progress.finished(), METADATA)
-        known, floor = finished_in(progress.floor, text), progress.floor
-        assert members(known) == {offset for offset in done if offset > floor}
+        assert set(range(floor, ledger.floor)) <= done
+        text, _ = text_of_most(ledger.floor, ledger.finished(), METADATA)
+        known, floor = finished_in(ledger.floor, text), ledger.floor
