@@ -67,10 +67,9 @@ class Following:
 
     `read` returns b"" where one file ends and another begins, and None where nothing is to be read
     yet. A file that does not exist yet is waited for. `opened` is called with the descriptor of
-    each file when it is begun, and returns where; `rewritten` when what was read of one is no
-    longer there. `earlier` are descriptors of files to be read first, which had the name; the last
-    may have it still. With `ends` it has `ended` at the end of the last file. Memory: a descriptor
-    for each file that had the name and is not read yet.
+    each file when it is begun, and returns where. `earlier` are descriptors of files to be read
+    first, which had the name; the last may have it still. With `ends` it has `ended` at the end of
+    the last file. Memory: a descriptor for each file that had the name and is not read yet.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class Following:
         info: StageInfo,
         ready: Callable[[], None],
         opened: Callable[[int], int] | None = None,
-        rewritten: Callable[[], None] = lambda: None,
         earlier: Iterable[int] = (),
         *,
         ends: bool = False,
@@ -89,7 +87,6 @@ class Following:
         self._run = run
         self._ready = ready
         self._opened = opened
-        self._rewritten = rewritten
         self._ends = ends
         # Whether nothing follows what was read.
         self.ended = False
@@ -212,7 +209,6 @@ class Following:
 
     def _say_rewritten(self, file: _File) -> None:
         self.emptied += 1
-        self._rewritten()
         self._run.errors.warn(
             f"{self._name} was emptied or written anew after {file.read:,} bytes of it were read: "
             "it is read from its start. What was appended in the last moments before, and not read "

@@ -277,7 +277,7 @@ class _Reading(SourceStage[T]):
             self._ended = not self._another_file
         self._lines = iter(lines)
         if position is not None:
-            position.has_read(len(data))
+            position.has_read(data)
         return True
 
     def _open(self) -> Unpacked | Following:
@@ -287,7 +287,7 @@ class _Reading(SourceStage[T]):
             if self._follow or earlier:
                 return Following(
                     *(self._name, self.run, self.info, self.wake),
-                    *(self._begin_at, position.file_was_rewritten, earlier),
+                    *(self._begin_at, earlier),
                     ends=not self._follow,
                 )
         if self._follow:

@@ -8,8 +8,9 @@ then takes the old one's name, so a reader finds either the old position or the 
 POSIX.1-2017). It is not forced to the disk: after a power failure an older one may be found, and
 more is repeated.
 
-What is written names the file: its path, its inode, how much it had, and a checksum of the bytes
-before the offset; and it has a version and a checksum of its own.
+What is written names the file: its path, its inode, how much it had, and a checksum of the last
+bytes that were read of it, which are kept, because a file may be emptied while its lines are in
+work (copytruncate of logrotate). It has a version and a checksum of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if sys.platform != "win32":
 
 __all__ = ["Position"]
 
-# Bytes before the position by which the file is recognized. Chosen: some lines of a log.
+# Bytes by which a file is recognized. Chosen: some lines of a log.
 _CHECKED = 1024
 
 _GROWN = "the line that was its last has grown"
@@ -65,15 +66,15 @@ class Position:
         self._saved: dict[str, Any] | None = None
         self._is_locked = False
         self._lock: int | None = None
-        # The file itself, to read what is before the position in it.
-        self._file: int | None = None
         self._inode = self._size = 0
         # The lines that were taken; the mark of an unfinished one is where it begins.
         self._ledger = Ledger[int](1)
         # Where the next line to be taken begins.
         self._next = 0
-        # The bytes of the file that have been read.
-        self._read = 0
+        # The bytes of the file that have been read; up to the end of the last whole line, the last
+        # of them; and the last behind it, where a writer may be at work.
+        self._read = self._whole = 0
+        self._tail = self._rest = b""
         # The line that was taken last, if its end is not read yet.
         self._long: TooLong | None = None
         self._writing = False
@@ -117,7 +118,7 @@ class Position:
             versions = rotated(
                 name,
                 saved["inode"],
-                (lambda file: _has_what_was_read(saved, file)) if saved["offset"] else None,
+                (lambda file: _has_what_was_read(saved, file)) if saved["read"] else None,
                 [f"{own}{suffix}" for suffix in ("", ".new", ".lock")],
             )
         except Untraceable as untraceable:
@@ -166,12 +167,11 @@ class Position:
                 if os.pread(descriptor, 1, offset) != b"\n":
                     raise self._refused(name, _GROWN, saved, moved=False)
                 offset += 1
-        self._let_go_of_the_file()
-        self._file = os.dup(descriptor)
         is_path = self._follow or os.path.exists(name)
         self._name = os.path.abspath(name) if is_path else name
         self._inode, self._size = status.st_ino, status.st_size
-        self._next = self._read = offset
+        self._next = self._read = self._whole = offset
+        self._tail, self._rest = _before(descriptor, offset), b""
         self._long = None
         self._ledger = ledger
         os.lseek(descriptor, offset, os.SEEK_SET)
@@ -185,7 +185,7 @@ class Position:
     def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
         offset = saved["offset"]
         is_other = saved["inode"] != os.fstat(descriptor).st_ino
-        if is_other and (self._follow or not offset):
+        if is_other and (self._follow or not saved["read"]):
             raise self._refused(name, _other(saved), saved)
         difference = _difference(saved, descriptor)
         if difference:
@@ -193,7 +193,7 @@ class Position:
         if is_other:
             self._run.errors.warn(
                 f"{name} is another file than the one that was read, but the same before byte "
-                f"{offset:,}: going on there, as in a copy of it."
+                f"{saved['read']:,}: going on at byte {offset:,}, as in a copy of it."
             )
         return int(offset)
 
@@ -212,15 +212,19 @@ class Position:
             f"Cannot go on in {name} from the position in {self._path}{about}: {why}. {advice}"
         )
 
-    def has_read(self, count: int) -> None:
-        """Note that `count` more bytes of the file have been read."""
-        self._read += count
+    def has_read(self, data: bytes) -> None:
+        """Note the next bytes of the file that have been read."""
+        end = data.rfind(b"\n") + 1
+        if end:
+            if not self._whole:
+                # Until something is written of it, only its inode tells that it was read.
+                self._write_soon()
+            self._whole = self._read + end
+            self._tail = (self._tail + self._rest + data[max(0, end - _CHECKED) : end])[-_CHECKED:]
+            self._rest = b""
+        self._rest = (self._rest + data[max(end, len(data) - _CHECKED) :])[-_CHECKED:]
+        self._read += len(data)
         self._size = max(self._size, self._read)
-
-    def file_was_rewritten(self) -> None:
-        """Note that what was read is no longer in the file: nothing in it may be taken for that."""
-        self._let_go_of_the_file()
-        self._write_soon()
 
     def take(self, lines: list[Line]) -> None:
         """Note the lines that are emitted next.
@@ -282,7 +286,8 @@ class Position:
             "inode": self._inode,
             "size": self._size,
             "offset": self.offset,
-            "checksum": 0 if self._file is None else _checksum(self._file, self.offset),
+            "read": self._whole,
+            "checksum": crc32(self._tail),
             "line": (self._ledger.floor or 1) - 1,
             "finished": list(self._ledger.finished()),
         }
@@ -293,15 +298,9 @@ class Position:
 
     async def _close(self) -> None:
         self._write_finished()
-        self._let_go_of_the_file()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _let_go_of_the_file(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
 
 
 def _written(path: str) -> str:
@@ -322,11 +321,11 @@ def _difference(saved: dict[str, Any], file: str | int) -> str:
                 return _difference(saved, opened.fileno()) or _other(saved)
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
-    size, offset = os.fstat(file).st_size, saved["offset"]
-    if size < saved["size"] or size < offset:
+    size, read = os.fstat(file).st_size, saved["read"]
+    if size < saved["size"] or size < saved["offset"]:
         return "it is shorter than what was read"
-    if saved["checksum"] != _checksum(file, offset):
-        return f"before byte {offset:,} it has other content than the file that was read"
+    if saved["checksum"] != crc32(_before(file, read)):
+        return f"before byte {read:,} it has other content than the file that was read"
     return ""
 
 
@@ -334,10 +333,11 @@ def _other(saved: dict[str, Any]) -> str:
     return f"it is not the file that was read (inode {saved['inode']})"
 
 
-def _checksum(descriptor: int, offset: int) -> int:
-    """The checksum of the last bytes before the offset; an inode may be used again."""
+def _before(descriptor: int, offset: int) -> bytes:
+    """The last bytes before the offset, by which a file is recognized; an inode may be used
+    again."""
     start = max(0, offset - _CHECKED)
-    return crc32(os.pread(descriptor, offset - start, start))
+    return os.pread(descriptor, offset - start, start)
 
 
 def _locked(path: str) -> int | None:
@@ -388,6 +388,8 @@ def _position_in(body: str) -> dict[str, Any] | None:
         # Any: whatever the file holds.
         saved: Any = loads(body)
         numbers: list[Any] = [saved[name] for name in ("inode", "size", "offset", "checksum")]
+        # Once the checksum was of the bytes before the offset.
+        numbers.append(saved.setdefault("read", saved["offset"]))
         numbers.append(saved["line"])
         for first, end in saved["finished"]:
             numbers += [first, end]

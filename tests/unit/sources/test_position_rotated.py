@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import collect, read_lines
+from penstock import Fixed, adaptive_flat_map, collect, read_lines
 from penstock.streams import clock
 from penstock.streams.errors import CannotOpen
 from penstock.streams.testing.plugin import Run
@@ -249,6 +249,40 @@ def test_the_copy_of_a_file_that_was_emptied_is_found(run: Run, log: Log) -> Non
         os.truncate(log.file, 0)
     log.write(1)
     assert run(log.read()) == log.lines(2)
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "not noticed"])
+@pytest.mark.parametrize("done", [0, 3], ids=["nothing finished", "some finished"])
+def test_the_copy_is_found_of_a_file_that_was_emptied_while_its_lines_were_in_work(
+    run: Run, log: Log, done: int, noticed: bool
+) -> None:
+    log.write(0)
+    found: list[str] = []
+
+    async def handler(line: str) -> str:
+        if len(found) >= done:
+            await asyncio.sleep(1000)
+        return line
+
+    async def story() -> None:
+        source = read_lines(log.file, follow=True, position=log.place)
+        running = source.pipe(adaptive_flat_map(handler, Fixed(1))).to(collect(found)).start()
+        await asyncio.sleep(1)
+        log.write(9)
+        await asyncio.sleep(1)
+        # As copytruncate of logrotate does.
+        shutil.copy(log.file, f"{log.file}.1")
+        os.truncate(log.file, 0)
+        if noticed:
+            await asyncio.sleep(10)
+        running.cancel()
+        await running.wait()
+
+    run(story())
+    assert found == log.lines(0)[:done]
+    log.touch(log.file)
+    log.write(2)
+    assert run(log.read()) == log.lines(done)
 
 
 def test_a_file_with_two_names_is_read_once(run: Run, log: Log) -> None:
