@@ -79,6 +79,12 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
 def _add_put(add_parser: AddParser, name: str) -> None:
     put = _action(add_parser, name, "enqueue JSON lines: one row for each")
     add_input(put)
+    put.add_argument(
+        "--dead-letters",
+        metavar="PATH",
+        help="append lines that are not JSON, and those that the database refuses, to this file as "
+        "dead letters (default: they are counted, and the first ten are shown)",
+    )
     add_report(put)
 
 

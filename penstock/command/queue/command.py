@@ -55,19 +55,22 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def _put(options: argparse.Namespace) -> int:
-    from penstock.sinks import write_table
+    from penstock.sinks import dead_letters, write_table
     from penstock.sources import read_jsonl
+    from penstock.streams.failures.policy import route
 
     warnings_to_standard_error()
+    path = options.dead_letters
+    routed = None if path is None else route(dead_letters(path))
     sink = write_table(
         options.url,
         options.table,
         queue=_mapping(options),
         beside=options.beside,
-        on_error="skip",
+        on_error=routed or "skip",
         patience=10.0,
     )
-    pipeline = read_jsonl().to(sink)
+    pipeline = read_jsonl(on_bad_line=routed or "report").to(sink)
     return execute(pipeline, Options(input=options.input, report=options.report))
 
 

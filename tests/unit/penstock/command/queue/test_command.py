@@ -180,6 +180,38 @@ def test_put_reports_lines_that_are_not_events_and_enqueues_the_others(
     assert len(lines(penstock("queue", "peek", url).out)) == 4
 
 
+def test_put_keeps_every_line_that_it_cannot_enqueue_as_a_dead_letter_if_that_is_wanted(
+    penstock: Penstock, postgres: str, tmp_path: Path
+) -> None:
+    within(postgres, lambda store: store.query("ALTER TABLE queue ALTER payload TYPE jsonb"))
+    bad, refused = [f"bad {n}" for n in range(30)], {"a": "\0"}
+    file, dead = tmp_path / "new.jsonl", tmp_path / "dead.jsonl"
+    rows = ['{"a":1}', *bad, orjson.dumps(refused).decode(), '{"a":2}']
+    file.write_text("\n".join(rows))
+    result = penstock("queue", "put", postgres, "--input", file, "--dead-letters", dead)
+    assert result.status == 3
+    letters = lines(dead.read_text())
+    assert sorted((letter["token"], letter["value"]) for letter in letters) == [
+        *enumerate(bad, 2),
+        (32, refused),
+    ]
+    assert [row["payload"] for row in lines(penstock("queue", "peek", postgres).out)] == [
+        {"a": 1},
+        {"a": 2},
+    ]
+
+
+@pytest.mark.parametrize("same", ["new.jsonl", "./new.jsonl"])
+def test_put_refuses_to_append_dead_letters_to_its_input(
+    penstock: Penstock, url: str, tmp_path: Path, same: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("new.jsonl").write_text("bad\n")
+    result = penstock("queue", "put", url, "--input", "new.jsonl", "--dead-letters", same)
+    assert result.status == 2
+    assert Path("new.jsonl").read_text() == "bad\n"
+
+
 def test_put_reports_lines_that_the_database_refuses_and_enqueues_the_others(
     penstock: Penstock, postgres: str, tmp_path: Path
 ) -> None:
