@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final
 
 from penstock.streams.errors import BuildError, TimeAhead, describe
-from penstock.streams.validation import is_duration
+from penstock.streams.validation import is_duration, unit_of
 
 __all__ = ["MAX_AHEAD", "Ahead", "MaxAhead", "check_max_ahead"]
 
@@ -57,11 +57,14 @@ class Ahead:
         """Raise TimeAhead if `seconds`, the time that `stamp` stands for, is too far ahead."""
         if seconds > self.latest():
             by = seconds - self._wall()
+            advice = unit_of(stamp, self._wall()) or (
+                "If it is not in seconds since 1970, or if times without a zone are not of UTC, "
+                "give max_ahead=None, or a greater one"
+            )
             raise TimeAhead(
                 f"the time {describe(stamp)} is {by:,.0f} s ahead of the clock, and max_ahead is "
-                f"{self._most:,g} s: it would move the time of all later events. If it is not in "
-                "seconds since 1970, or if times without a zone are not of UTC, give "
-                "max_ahead=None, or a greater one"
+                f"{self._most:,g} s: it would move the time of all later events. {advice}. "
+                'on_error="skip" or route(sink) sets such an event aside'
             )
 
     def check_point(self, point: Any) -> None:

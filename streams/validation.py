@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from inspect import signature
 from math import inf, isfinite, nan
+from numbers import Real
 from operator import index
 from types import FunctionType
 from typing import Any, cast
@@ -35,6 +37,7 @@ __all__ = [
     "require_seconds",
     "seconds_of",
     "texts_of",
+    "unit_of",
 ]
 
 
@@ -221,3 +224,22 @@ def seconds_of(stamp: Any) -> float:
     raise ValueError(
         f"{describe(stamp)} is not a time: a number of seconds, ISO 8601 or a datetime is needed"
     )
+
+
+_UNITS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nanoseconds"}
+
+
+def unit_of(stamp: Any, wall: float) -> str | None:
+    """A sentence, without its full stop, on the unit that a time stamp of a wrong size seems to be
+    in and what to write; None if in none it would be near `wall`, in seconds since 1970."""
+    if isinstance(stamp, bool) or not isinstance(stamp, Real | Decimal):
+        return None
+    # Any: their types say nothing about comparisons.
+    size: Any = stamp
+    for parts, unit in _UNITS.items():
+        if wall / 2 * parts < size < wall * 1.1 * parts:
+            return (
+                f"It looks like {unit}, and seconds are needed: in place of the field give a "
+                f'function that divides by {parts:,}, such as lambda event: event["time"] / {parts}'
+            )
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,6 +23,9 @@ __all__ = [
 # How deep lists and objects can be nested in what orjson writes. It reads some more, which could
 # not be written again.
 _DEEPEST = 254
+
+# What Python and JavaScript, C and others write where JSON has no number.
+_NO_NUMBER = re.compile(r"[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 SHALLOW = 2 * _DEEPEST
 """No value in so many bytes is nested too deep."""
@@ -49,10 +53,22 @@ def json_value(data: bytes | str) -> Any:
         mark: Any = "\ufeff" if isinstance(data, str) else b"\xef\xbb\xbf"
         if rest.startswith(mark) and not rest.startswith(mark + mark):
             return json_value(rest.removeprefix(mark))
-        raise NotAValue(f"is not valid JSON ({error})") from None
+        raise NotAValue(f"is not valid JSON ({_reason(error)})") from None
     if is_too_deep(data, value):
         raise NotAValue(f"has lists and objects nested more than {_DEEPEST} levels deep")
     return value
+
+
+def _reason(error: JSONDecodeError) -> str:
+    """Why something is not JSON, and where; NaN and infinity by their names."""
+    text, at = error.doc, error.pos
+    # The decoder takes the sign for the beginning of a number.
+    found = _NO_NUMBER.match(text, at - text[max(0, at - 1) : at].count("-"))
+    if found is None:
+        return str(error)
+    # The position as the decoder writes it.
+    where = str(error).removeprefix(error.msg)
+    return f"it has {found[0]}, and JSON has no such number: write null or leave it out{where}"
 
 
 def is_too_deep(data: bytes | bytearray | str, value: Any) -> bool:

@@ -32,13 +32,16 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, require_parameters, seconds_of
+from penstock.streams.validation import is_count, require_parameters, seconds_of, unit_of
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
 T = TypeVar("T")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# Seconds by which the clocks of two machines often differ.
+_SKEW = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ class _Reading(SourceStage[T]):
         self.file = file_of(options.path)
         self._follow = options.follow
         created, route = options.created, options.on_bad_line
-        self._created = None if created is None else Creation(created, run.now)
+        self._created = None if created is None else Creation(created, run.now, self._warn)
         self._stop_at_bad_line = route == "stop"
         self._letters = run.letters.open(route.sink) if isinstance(route, Route) else None
         self._stage = str(info)
@@ -327,6 +330,9 @@ class _Reading(SourceStage[T]):
             for event in events:
                 event.created = self._created(event.value, self._read_at)
         self.send_all(events)
+
+    def _warn(self, text: str) -> None:
+        self.run.errors.warn(f"{self.info}: {text}")
 
     def _good_ones(self, lines: list[Line]) -> list[Event[T]]:
         """The events of a chunk that may also have other lines, up to one that ends the stream."""
@@ -454,18 +460,22 @@ class Creation:
     The distance between the two clocks is read once, so that stamps keep their distances from
     each other when the wall clock is set. A stamp later than the receipt is taken as the
     receipt, and `in_future` counts it; one that is missing or cannot be read is too, and
-    `unknown` counts it.
+    `unknown` counts it. `warn` is called once, about the first event whose time is so much
+    later that clocks which differ a little cannot be the cause.
     """
 
-    def __init__(self, by: By[Any], now: Callable[[], float]) -> None:
+    def __init__(self, by: By[Any], now: Callable[[], float], warn: Callable[[str], None]) -> None:
         self._key = Key(by)
         self._offset = now() - clock.wall()
+        self._warn = warn
+        self._has_warned = False
         self.in_future = self.unknown = 0
 
     def __call__(self, value: Any, received: float) -> float:
         """The time of creation in seconds of the loop's clock, at most `received`."""
         try:
-            created = seconds_of(self._key.get(value)) + self._offset
+            stamp = self._key.get(value)
+            created = seconds_of(stamp) + self._offset
         except Exception:
             if self._key.adapts(value):
                 return self(value, received)
@@ -474,8 +484,20 @@ class Creation:
             return received
         if created > received:
             self.in_future += 1
+            if not self._has_warned and created > received + _SKEW:
+                self._has_warned = True
+                self._warn(self._in_words(stamp, created - received, value))
             return received
         return created
+
+    def _in_words(self, stamp: Any, seconds: float, value: Any) -> str:
+        unit = unit_of(stamp, clock.wall())
+        advice = "" if unit is None else f"{unit}. "
+        return (
+            f"the time of creation {describe(stamp)} is {seconds:,.0f} s in the future. {advice}"
+            "The event counts as created when it was read, as all of created_in_future in the "
+            f"statistics, of which it is the first by more than {_SKEW:g} s: {describe(value)}"
+        )
 
 
 class _Routed(Nobody):

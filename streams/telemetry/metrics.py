@@ -101,6 +101,11 @@ class _Collected:
             "Events whose values are in the temporary file of a stage",
             labels=labels,
         )
+        silent = GaugeMetricFamily(
+            "penstock_silent_workers",
+            "Worker processes of a stage that have events and do not answer",
+            labels=labels,
+        )
         pending = GaugeMetricFamily(
             "penstock_source_pending",
             "Rows or messages that a source has not read yet",
@@ -119,14 +124,17 @@ class _Collected:
             ("on_disk", on_disk),
             ("in_flight", in_flight),
             ("limit", limit),
+            ("silent_workers", silent),
             ("pending", pending),
             ("sent", sent),
             ("retries", retries),
         ):
             for stage in numbers["stages"]:
-                value = unread(stage) if family is pending else stage.get(name)
+                value: Any = unread(stage) if family is pending else stage.get(name)
                 if family is waiting and value is not None:
                     value += stage.get("undelivered", 0)
+                if family is silent and value is not None:
+                    value = len(value)
                 if value is not None:
                     family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family

@@ -178,7 +178,7 @@ class Dealing(FinishingStage):
         self._has_looked_at_key = section.by is None
         self._evened = 0.0
         silent = partial(self.within, self._fell_silent)
-        self._silence = SilenceWatch(run, info, section.working, self._peers, silent)
+        self._silence = SilenceWatch(run, info, section.working, self._peers, silent, _KILLS)
         self._is_open = False
         # Errors of workers that have closed what their handler used.
         self._late: list[BaseException] = []
@@ -225,7 +225,8 @@ class Dealing(FinishingStage):
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
-        peer.heard = peer.quiet = 0
+        peer.heard = 0
+        self._silence.started(peer)
         call = partial(self.run.call, self.info)
         received, lost = partial(call, self.received, peer), partial(call, self.lost, peer)
         try:

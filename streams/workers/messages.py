@@ -198,6 +198,10 @@ class Completed(NamedTuple):
 class Link(Protocol):
     """The way to the other side."""
 
+    @property
+    def pid(self) -> int | None:
+        """The process there, if it is another one that is known."""
+
     def send(self, message: Any, /) -> None:
         """Send a message; to a process that has ended it is not sent.
 

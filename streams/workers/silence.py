@@ -25,6 +25,7 @@ class SilenceWatch:
 
     Silences are counted in looks, so that none seems silent because this process was stopped.
     One that was silent for long calls is reported again only when it is so for twice as long.
+    `kills` is how many workers an event may end until it fails.
     """
 
     def __init__(
@@ -34,17 +35,24 @@ class SilenceWatch:
         working: StageInfo,
         peers: Sequence[Peer],
         changed: Callable[[Peer], None],
+        kills: int,
     ) -> None:
         self._run = run
         self._working = working
         self._peers = peers
         self._changed = changed
+        self._kills = kills
         self._patience = [_PATIENCE] * len(peers)
         self._timer = Timer(run, info, self._look)
 
     def begin(self) -> None:
         """Look from now on."""
         self._timer.set(_LOOK)
+
+    def started(self, peer: Peer) -> None:
+        """A worker process begins, which has never been silent."""
+        peer.quiet = 0
+        self._patience[peer.number] = _PATIENCE
 
     def end(self) -> None:
         """Look no more."""
@@ -66,10 +74,20 @@ class SilenceWatch:
             if peer.heard
             else "it was stopped, or still imports the pipeline"
         )
-        have = "1 event" if len(peer.out) == 1 else f"{len(peer.out):,} events"
+        # The worker cannot say now which of them it has begun.
+        held = (
+            f"by its only event, {event_name(event)}"
+            if len(peer.out) == 1
+            else f"perhaps by one of its {len(peer.out):,} events, of which the first that it was "
+            f"sent is {event_name(event)}"
+        )
+        pid = _pid(peer)
+        kill = "the end of this process" if pid is None else f"kill -9 {pid}"
         self._run.errors.warn(
-            f"{self._name(peer)} has said nothing for {peer.quiet * _LOOK:g} s: {why}. It has "
-            f"{have}, the first of them {event_name(event)}. New keys go to the other workers"
+            f"{self._name(peer)} has said nothing for {peer.quiet * _LOOK:g} s: {why}. It is held "
+            f"up {held}. New keys go to the other workers. If it does not go on, {kill} gives its "
+            f"events to another process, and an event that has ended {self._kills} of them fails "
+            f"with WorkerLost, as on_error of {self._working} says"
         )
 
     def answered(self, peer: Peer) -> None:
@@ -82,14 +100,17 @@ class SilenceWatch:
         peer.quiet = 0
 
     def _name(self, peer: Peer) -> str:
-        return f"worker process {peer.number + 1} of {len(self._peers)}"
+        pid = _pid(peer)
+        known = "" if pid is None else f" (pid {pid})"
+        return f"worker process {peer.number + 1} of {len(self._peers)}{known}"
 
     def silent(self) -> list[dict[str, Any]]:
-        """Of each worker that is silent now, its number, the seconds, the events that it has, and
-        the place of the first of them."""
+        """Of each worker that is silent now, its number, its process id if it has one, the seconds,
+        the events that it has, and the place of the first that it was sent."""
         return [
             {
                 "worker": peer.number + 1,
+                "pid": _pid(peer),
                 "seconds": peer.quiet * _LOOK,
                 "events": len(peer.out),
                 "first": event_place(next(iter(peer.out.values()))[0]),
@@ -97,3 +118,7 @@ class SilenceWatch:
             for peer in self._peers
             if peer.is_silent and peer.out
         ]
+
+
+def _pid(peer: Peer) -> int | None:
+    return None if peer.link is None else peer.link.pid

@@ -18,6 +18,9 @@ __all__ = ["LocalCrew", "random_delay"]
 class _Way:
     """One direction of a link: messages arrive in their order, each some time after it was sent."""
 
+    # The process of a test.
+    pid: int | None = None
+
     def __init__(self, receive: Callable[[Any], None], delay: Callable[[], float]) -> None:
         self._receive = receive
         self._delay = delay
@@ -99,6 +102,7 @@ class LocalCrew:
     ) -> _Way:
         one = _Worker(section, window, received, lost, self._delay)
         self._all.append(one)
+        one.down.pid = 1000 + len(self._all)
         self._now[worker] = one, lost
         return one.down
 

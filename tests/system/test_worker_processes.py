@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -292,6 +293,27 @@ def test_a_worker_that_does_not_answer_holds_up_no_clients_of_others(
     assert status == 0
     assert "temporary file" in said
     assert len(started.results()) == EVENTS
+    assert in_order(started.results())
+
+
+def test_each_worker_that_an_event_holds_up_is_named_until_its_deaths_are_an_error_of_the_event(
+    tmp_path: Path,
+) -> None:
+    text = SCRIPT.replace("os.kill(os.getpid(), 9)", "while True: pass")
+    started = Started(tmp_path, poison=5, on_error="skip", text=text)
+    assert started.process.stderr is not None
+    named: list[int] = []
+    while len(named) < 3:
+        line = started.process.stderr.readline()
+        assert line, "the run has ended"
+        if found := re.search(r"has said nothing for 4 s.* kill -9 (\d+) ", line):
+            named.append(int(found[1]))
+            assert named[-1] in started.children()
+            os.kill(named[-1], signal.SIGKILL)
+    status, _ = started.ended()
+    assert status == 3
+    assert "by its only event, {'client': 3, 'number': 5}" in line
+    assert len(started.results()) == EVENTS - 1
     assert in_order(started.results())
 
 

@@ -502,7 +502,7 @@ function showWorkers() {
   ]));
   const silent = stage?.silent_workers ?? [];
   byId("silent").hidden = !silent.length;
-  put(byId("silent"), silent.map((one) => `Worker ${one.worker} has said nothing for ${duration(one.seconds)}. It has ${count(one.events)} events${one.first ? `, the first of them ${one.first}` : ""}`).join("\n"));
+  put(byId("silent"), silent.map((one) => `Worker ${one.worker}${one.pid ? ` (pid ${one.pid})` : ""} has said nothing for ${duration(one.seconds)}. It has ${count(one.events)} events${one.first ? `, the first that it was sent ${one.first}` : ""}`).join("\n"));
 }
 
 // Only a worker has a fleet.

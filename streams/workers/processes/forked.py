@@ -73,6 +73,7 @@ class Processes:
         self._section = section
         self._new_loop = loop
         self._alive: dict[int, asyncio.Future[str]] = {}
+        self._wires: dict[int, Wire] = {}
         self._gone: dict[int, asyncio.Future[None]] = {}
         self._pending = b""
         # How the nursery has ended.
@@ -128,7 +129,7 @@ class Processes:
         """
         loop = asyncio.get_running_loop()
         if not self._alive:
-            loop.add_reader(self._nursery, self._read_endings)
+            loop.add_reader(self._nursery, self._read_nursery)
         ours, theirs = socket.socketpair()
         request = json.dumps([worker, window]).encode() + b"\n"
         with theirs:
@@ -142,6 +143,7 @@ class Processes:
         gone: asyncio.Future[None] = loop.create_future()
         self._alive[worker], self._gone[worker] = ending, gone
         wire = Wire(received, lambda: ending.add_done_callback(ended))
+        self._wires[worker] = wire
 
         def ended(ending: asyncio.Future[str]) -> None:
             gone.set_result(None)
@@ -150,7 +152,7 @@ class Processes:
         wire.connect(ours)
         return wire
 
-    def _read_endings(self) -> None:
+    def _read_nursery(self) -> None:
         try:
             data = self._nursery.recv(1 << 16)
         except ConnectionResetError:
@@ -164,10 +166,11 @@ class Processes:
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
-            worker, how = json.loads(line)
-            found = self._alive.get(worker)
-            if found is not None and not found.done():
-                found.set_result(how)
+            worker, said = json.loads(line)
+            if isinstance(said, int):
+                self._wires[worker].pid = said
+            elif not self._alive[worker].done():
+                self._alive[worker].set_result(said)
 
     async def close(self) -> None:
         """Wait until the workers have ended, and what they said last was read.
@@ -182,7 +185,8 @@ class Processes:
 
 
 class _Nursery:
-    """The process that forks workers. It reads requests, and writes how workers have ended."""
+    """The process that forks workers. It reads requests, and writes the process ids of
+    workers, and how they have ended."""
 
     def __init__(self, parent: socket.socket, section: Section, loop: Callable[[], Any]) -> None:
         self._parent = parent
@@ -248,6 +252,7 @@ class _Nursery:
         pid = os.fork()
         if pid:
             self._workers[pid] = worker
+            self._report(worker, pid)
             return
         status = 1
         try:
@@ -275,8 +280,8 @@ class _Nursery:
                 return
             self._report(self._workers.pop(pid), ending_of(os.waitstatus_to_exitcode(status)))
 
-    def _report(self, worker: int, how: str) -> None:
-        """Report to the parent how a worker has ended."""
-        line = json.dumps([worker, how]).encode() + b"\n"
+    def _report(self, worker: int, what: int | str) -> None:
+        """Report to the parent the process id of a worker, or how it has ended."""
+        line = json.dumps([worker, what]).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             self._parent.sendall(line)

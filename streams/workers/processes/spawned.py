@@ -134,6 +134,7 @@ class _Worker:
         self.process = process
         self.is_ready = False
         self.wire = Wire(self._first, self._cut)
+        self.wire.pid = process.pid
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._received = received
         self._lost = lost

@@ -36,6 +36,8 @@ class Wire(asyncio.Protocol):
         self._failed = failed
         self.failure: str | None = None
         """Which message cannot be read, and why."""
+        self.pid: int | None = None
+        """The process of the worker, once its parent knows it."""
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []

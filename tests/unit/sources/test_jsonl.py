@@ -666,7 +666,7 @@ def test_events_are_stamped_with_the_time_their_bytes_were_read(run: Run) -> Non
 
 
 def test_created_is_the_events_own_time_and_odd_ones_are_counted(
-    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("penstock.streams.clock.wall", lambda: 1000.0)
     file.write_text('{"at":990}\n{"at":1e9}\n{}\n{"at":"1970-01-01T00:16:35Z"}\n')
@@ -682,6 +682,9 @@ def test_created_is_the_events_own_time_and_odd_ones_are_counted(
     _, report = run(read(read_jsonl(file, created="at")))
     numbers = source_numbers(report)
     assert (numbers["created_in_future"], numbers["created_unknown"]) == (1, 1)
+    assert [text.partition(" is ")[0] for text in caplog.messages] == [
+        "stage 1 'read_jsonl': the time of creation 1000000000.0"
+    ] * 2
 
 
 # The end.

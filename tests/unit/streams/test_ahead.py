@@ -85,6 +85,25 @@ def test_a_datetime_and_a_text_are_times_too(make: Operator, stamp: Any) -> None
 
 
 @pytest.mark.parametrize("make", OPERATORS)
+@pytest.mark.parametrize(
+    ("parts", "unit"), [(1_000, "milli"), (1_000_000, "micro"), (1_000_000_000, "nano")]
+)
+def test_a_time_in_another_unit_is_said_to_look_like_it(
+    make: Operator, parts: int, unit: str
+) -> None:
+    with pytest.raises(TimeAhead, match=rf"looks like {unit}seconds.* / {parts}\. on_error="):
+        through(make(), [{"at": int((NOW - 60) * parts), "id": 7, "b": 1}])
+    with pytest.raises(TimeAhead, match=f"looks like {unit}seconds"):
+        through(make(), [{"at": Decimal(NOW) * parts, "id": 7, "b": 1}])
+
+
+@pytest.mark.parametrize("stamp", [NOW + 4000, NOW * 50, NOW * 10, LATER[1], LATER[2]])
+def test_other_times_ahead_look_like_no_unit(stamp: Any) -> None:
+    with pytest.raises(TimeAhead, match=r"give max_ahead=None, or a greater one\. on_error="):
+        through(duplicates(), [{"at": stamp, "id": 7}])
+
+
+@pytest.mark.parametrize("make", OPERATORS)
 def test_without_a_bound_or_within_it_a_time_may_be_ahead(make: Operator) -> None:
     far = [{"at": NOW + 36_000, "id": 7}]
     through(make(max_ahead=None), far)

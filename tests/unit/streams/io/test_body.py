@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -32,6 +33,22 @@ def test_a_byte_order_mark_before_a_value_is_ignored() -> None:
 def test_a_byte_order_mark_elsewhere_is_not_json(data: Any) -> None:
     with pytest.raises(NotAValue, match="not valid JSON"):
         json_value(data)
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("name", ["NaN", "-NaN", "Infinity", "-Infinity", "nan", "inf", "+inf"])
+@pytest.mark.parametrize("around", ["{}", '{{"é":{}}}', '{{"a":[1, {},2]}}', "\ufeff[ {}]"])
+def test_a_number_that_json_has_not_is_named(around: str, name: str, as_text: bool) -> None:
+    text = around.format(name)
+    with pytest.raises(NotAValue, match=rf"it has {re.escape(name)}, and JSON has no such number"):
+        json_value(text if as_text else text.encode())
+
+
+@pytest.mark.parametrize("text", ['{"a":Nancy}', '{"a":infinite}', '["NaN",]', "[-x]", "NaNa", ""])
+def test_what_only_looks_like_such_a_number_is_not_named(text: str) -> None:
+    with pytest.raises(NotAValue) as caught:
+        json_value(text)
+    assert "no such number" not in str(caught.value)
 
 
 @pytest.mark.parametrize("as_text", [False, True])

@@ -10,7 +10,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, ops, rate_limit
 from penstock.streams.telemetry.metrics import exposition
+from penstock.streams.testing import run_virtual
 from penstock.streams.testing.plugin import Run
+from tests.helpers.local_workers import LocalCrew
 
 
 async def work(value: Any) -> Any:
@@ -77,3 +79,30 @@ def test_progress_has_a_series_where_the_size_of_the_input_is_known(run: Run) ->
 
     assert run(story(from_iterable(range(9))))["penstock_progress_ratio"] == 1
     assert "penstock_progress_ratio" not in run(story(from_iterable(n for n in range(9))))
+
+
+def test_worker_processes_that_do_not_answer_are_a_number_of_their_stage() -> None:
+    crew = LocalCrew(2)
+
+    async def slow(value: int) -> None:
+        await asyncio.sleep(0.5)
+
+    async def story() -> list[float]:
+        found: list[float] = []
+        pipeline = from_iterable(range(60)).pipe(adaptive_flat_map(slow, Fixed(2)))
+        async with pipeline.to(for_each(bool)).start(workers=crew) as running:
+            recorder = running.record()
+            await asyncio.sleep(0.6)
+            for change in (crew.freeze, crew.thaw):
+                change(1)
+                await asyncio.sleep(6)
+                text = exposition(running.statistics(), recorder).decode()
+                found += [
+                    sample.value
+                    for family in text_string_to_metric_families(text)
+                    for sample in family.samples
+                    if sample.name == "penstock_silent_workers"
+                ]
+        return found
+
+    assert run_virtual(story()) == [1, 0]

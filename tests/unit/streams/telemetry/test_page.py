@@ -276,5 +276,7 @@ def test_a_worker_process_that_does_not_answer_is_named_until_it_goes_on() -> No
     lines = run_virtual(story())
     said = [one["silent"] for one in looked_at(opened(*lines), shown=("silent",))]
     assert not said[1]
-    assert any((text or "").startswith("Worker 2 has said nothing for ") for text in said)
+    assert any(
+        (text or "").startswith("Worker 2 (pid 1002) has said nothing for ") for text in said
+    )
     assert not said[-1]

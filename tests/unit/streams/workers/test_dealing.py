@@ -979,13 +979,48 @@ def test_a_worker_that_hangs_is_reported_once_with_its_event_and_stage(
     run_virtual(main())
     (said,) = caplog.messages
     assert said.startswith(
-        "worker process 2 of 2 has said nothing for 4 s: it was stopped, or a call of stage 4 "
-        "'adaptive_flat_map' does not let go of the interpreter. It has "
+        "worker process 2 of 2 (pid 1002) has said nothing for 4 s: it was stopped, or a call of "
+        "stage 4 'adaptive_flat_map' does not let go of the interpreter. It is held up perhaps by "
     )
-    assert ", the first of them (1, 0). " in said
-    assert [(one["worker"], one["seconds"] > 90, one["events"] > 0) for one in silent] == [
-        (2, True, True)
+    assert " events, of which the first that it was sent is (1, 0). " in said
+    assert (
+        " kill -9 1002 gives its events to another process, and an event that has ended 3 " in said
+    )
+    assert [
+        (one["worker"], one["pid"], one["seconds"] > 90, one["events"] > 0) for one in silent
+    ] == [(2, 1002, True, True)]
+
+
+def test_a_process_in_place_of_a_silent_one_is_reported_as_soon_if_the_event_holds_it_up_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    crew = LocalCrew(2)
+    into: list[Event] = []
+
+    async def main() -> None:
+        handler = Handler(seconds=1.0)
+        stream = from_iterable(events(4, 5)).pipe(
+            group_by(client_of),
+            spread(),
+            adaptive_flat_map(handler, limit=Fixed(4), on_error="skip"),
+        )
+        running = stream.to(collect(into)).start(workers=crew)
+        await asyncio.sleep(0.5)
+        for _ in range(3):
+            crew.silence(1)
+            await asyncio.sleep(30)
+            crew.kill(1)
+            # The next one has had the time to begin.
+            await asyncio.sleep(0.1)
+        await running.wait()
+
+    run_virtual(main())
+    assert sorted(into) == [one for one in sorted(events(4, 5)) if one != (2, 0)]
+    said = [text for text in caplog.messages if "has said nothing" in text]
+    assert [text.partition(": ")[0] for text in said] == [
+        f"worker process 2 of 2 (pid {pid}) has said nothing for 4 s" for pid in (1002, 1003, 1004)
     ]
+    assert [" by its only event, (2, 0). " in text for text in said] == [False, True, True]
 
 
 def test_while_a_worker_is_silent_new_keys_go_to_the_others_and_its_own_keep_their_order(
@@ -1027,8 +1062,8 @@ def test_while_a_worker_is_silent_new_keys_go_to_the_others_and_its_own_keep_the
     for client in range(6):
         assert [number for one, number in into if one == client] == list(range(6))
     assert [text.partition(": ")[0] for text in caplog.messages] == [
-        "worker process 2 of 3 has said nothing for 4 s",
-        "worker process 2 of 3 goes on after 15 s",
+        "worker process 2 of 3 (pid 1002) has said nothing for 4 s",
+        "worker process 2 of 3 (pid 1002) goes on after 15 s",
     ]
 
 
