@@ -161,7 +161,7 @@ class Position:
         offset, ledger = 0, Ledger[int](1)
         if saved is not None:
             offset = self._checked(saved, descriptor, name)
-            ledger = Ledger(saved["line"] + 1, map(tuple, saved["finished"]))
+            ledger = Ledger[int](saved["line"] + 1, map(tuple, saved["finished"]))
             if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
                 # The last line was read although its end was missing.
                 if os.pread(descriptor, 1, offset) != b"\n":
