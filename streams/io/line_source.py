@@ -19,6 +19,7 @@ from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input,
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
+from penstock.streams.io.file_wait import FileWait
 from penstock.streams.io.following import Following
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, file_of, input_name, is_path
@@ -230,8 +231,9 @@ class _Reading(SourceStage[T]):
         self._position: Position | None = None
         if options.position is not None:
             self._position = Position(
-                os.fspath(options.position), run, self.wake_soon, follow=options.follow
+                os.fspath(options.position), run, self._all_finished, follow=options.follow
             )
+            self._wait = FileWait(run, self.info, self._name, self._position)
             self.ack = self._position.settle
 
     def produce(self) -> None:
@@ -254,8 +256,8 @@ class _Reading(SourceStage[T]):
         """Read some lines, if there is something to read."""
         position = self._position
         if self._another_file and position is not None and position.unfinished:
-            # The position is that of one file; it wakes this source when the last line of the
-            # file has finished.
+            # The position is that of one file.
+            self._wait.begin()
             return False
         try:
             if self._input is None:
@@ -282,6 +284,10 @@ class _Reading(SourceStage[T]):
         if position is not None:
             position.has_read(data)
         return True
+
+    def _all_finished(self) -> None:
+        self._wait.end()
+        self.wake_soon()
 
     def _open(self) -> Unpacked | Following:
         position = self._position
@@ -405,6 +411,8 @@ class _Reading(SourceStage[T]):
             self.wake()
 
     def release(self) -> None:
+        if self._position is not None:
+            self._wait.end()
         if self._input is not None:
             self._note_sizes(self._input)
             self._input.close()
@@ -423,7 +431,8 @@ class _Reading(SourceStage[T]):
         `emitted`; the bytes of compressed input are counted compressed, and as read when they have
         been decompressed; with `created`, events whose time was `created_in_future` or
         `created_unknown`; with `follow`, how often the file was `rotated`, and `emptied` or written
-        anew; and with `position`, the `offset` in bytes up to which everything is finished.
+        anew; and with `position`, the `offset` in bytes up to which everything is finished, and the
+        seconds in which a file `waited` for the last lines of the one before it.
         """
         numbers = super().statistics()
         numbers["bad_lines"] = self._bad
@@ -443,6 +452,7 @@ class _Reading(SourceStage[T]):
             numbers["created_unknown"] = self._created.unknown
         if self._position is not None:
             numbers["offset"] = self._position.offset
+            numbers["waited"] = self._wait.seconds
         return numbers
 
     def _emitted(self, read: int, total: int | None, ahead: int) -> float | None:

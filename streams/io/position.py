@@ -81,9 +81,14 @@ class Position:
         run.on_close(self._close)
 
     @property
-    def unfinished(self) -> bool:
-        """Whether a line was taken that is not finished."""
-        return len(self._ledger) > 0
+    def unfinished(self) -> int:
+        """How many lines were taken that are not finished."""
+        return len(self._ledger)
+
+    @property
+    def first(self) -> int:
+        """The number of the first line that is not finished."""
+        return self._ledger.floor or 1
 
     @property
     def offset(self) -> int:
@@ -288,7 +293,7 @@ class Position:
             "offset": self.offset,
             "read": self._whole,
             "checksum": crc32(self._tail),
-            "line": (self._ledger.floor or 1) - 1,
+            "line": self.first - 1,
             "finished": list(self._ledger.finished()),
         }
         new = f"{self._path}.new"

@@ -556,6 +556,111 @@ def test_a_followed_file_that_is_replaced_is_finished_before_the_next_is_begun(
     assert run(story()) == ["a1", "a2", "b1"]
 
 
+def rotate(file: Path, content: str) -> None:
+    file.rename(file.with_suffix(".1"))
+    file.write_text(content)
+
+
+def test_a_file_that_waits_for_lines_of_the_earlier_one_is_said_once_and_measured(
+    run: Run, file: Path, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done: list[str] = []
+
+    async def slowly(line: str) -> str:
+        await asyncio.sleep(60 if line.startswith("slow") else 0.1)
+        return line
+
+    file.write_text("quick\nslow 1\nquick\nslow 2\n")
+
+    async def story() -> list[tuple[int, float]]:
+        source = read_lines(file, follow=True, position=place).pipe(
+            adaptive_flat_map(slowly, Fixed(4))
+        )
+        running = source.to(for_each(done.append)).start()
+        seen: list[tuple[int, float]] = []
+
+        async def look(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            said = sum(" waits until " in record.getMessage() for record in caplog.records)
+            seen.append((said, running.stage_statistics(1)["waited"]))
+
+        await look(10)
+        rotate(file, "next\n")
+        await look(3)
+        await look(8)
+        await look(30)
+        await look(14)
+        await running.drain()
+        await look(0)
+        return seen
+
+    before, begun, said, still, over, drained = run(story())
+    assert (before, begun[0], said[0], still[0], over[0]) == ((0, 0.0), 0, 1, 1, 1)
+    assert still[1] == pytest.approx(said[1] + 30)
+    assert still[1] < over[1] == drained[1] < 60
+    assert sorted(done) == ["next", "quick", "quick", "slow 1", "slow 2"]
+    assert (
+        f"{file} waits until the file that was read before it is finished, because a position is "
+        "that of one file: 2 lines of that file unfinished, the first is line 2." in caplog.text
+    )
+
+
+def test_a_file_that_need_not_wait_long_is_not_said_to_wait(
+    run: Run, file: Path, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def slowly(line: str) -> str:
+        await asyncio.sleep(9)
+        return line
+
+    file.write_text("one\n")
+
+    async def story() -> dict[str, Any]:
+        source = read_lines(file, follow=True, position=place).pipe(
+            adaptive_flat_map(slowly, Fixed(4))
+        )
+        running = source.to(collect([])).start()
+        await asyncio.sleep(1)
+        rotate(file, "two\n")
+        await asyncio.sleep(30)
+        await running.drain()
+        return running.stage_statistics(1)
+
+    numbers = run(story())
+    assert numbers["finished"] == 2
+    assert 0 < numbers["waited"] < 5
+    assert " waits until " not in caplog.text
+
+
+def test_a_drain_ends_the_wait_for_an_earlier_file(
+    run: Run, file: Path, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("one\n")
+
+    async def story() -> float:
+        gate = asyncio.Event()
+
+        async def slowly(line: str) -> str:
+            await gate.wait()
+            return line
+
+        source = read_lines(file, follow=True, position=place).pipe(
+            adaptive_flat_map(slowly, Fixed(4))
+        )
+        running = source.to(collect([])).start()
+        await asyncio.sleep(1)
+        rotate(file, "two\n")
+        await asyncio.sleep(8)
+        draining = asyncio.ensure_future(running.drain())
+        await asyncio.sleep(30)
+        gate.set()
+        await draining
+        waited: float = running.stage_statistics(1)["waited"]
+        return waited
+
+    assert 0 < run(story()) < 5
+    assert " waits until " not in caplog.text
+
+
 def test_a_second_running_with_the_same_position_is_refused(
     run: Run, file: Path, place: Path
 ) -> None:
