@@ -30,6 +30,9 @@ __all__ = ["Backlog", "Overflow", "Tail"]
 # longer, fewer make many blocks, each of which costs some memory.
 _BLOCK = 64
 
+# Seconds until room is made on trial, at first and at most.
+_FIRST_TRIAL, _LAST_TRIAL = 0.2, 5.0
+
 
 class Backlog(Protocol):
     """The waiting events of one key.
@@ -106,6 +109,9 @@ class Overflow:
         # Events whose values could not be read back.
         self._broken: list[Event[Any]] = []
         self.backlogs: dict[Backlog, None] = {}
+        # How long after one trial the next one is due, and when that is; None before the first.
+        self._pause = _FIRST_TRIAL
+        self._trial_at: float | None = None
         self.spilled = 0
         """Events that have ever been written to the file."""
         self.peak = 0
@@ -343,6 +349,27 @@ class Overflow:
         del self.backlogs[backlog]
 
     # Room for others.
+
+    def until_room(self, *, come_and_go: bool) -> float:
+        """The seconds until it is to be asked again whether room is to be made for other keys; 0:
+        it is to be made now.
+
+        Where keys come and go, others will use it. Where all wait all the time, nothing shows that
+        the source has others behind those that fill the buffer: room is made on trial, each time
+        after twice as long, and at least every five seconds.
+        """
+        now = self._run.now()
+        if come_and_go:
+            self._pause, self._trial_at = _FIRST_TRIAL, None
+            return 0.0
+        if self._trial_at is None:
+            self._trial_at = now + self._pause
+        if now < self._trial_at:
+            # Looked at more often, because keys may end.
+            return min(_FIRST_TRIAL / 2, self._trial_at - now)
+        self._pause = min(2 * self._pause, _LAST_TRIAL)
+        self._trial_at = now + self._pause
+        return 0.0
 
     def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> bool:
         """Vacate so many places, first those of the keys that have the most of them: those of its

@@ -72,6 +72,8 @@ class KeyedStage(DemandStage):
         self._buffer = buffer
         # Requesting a part of the buffer at a time keeps the source's lists long.
         self._batch = max(1, min(buffer // 4, _MOST_AT_ONCE))
+        # Places that are vacated where nothing shows that the source has other keys.
+        self._trial = max(1, buffer // 4)
         # Places in the buffer that are free and have not been requested.
         self._freed: int = 0
         self._peak = self._peak_groups = 0
@@ -178,15 +180,17 @@ class KeyedStage(DemandStage):
         what is free, or make room for the keys that have none."""
         self._look = None
         since = self._starves_since
-        if since is None:
-            return
-        if self.run.now() < since + _STARVED:
+        if since is None or self.run.now() < since + _STARVED:
             # It was not so in between.
             self._drain()
             return
-        is_full = self._freed <= self._batch // 8
-        if is_full and self.queues.come_and_go and self._makes_room():
-            self._take_vacated()
+        if self._freed <= self._batch // 8:
+            come_and_go = self.queues.come_and_go
+            wait = self.overflow.until_room(come_and_go=come_and_go)
+            if wait:
+                self._look = self.run.call_later(wait, self.info, self._look_for_room)
+            elif self._makes_room(self._batch if come_and_go else self._trial):
+                self._take_vacated()
         if self._freed > 0:
             self._ask()
 
@@ -197,8 +201,8 @@ class KeyedStage(DemandStage):
         """All that waits in memory, by key."""
         return self.queues.all
 
-    def _makes_room(self) -> bool:
-        return self.overflow.make_room(self._backlogs(), self._batch)
+    def _makes_room(self, wanted: int) -> bool:
+        return self.overflow.make_room(self._backlogs(), wanted)
 
     def _take_vacated(self) -> None:
         overflow = self.overflow

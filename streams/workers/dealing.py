@@ -284,9 +284,13 @@ class Dealing(FinishingStage):
         if self.state is not OPEN:
             return
         peers = [peer for peer in self._peers if peer.quiet >= QUIET]
-        if not peers and self._owners.come_and_go:
-            peers = self._peers
         lacking = self._least_asked - self._free
+        if not peers and lacking > 0:
+            come_and_go = self._owners.come_and_go
+            if wait := self._overflow.until_room(come_and_go=come_and_go):
+                self._starved.set(wait)
+            else:
+                peers = self._peers
         if peers and lacking > 0:
             self._owners.make_room(peers, lacking)
         if (room := self._free) > 0:

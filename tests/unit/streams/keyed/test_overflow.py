@@ -196,6 +196,67 @@ def stopped_by(
     return done, numbers, source
 
 
+class Backlogged:
+    """A run that begins with many events of ten slow keys, of each fewer than its share; then come
+    those of others, quick ones."""
+
+    def __init__(self, **options: Any) -> None:
+        self.others = 0
+        self._options = options
+
+    async def _events(self) -> AsyncIterator[str]:
+        for _ in range(1_000):
+            for key in range(10):
+                yield f"slow {key}"
+        for n in range(2_000):
+            await asyncio.sleep(0.01)
+            yield f"other {n % 50}"
+
+    async def work(self, key: str) -> None:
+        await asyncio.sleep(10 if key.startswith("slow") else 0.005)
+        self.others += key.startswith("other")
+
+    async def run(self, meanwhile: Callable[[Any], Any] = lambda running: None) -> dict[str, Any]:
+        pipeline = (
+            from_async_iterable(self._events)
+            .pipe(
+                group_by(lambda key: key, **self._options),
+                spread(),
+                adaptive_flat_map(self.work, Fixed(64)),
+            )
+            .to(collect([]))
+        )
+        async with pipeline.start() as running:
+            await asyncio.sleep(15)
+            meanwhile(running)
+            await asyncio.sleep(15)
+            running.cancel()
+            return of_group_by(running)
+
+
+def test_slow_keys_that_come_first_and_fill_the_buffer_together_hold_up_no_other() -> None:
+    load = Backlogged()
+    numbers = run_virtual(load.run())
+    assert load.others > 1_900
+    assert numbers["peak_on_disk"] > 0
+
+
+def test_with_wait_that_the_source_waits_for_such_keys_is_said_until_they_may_be_spilled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    load = Backlogged(overflow="wait")
+    before = list[int]()
+
+    def change(running: Any) -> None:
+        before.append(load.others)
+        running.set_share(None, "spill")
+
+    run_virtual(load.run(change))
+    assert before == [0]
+    assert load.others > 500
+    assert "the buffer is full, and the source waits, although handlers are free" in caplog.text
+
+
 def test_a_drain_finishes_what_is_on_the_disk() -> None:
     done, numbers, source = stopped_by("drain")
     assert numbers["on_disk"] == 95
