@@ -210,6 +210,7 @@ class Reading(SourceStage[Any]):
         while not self.state:
             moved_at = self._moved_at
             await asyncio.sleep(pause)
+            self._look_for_starvation()
             if self._moved_at != moved_at or not self.demand or self._arrived or self.run.calls:
                 pause = _FIRST if self._pending == 0 and not settings.follow else _QUIET
                 continue
@@ -225,6 +226,13 @@ class Reading(SourceStage[Any]):
                 now, held, quiet, settings.retry_after
             ):
                 self.complete()
+
+    def _look_for_starvation(self) -> None:
+        if self._consumer is not None:
+            starves = self.demand > 0 and not self._arrived and self.run.is_starved
+            pending = self._pending if starves else 0
+            held = len(self._leases.held)
+            self._standstill.starve(self._consumer, pending or 0, held, self.run.now())
 
     @property
     def is_connected(self) -> bool:

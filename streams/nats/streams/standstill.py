@@ -10,6 +10,8 @@ __all__ = ["Standstill"]
 # Seconds for which the server may count a message that is acknowledged; for which nothing ends
 # before a bound of the consumer is held for the reason; and a lease that others renew is longer by.
 _LAG, _STILL, _MARGIN = 0.3, 1.0, 1.0
+# Seconds for which handlers are free before that is held for more than a moment.
+_STARVED = 3.0
 
 
 class Standstill:
@@ -18,6 +20,7 @@ class Standstill:
     def __init__(self, errors: ErrorLog) -> None:
         self._errors = errors
         self._told: set[str] = set()
+        self._starved_since: float | None = None
 
     def has_caught_up(self, now: Standing, held: int, quiet: float, retry_after: float) -> bool:
         """Whether nothing more comes before the reader ends, which holds so many messages, of which
@@ -47,13 +50,26 @@ class Standstill:
                 "paused", f"the consumer '{now.name}' is paused for {now.paused:,.0f} s more"
             )
         elif held and 0 < now.most_out <= now.out:
-            self._tell(
-                "bound",
-                f"{now.pending} messages wait, but the consumer '{now.name}' has at most "
-                f"{now.most_out} unacknowledged ones (max_ack_pending), and the pipeline holds "
-                f"{held} of them and waits for more before it finishes any. Raise the bound, or "
-                "hold fewer",
-            )
+            self._tell_of_bound(now, now.pending, held)
+
+    def starve(self, now: Standing, pending: int, held: int, at: float) -> None:
+        """Report that handlers are free at this time, and have been for a while, because the reader
+        holds as many messages as it may, and so many more are pending."""
+        # Some are acknowledged, and not replaced yet.
+        if not pending or not 0 < 0.9 * now.most_out <= held:
+            self._starved_since = None
+        elif self._starved_since is None:
+            self._starved_since = at
+        elif at >= self._starved_since + _STARVED:
+            self._tell_of_bound(now, pending, held)
+
+    def _tell_of_bound(self, now: Standing, pending: int, held: int) -> None:
+        self._tell(
+            "bound",
+            f"{pending} messages wait, but the consumer '{now.name}' has at most {now.most_out} "
+            f"unacknowledged ones (max_ack_pending), and the pipeline holds {held} of them, "
+            "although it could work on others. Raise the bound, or hold fewer",
+        )
 
     def warn_of_bounds(self, now: Standing) -> None:
         """Report which messages are lost to all readers, whatever these do."""

@@ -45,6 +45,7 @@ from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.client.server import Servers
+from penstock.streams.nats.streams import standstill
 from tests.helpers.spans import Spans, identity, parent
 from tests.helpers.until import until
 
@@ -466,6 +467,39 @@ def test_a_bound_of_the_consumer_that_stops_the_pipeline_is_said(server: Servers
             (warning,) = warnings
             assert "at most 2 unacknowledged ones (max_ack_pending), and the pipeline holds 2" in (
                 warning
+            )
+
+    asyncio.run(story())
+
+
+def test_a_bound_of_the_consumer_that_leaves_a_slow_key_no_room_for_others_is_said(
+    server: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standstill, "_STARVED", 0.0)
+
+    async def story() -> None:
+        async with stream(server, "hot") as it:
+            await it.numbers(12)
+            config = ConsumerConfig(
+                durable_name="reader", ack_policy=AckPolicy.EXPLICIT, max_ack_pending=5
+            )
+            await it.js.add_consumer("hot", config)
+            warnings: list[str] = []
+
+            async def slow(value: Any) -> None:
+                await asyncio.sleep(0.4)
+
+            flow = read_jetstream("hot", "reader", it.urls).pipe(
+                group_by(lambda value: "hot"), spread(), adaptive_flat_map(slow, Fixed(4))
+            )
+            async with flow.to(collect([])).start() as running:
+                errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
+                errors.on_warning = lambda text, _: warnings.append(text)
+                await until(lambda: bool(warnings))
+                running.cancel()
+            assert (
+                "at most 5 unacknowledged ones (max_ack_pending), and the pipeline holds 5"
+                in (warnings[0])
             )
 
     asyncio.run(story())
