@@ -56,6 +56,7 @@ from penstock.streams.protocol.event import (
 )
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_positive, require_count, seconds_of
 
@@ -64,6 +65,9 @@ __all__ = ["distinct_within"]
 T = TypeVar("T")
 
 _NUMBERS = frozenset((float, int))
+
+# Seconds for which nothing is read before that is said.
+_PATIENCE = 5.0
 
 # Times are exact to microseconds; the sum of two floats such as 0.1 and 0.2 is off by less.
 _HALF_A_MICROSECOND = 0.5e-6
@@ -180,6 +184,8 @@ class _Window(Stage[Any, Any]):
         self._times = array("d")
         self._base = 0
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
+        # Set while as many duplicates wait as may.
+        self._full = Timer(run, info, self._say_full)
         # The largest time seen lately, which may be a little more than this.
         self._clock = -inf
         # The number of the event at which the next look for what has left the window is worth it.
@@ -219,6 +225,8 @@ class _Window(Stage[Any, Any]):
             return
         sharing = self._unfinished.sharing
         if sharing < self._hold:
+            if self._full.is_set:
+                self._full.cancel()
             # Events already requested may be duplicates, too.
             n = min(self._owed, self._hold - sharing - self._coming)
             if n > 0:
@@ -232,6 +240,17 @@ class _Window(Stage[Any, Any]):
                 "as chunk(size, wait) does, or raise hold=."
             )
             self._fail(error, [], [])
+        elif self._run.has_loop and not self._full.is_set:
+            self._full.set(_PATIENCE)
+
+    def _say_full(self) -> None:
+        if self.state:
+            return
+        self._run.errors.warn(
+            f"{self._info} reads nothing, because {self._unfinished.sharing:,} duplicates wait for "
+            f"the end of the first events of their keys (hold={self._hold:,}), which slow keys may "
+            "have in work, or on the disk. Raise hold=."
+        )
 
     def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> Exception | None:
         """Number `events`, and add those with a new key to `fresh`. The list is not used again.

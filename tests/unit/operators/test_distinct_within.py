@@ -625,6 +625,21 @@ def test_no_more_is_asked_for_while_a_thousand_duplicates_wait() -> None:
     assert source.unsettled == []
 
 
+def test_that_nothing_is_read_while_a_thousand_duplicates_wait_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def slow(number: int) -> None:
+        await asyncio.sleep(8 if number == 1 else 0)
+
+    stream = from_iterable([1] * 2_000 + [2]).pipe(
+        distinct_within(60, by=lambda n: n), adaptive_flat_map(slow, Fixed(2))
+    )
+    run_virtual(stream.to(collect([])).run())
+    (said,) = [record.message for record in caplog.records]
+    assert "stage 2 'distinct_within' reads nothing, because 1,024 duplicates wait" in said
+    assert "(hold=1,024)" in said
+
+
 @pytest.mark.parametrize("read_by", ["key", "time"])
 def test_a_stop_iteration_out_of_the_users_function_fails_its_event(run: Run, read_by: str) -> None:
     def among(number: int) -> int:

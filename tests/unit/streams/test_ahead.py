@@ -97,7 +97,11 @@ def test_a_time_in_another_unit_is_said_to_look_like_it(
         through(make(), [{"at": Decimal(NOW) * parts, "id": 7, "b": 1}])
 
 
-@pytest.mark.parametrize("stamp", [NOW + 4000, NOW * 50, NOW * 10, LATER[1], LATER[2]])
+@pytest.mark.parametrize(
+    "stamp",
+    [NOW + 4000, NOW * 50, NOW * 10, LATER[1], LATER[2]],
+    ids=["an hour", "times 50", "times 10", "a second time", "a third time"],
+)
 def test_other_times_ahead_look_like_no_unit(stamp: Any) -> None:
     with pytest.raises(TimeAhead, match=r"give max_ahead=None, or a greater one\. on_error="):
         through(duplicates(), [{"at": stamp, "id": 7}])
