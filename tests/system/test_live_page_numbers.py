@@ -213,7 +213,8 @@ def _compare_counts(
         ]
         for part in ("waiting", "service", "total")
     ]
-    shares = [key["waiting"] / group["waiting"] for key in group["hottest_keys"]]
+    waiting = group["waiting"] + group["on_disk"]
+    shares = [key["waiting"] / waiting for key in group["hottest_keys"]]
     assert [key[:2] for key in shown["keys"]] == [
         [f"{key['waiting']:,}", f"{_whole(100 * share)} %"]
         for key, share in zip(group["hottest_keys"], shares, strict=True)
@@ -229,7 +230,12 @@ def _compare_counts(
         ],
         [
             f"{group['waiting']:,} of {group['bound']:,} wait",
-            f"{group['groups']:,} keys" if group["groups"] else "",
+            " · ".join(
+                [
+                    *([f"{group['on_disk']:,} on disk"] if group["on_disk"] else []),
+                    *([f"{group['groups']:,} keys"] if group["groups"] else []),
+                ]
+            ),
         ],
         ["", ""],
         [f"{flat['in_flight']} of {flat['limit']} calls", letters],

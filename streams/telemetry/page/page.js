@@ -447,7 +447,8 @@ function showKeys() {
   byId("keys-hidden").hidden = fixed.values;
   byId("keys-none").hidden = found.some((stage) => stage.hottest_keys.length);
   rows("keys", found.flatMap((stage) => stage.hottest_keys.map((key, at) => {
-    const share = stage.waiting ? key.waiting / stage.waiting : 0;
+    const all = stage.waiting + (stage.on_disk ?? 0);
+    const share = all ? key.waiting / all : 0;
     const cell = element("span");
     const bar = element("span", "share");
     bar.appendChild(element("i")).style.width = `${(100 * Math.min(1, share)).toFixed(0)}%`;
