@@ -58,7 +58,7 @@ class Insistence:
                 self._since = began
                 self._run.spawn(self._tell(), "say who blocks the table")
 
-        telling = self._run.loop.call_later(_SILENT, tell)
+        telling = self._run.call_later(_SILENT, None, tell)
         try:
             yield
         finally:
