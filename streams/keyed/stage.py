@@ -25,10 +25,11 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run
 
-__all__ = ["HOTTEST", "KeyedStage"]
+__all__ = ["HOTTEST", "STARVED", "KeyedStage"]
 
-# Seconds. Chosen: longer than the slice of a plain handler, which requests more than it works on.
-_STARVED = 0.02
+# Chosen: longer than the slice of a plain handler, which requests more than it works on.
+STARVED = 0.02
+"""Seconds without anything ready after which room is made."""
 
 # The most events that are requested together while the pipeline runs. Chosen: longer lists save
 # nothing, and a source that is asked more rarely may pause in between, as one of Kafka does.
@@ -173,14 +174,14 @@ class KeyedStage(DemandStage):
         elif self._look is None and self.run.has_loop:
             if self._starves_since is None:
                 self._starves_since = self.run.now()
-            self._look = self.run.call_later(_STARVED, self.info, self._look_for_room)
+            self._look = self.run.call_later(STARVED, self.info, self._look_for_room)
 
     def _look_for_room(self) -> None:
         """If for a while nothing was ready although more was wanted, and nothing comes, request
         what is free, or make room for the keys that have none."""
         self._look = None
         since = self._starves_since
-        if since is None or self.run.now() < since + _STARVED:
+        if since is None or self.run.now() < since + STARVED:
             # It was not so in between.
             self._drain()
             return

@@ -64,7 +64,8 @@ class Insistence:
         finally:
             telling.cancel()
             if waits:
-                self._waited = self.waited if self._waiting == 1 else self._waited
+                if self._waiting == 1:
+                    self._waited = self.waited
                 self._waiting -= 1
 
     async def _tell(self) -> None:

@@ -20,7 +20,7 @@ from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, sink_of
 from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
-from penstock.streams.keyed.stage import HOTTEST
+from penstock.streams.keyed.stage import HOTTEST, STARVED
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import note_end
@@ -63,10 +63,6 @@ _KILLS = 3
 # Events that a worker must have, unless it lacks slots for fewer, before a part of them goes to
 # another one, and the seconds between two such moves.
 _MUCH, _EVEN = 8, 0.01
-
-# Seconds for which a worker must have less to do than it could, before room is made. As in
-# `KeyedStage`.
-_STARVED = 0.02
 
 # A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
@@ -263,7 +259,7 @@ class Dealing(FinishingStage):
         if self.asked or not self._is_starving():
             self._starved.cancel()
         elif not self._starved.is_set:
-            self._starved.set(_STARVED)
+            self._starved.set(STARVED)
 
     @property
     def _free(self) -> int:
