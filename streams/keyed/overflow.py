@@ -30,6 +30,9 @@ __all__ = ["Backlog", "Overflow", "Tail"]
 # longer, fewer make many blocks, each of which costs some memory.
 _BLOCK = 64
 
+# How many events came lately. Chosen: several times as many as a burst is likely to have.
+_LATELY = 2**16
+
 # Seconds until room is made on trial, at first and at most.
 _FIRST_TRIAL, _LAST_TRIAL = 0.2, 5.0
 
@@ -109,6 +112,8 @@ class Overflow:
         # Events whose values could not be read back.
         self._broken: list[Event[Any]] = []
         self.backlogs: dict[Backlog, None] = {}
+        # Events that came, and keys of which none waits any more, lately.
+        self._came = self.ended = 0
         # How long after one trial the next one is due, and when that is; None before the first.
         self._pause = _FIRST_TRIAL
         self._trial_at: float | None = None
@@ -350,7 +355,20 @@ class Overflow:
 
     # Room for others.
 
-    def until_room(self, *, come_and_go: bool) -> float:
+    def came(self, count: int) -> None:
+        """Note events that came."""
+        self._came += count
+        if self._came > _LATELY:
+            self._came //= 2
+            self.ended //= 2
+
+    @property
+    def come_and_go(self) -> bool:
+        """Whether there are keys whose events do not always wait: of the events that came lately,
+        at least one in 64 was the last that waited of its key."""
+        return self.ended * 64 >= self._came
+
+    def until_room(self) -> float:
         """The seconds until it is to be asked again whether room is to be made for other keys; 0:
         it is to be made now.
 
@@ -359,7 +377,7 @@ class Overflow:
         after twice as long, and at least every five seconds.
         """
         now = self._run.now()
-        if come_and_go:
+        if self.come_and_go:
             self._pause, self._trial_at = _FIRST_TRIAL, None
             return 0.0
         if self._trial_at is None:

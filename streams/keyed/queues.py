@@ -38,10 +38,6 @@ __all__ = [
 ]
 
 
-# How many events came lately. Chosen: several times as many as a burst is likely to have.
-_LATELY = 2**16
-
-
 class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
@@ -157,8 +153,6 @@ class KeyedQueues:
         """Queues whose turn is open, and that have an event for its holder."""
         # Queues that have ended are used again: a quiet stream would make one for each event.
         self._spare: list[KeyQueue] = []
-        # Events that came, and queues that ended, lately.
-        self._came = self._ended = 0
         self._feeders = feeders
         self.taken: list[Any] = []
         self.ended: list[Any] = []
@@ -210,10 +204,7 @@ class KeyedQueues:
 
     def _have_come(self, n: int) -> None:
         self.waiting += n
-        self._came += n
-        if self._came > _LATELY:
-            self._came //= 2
-            self._ended //= 2
+        self.overflow.came(n)
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""
@@ -313,7 +304,7 @@ class KeyedQueues:
                 ready.append(queue)
             elif queues.pop(queue.key, None) is not None:
                 spare.append(queue)
-                self._ended += 1
+                self.overflow.ended += 1
                 if leaves:
                     ended.append(queue.key)
                 if outside:
@@ -402,12 +393,6 @@ class KeyedQueues:
     def all(self) -> Collection[KeyQueue]:
         """The queues, in the order in which they began."""
         return self._queues.values()
-
-    @property
-    def come_and_go(self) -> bool:
-        """Whether there are keys whose events do not always wait: of the events that came lately,
-        at least one in 64 was the last that waited of its key."""
-        return self._ended * 64 >= self._came
 
     def fullest(self, n: int) -> list[KeyQueue]:
         """The `n` queues with the most events, the fullest first. Time: O(queues)."""

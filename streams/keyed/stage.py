@@ -186,11 +186,10 @@ class KeyedStage(DemandStage):
             self._drain()
             return
         if self._freed <= self._batch // 8:
-            come_and_go = self.queues.come_and_go
-            wait = self.overflow.until_room(come_and_go=come_and_go)
+            wait = self.overflow.until_room()
             if wait:
                 self._look = self.run.call_later(wait, self.info, self._look_for_room)
-            elif self._makes_room(self._batch if come_and_go else self._trial):
+            elif self._makes_room(self._batch if self.overflow.come_and_go else self._trial):
                 self._take_vacated()
         if self._freed > 0:
             self._ask()

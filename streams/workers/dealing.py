@@ -282,8 +282,7 @@ class Dealing(FinishingStage):
         peers = [peer for peer in self._peers if peer.quiet >= QUIET]
         lacking = self._least_asked - self._free
         if not peers and lacking > 0:
-            come_and_go = self._owners.come_and_go
-            if wait := self._overflow.until_room(come_and_go=come_and_go):
+            if wait := self._overflow.until_room():
                 self._starved.set(wait)
             else:
                 peers = self._peers

@@ -26,9 +26,6 @@ from penstock.streams.workers.messages import Link
 
 __all__ = ["Dealt", "Owner", "Owners", "Peer"]
 
-# How many events came lately, as for `KeyedQueues`.
-_LATELY = 2**16
-
 
 class Owner:
     """A key that belongs to a worker. Events without a key have an owner that never ends.
@@ -197,8 +194,6 @@ class Owners:
         self._owners: dict[Any, Owner] = {}
         # The places of those that came and have not ended, before any was vacated.
         self._places = 0
-        # Events that came, and keys that ended, lately.
-        self._came = self._ended = 0
 
     @property
     def places(self) -> int:
@@ -268,10 +263,7 @@ class Owners:
                 routed.append(event)
         self.unfinished += len(events) - len(routed)
         self._places += len(events)
-        self._came += len(events)
-        if self._came > _LATELY:
-            self._came //= 2
-            self._ended //= 2
+        self.overflow.came(len(events))
         return routed
 
     def keys_of(self, events: list[Event[Any]]) -> list[Any]:
@@ -334,7 +326,7 @@ class Owners:
         peer.keys -= 1
         if not owner.is_ready:
             peer.spare.append(owner)
-        self._ended += 1
+        self.overflow.ended += 1
         del self._owners[owner.key]
 
     def move(self, peer: Peer) -> None:
@@ -375,11 +367,6 @@ class Owners:
         self.unfinished -= len(gone)
         self._places -= len(gone)
         return gone
-
-    @property
-    def come_and_go(self) -> bool:
-        """Whether there are keys whose events do not always wait, as for `KeyedQueues`."""
-        return self._ended * 64 >= self._came
 
     def make_room(self, peers: Container[Peer], places: int) -> None:
         """Vacate so many places of keys of these workers, or as many as can be."""
