@@ -19,11 +19,13 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 from orjson import JSONDecodeError, dumps, loads
 
+from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.errors import CannotOpen
@@ -61,7 +63,6 @@ class Position:
         self._run = run
         self._follow = follow
         self._name = ""
-        self._info = run.attaching
         self._finished = finished
         self._saved: dict[str, Any] | None = None
         self._is_locked = False
@@ -77,7 +78,9 @@ class Position:
         self._tail = self._rest = b""
         # The line that was taken last, if its end is not read yet.
         self._long: TooLong | None = None
-        self._writing = False
+        self._commit = Commit(
+            "position", self._write_finished, partial(run.call_soon, run.attaching), run.failed
+        )
         run.on_close(self._close)
 
     @property
@@ -223,7 +226,7 @@ class Position:
         if end:
             if not self._whole:
                 # Until something is written of it, only its inode tells that it was read.
-                self._write_soon()
+                self._commit.due()
             self._whole = self._read + end
             self._tail = (self._tail + self._rest + data[max(0, end - _CHECKED) : end])[-_CHECKED:]
             self._rest = b""
@@ -265,25 +268,16 @@ class Position:
         self._settled()
 
     def _settled(self) -> None:
-        self._write_soon()
+        self._commit.due()
         if not self._ledger:
             self._finished()
 
-    def _write_soon(self) -> None:
-        if not self._writing:
-            self._writing = True
-            self._run.call_soon(self._info, self._write_finished)
-
     def _write_finished(self) -> None:
-        if not self._writing:
-            # Written when the running was closed.
-            return
-        self._writing = False
         try:
             self._write()
         except OSError as error:
             error.filename = self._path
-            self._run.failed(error)
+            raise
 
     def _write(self) -> None:
         content = {
@@ -302,7 +296,7 @@ class Position:
         os.replace(new, self._path)
 
     async def _close(self) -> None:
-        self._write_finished()
+        await self._commit.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,50 +1,13 @@
-"""The contents of one transaction: the outcomes of rows, and their results."""
+"""The outcomes of rows, to be written in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
 
-from penstock.streams.sql_queue.store import Failure, Insertion, Row
+from penstock.streams.sql_queue.store import Failure, Row
 
-__all__ = ["Batch", "Result", "insertions"]
-
-
-class Result:
-    """A value for a table: a result of `rows`, written in the same transaction as their outcomes.
-
-    `done` is called once: with None when the value is written, or is void because its rows are;
-    with the error if the database refused it, and then returns whether its rows have failed for
-    good. `ahead` belongs to the creator: whether its successor has been requested already.
-    """
-
-    __slots__ = ("_done", "ahead", "into", "rows", "settled", "value")
-
-    def __init__(
-        self,
-        into: Insertion,
-        value: Any,
-        rows: list[Row],
-        done: Callable[[Result, Exception | None], bool],
-    ) -> None:
-        self.into = into
-        self.value = value
-        self.rows = rows
-        self.settled = self.ahead = False
-        self._done = done
-        for row in rows:
-            if row.results is None:
-                row.results = []
-            row.results.append(self)
-
-    def settle(self, error: Exception | None = None) -> bool:
-        """The result is written or void, or was refused. Returns whether its rows have failed for
-        good."""
-        if self.settled:
-            return False
-        self.settled = True
-        return self._done(self, error)
+__all__ = ["Batch"]
 
 
 @dataclass(slots=True)
@@ -90,20 +53,3 @@ class Batch:
             [row for row in self.returned if row not in rows],
             [row for row in self.abandoned if row not in rows],
         )
-
-
-def insertions(rows: list[Row]) -> list[Insertion]:
-    """The unwritten results of `rows` by target table; each value once.
-
-    A result of several rows goes with the first of them that ends.
-    """
-    inserts: dict[int, Insertion] = {}
-    seen: set[Result] = set()
-    for row in rows:
-        for result in row.results or ():
-            if not result.settled and result not in seen:
-                seen.add(result)
-                into = result.into
-                target = inserts.setdefault(id(into), Insertion(into.layout, into.fields))
-                target.values.append(result.value)
-    return list(inserts.values())

@@ -12,6 +12,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from penstock.streams.delivery.commit import Commit, by_kind
 from penstock.streams.errors import (
     DatabaseUnavailable,
     LeaseLost,
@@ -22,7 +23,7 @@ from penstock.streams.errors import (
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
-from penstock.streams.sql_queue.batch import Batch, insertions
+from penstock.streams.sql_queue.batch import Batch
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.store import (
     MOST_REFUSED,
@@ -93,12 +94,15 @@ class Ledger:
         # The tenure of the rows that were claimed last, and the one that was reported as over.
         self._tenure = self._reported = Tenure(-inf)
         self._pending = Batch()
-        self._stirred = asyncio.Event()
-        self._writing: asyncio.Future[None] | None = None
+        self._commit = Commit(
+            "settle rows",
+            self._write_pending,
+            partial(run.call_soon, run.attaching),
+            run.failed,
+        )
 
     def start(self) -> None:
-        """Start writing and renewing."""
-        self._run.spawn(self._work(), "settle rows")
+        """Start renewing."""
         self._run.spawn(self._renew(), "renew leases")
 
     def take(self, rows: Iterable[Row], began: float) -> None:
@@ -146,7 +150,7 @@ class Ledger:
     @property
     def is_writing(self) -> bool:
         """Whether outcomes are still to be recorded, after which rows may be due again."""
-        return bool(self._pending) or (self._writing is not None and not self._writing.done())
+        return self._commit.is_busy
 
     # Outcomes of rows.
 
@@ -164,7 +168,7 @@ class Ledger:
         held = [row for row in rows if row in self.held]
         if len(held) < len(rows):
             self._lose([row for row in rows if row not in self.held], told=told)
-        self._stirred.set()
+        self._commit.due()
         return held
 
     def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
@@ -178,7 +182,7 @@ class Ledger:
             return final
         failure = self._failure(row, error, final=final)
         self._pending.failed.append(failure)
-        self._stirred.set()
+        self._commit.due()
         if failure.delay is not None:
             self._hold_back_later(row)
         return failure.delay is None
@@ -211,7 +215,7 @@ class Ledger:
             self._hold_back_later(row)
         else:
             self._pending.returned.append(row)
-        self._stirred.set()
+        self._commit.due()
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
@@ -221,27 +225,12 @@ class Ledger:
         self._failed.add(row)
         return Failure(row, _text(error), self._backoff.delay(row.attempts, self._rng))
 
-    async def _work(self) -> None:
-        while True:
-            await self._stirred.wait()
-            # Rows that end in the same loop iteration are included.
-            await asyncio.sleep(0)
-            self._stirred.clear()
-            while self._pending:
-                # A transaction in progress is not interrupted: `close` waits for it.
-                self._writing = asyncio.ensure_future(self._write_pending())
-                try:
-                    await asyncio.shield(self._writing)
-                except Exception:
-                    # Reported here, and not by `close` as well.
-                    self._writing = None
-                    raise
-
     async def _write_pending(self) -> None:
         async with self.one_at_a_time:
             batch, self._pending = self._pending, Batch()
             if len(batch.finished) > _MOST:
                 self._pending = batch.cut(_MOST)
+                self._commit.due()
             await self._write(batch)
 
     async def _write(self, batch: Batch) -> None:
@@ -251,7 +240,7 @@ class Ledger:
                 [*batch.finished, *batch.dropped],
                 batch.failed,
                 batch.returned,
-                insertions(batch.finished),
+                by_kind(part for row in batch.finished for part in row.parts or ()),
                 self._idle_keys(batch),
                 batch.abandoned,
             )
@@ -260,7 +249,7 @@ class Ledger:
             except (DatabaseUnavailable, RightsMissing):
                 raise
             except Exception as error:
-                if not (settlement.inserts or isinstance(error, Refused)):
+                if not (settlement.parts or isinstance(error, Refused)):
                     raise
                 if len(batch) > 1:
                     for half in batch.halves():
@@ -290,8 +279,8 @@ class Ledger:
             self._refusals = 0
         for row in batch.rows():
             self._forget(row)
-            for result in row.results or ():
-                result.settle()
+            for part in row.parts or ():
+                part.settle()
         now = self._run.now()
         self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
         self.lost += len(batch.abandoned)
@@ -318,9 +307,9 @@ class Ledger:
         shared = {
             other
             for row in lost
-            for result in row.results or ()
-            if not result.settled
-            for other in result.rows
+            for part in row.parts or ()
+            if not part.settled
+            for other in part.roots
             if other not in lost
         }
         finished = {row for row in batch.finished if row in lost}
@@ -341,8 +330,8 @@ class Ledger:
         for row in rows:
             self.lost += 1
             self._forget(row)
-            for result in row.results or ():
-                result.settle()
+            for part in row.parts or ():
+                part.settle()
             if told:
                 self._void(row, self._lease_lost(row), True)
 
@@ -357,7 +346,7 @@ class Ledger:
         """The database refused the only outcome of `batch`, or a result: what to write instead."""
         (row,) = batch.rows()
         if not isinstance(error, Refused):
-            fates = [result.settle(error) for result in row.results or ()]
+            fates = [part.settle(error) for part in row.parts or ()]
             failure = self._failure(row, error, final=any(fates))
             self._void(row, error, failure.delay is None)
             return Batch(failed=[failure])
@@ -429,13 +418,9 @@ class Ledger:
     async def close(self) -> None:
         """Record everything that is left. Raises DatabaseUnavailable after a few seconds."""
         self._insist.patience = min(self._insist.patience, _GRACE)
-        if self._writing is not None:
-            # It may have failed after the last listener had gone.
-            await self._written(self._writing)
-        while self._pending:
-            await self._written(asyncio.ensure_future(self._write_pending()))
+        await self._commit.close(self._written)
 
-    async def _written(self, writing: asyncio.Future[None]) -> None:
+    async def _written(self, writing: asyncio.Task[None]) -> None:
         # A server that is frozen, or behind a network that is cut, neither answers nor refuses.
         if not await ended(writing, _LAST):
             raise DatabaseUnavailable(

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from penstock.streams.delivery.commit import Kind, Part, Parts
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.io.encoding import encoded
 from penstock.streams.keyed.key import key_function
@@ -105,7 +106,7 @@ class Tenure:
 
 
 class Row:
-    """A claimed row. `age` is the seconds since it was enqueued, `results` are its results.
+    """A claimed row. `age` is the seconds since it was enqueued, `parts` are what was made of it.
 
     `payload` is None only in a user's own table that allows null.
 
@@ -125,8 +126,8 @@ class Row:
         "headers",
         "id",
         "key",
+        "parts",
         "payload",
-        "results",
         "tenure",
         "token",
     )
@@ -152,7 +153,13 @@ class Row:
         self.key = key
         self.epoch = epoch
         self.begun = self.ended = False
-        self.results: list[Any] | None = None
+        self.parts: list[Part[Row]] | None = None
+
+    def add(self, part: Part[Row]) -> None:
+        """A part was made of the row, perhaps among others."""
+        if self.parts is None:
+            self.parts = []
+        self.parts.append(part)
 
     def __str__(self) -> str:
         return f"row {self.id}"
@@ -193,21 +200,26 @@ class Failure:
         return self.held_back or self.delay is not None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Insertion:
-    """Values for a table, each as `encoded` made it: payloads for a queue, or some columns.
+    """The kind of the values that a store inserts, each as its `encoded` made it: payloads for a
+    queue, or some columns.
 
-    `fields` maps those columns to the fields of the values that go there.
+    `fields` maps those columns to the fields of the values that go there. The transaction may be
+    that of another store of the same database.
     """
 
-    layout: Layout
+    store: Store
     fields: Mapping[str, str] | None
-    values: list[Any] = field(default_factory=list[Any])
+
+    def write(self, transaction: Any, values: list[Any], /) -> Any:
+        return self.store.insert(transaction, self.fields, values)
 
 
 @dataclass(slots=True)
 class Settlement:
-    """The outcomes of rows, to be written in one transaction together with their results.
+    """The outcomes of rows, to be written in one transaction together with their `parts`, such as
+    results.
 
     `idle_keys` are the keys and epochs whose last rows it settles: other readers may have them.
     `abandoned` rows were being processed when their lease ran out, and are left as a crashed reader
@@ -217,14 +229,14 @@ class Settlement:
     finished: list[Row] = field(default_factory=list[Row])
     failed: list[Failure] = field(default_factory=list[Failure])
     returned: list[Row] = field(default_factory=list[Row])
-    inserts: list[Insertion] = field(default_factory=list[Insertion])
+    parts: Parts = field(default_factory=dict[Kind, list[Any]])
     idle_keys: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     abandoned: list[Row] = field(default_factory=list[Row])
 
     @property
     def only_finished(self) -> bool:
         """Whether it contains nothing but finished rows."""
-        others = self.failed or self.returned or self.abandoned or self.inserts or self.idle_keys
+        others = self.failed or self.returned or self.abandoned or self.parts or self.idle_keys
         return not others
 
     def rows(self) -> list[Row]:
@@ -297,7 +309,7 @@ class Store(ABC):
         """Record the outcomes of rows, all or none; of rows that have only finished perhaps some.
 
         Returns the rows whose lease was lost; if there are any, the others are to be settled again.
-        Raises Refused if the database refuses an outcome; if it refuses a result, its own error.
+        Raises Refused if the database refuses an outcome; if it refuses a part, its own error.
         A settlement that was written before, by a call whose answer was lost, is not written again.
         """
 
@@ -319,8 +331,12 @@ class Store(ABC):
         """`value` as an insertion takes it. Raises TypeError if the database cannot hold it."""
 
     @abstractmethod
-    async def insert(self, insertions: Sequence[Insertion]) -> None:
-        """Insert values in one durable transaction."""
+    async def write(self, parts: Parts) -> None:
+        """Write values in one durable transaction."""
+
+    @abstractmethod
+    def insert(self, db: Any, fields: Mapping[str, str] | None, values: list[Any]) -> Any:
+        """Insert values within a transaction: see `Insertion`."""
 
     @abstractmethod
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from orjson import loads
 
+from penstock.streams.delivery.commit import Part
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
 from penstock.streams.io.letter_line import letter_line
@@ -21,7 +22,6 @@ from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
-from penstock.streams.sql_queue.batch import Result
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.store import Insertion, Row, Store
@@ -52,7 +52,7 @@ class TableWriter(SinkStage[Any]):
         self._store = store
         self._fields = fields
         self._fields_seen = AbsentFields(fields or {}, run.errors.warn)
-        self._into = Insertion(store.layout, fields)
+        self._into = Insertion(store, fields)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
         self._insist = Insistence(run, store, patience)
@@ -117,7 +117,9 @@ class TableWriter(SinkStage[Any]):
                 self._waiting.append((event, value))
             else:
                 self._shared += 1
-                result = Result(self._into, value, rows, partial(self._settled, event))
+                result = Part(self._into, value, rows, partial(self._settled, event))
+                for row in rows:
+                    row.add(result)
                 event.finish()
                 # A row waits for the rest of its results, which must not wait for room here.
                 if not result.settled and not all(row.ended for row in rows):
@@ -142,7 +144,7 @@ class TableWriter(SinkStage[Any]):
             return None
         return list(dict.fromkeys(cast(Row, row) for _, row in found))
 
-    def _settled(self, event: Event[Any], result: Result, error: Exception | None) -> bool:
+    def _settled(self, event: Event[Any], result: Part[Row], error: Exception | None) -> bool:
         """A result was written, or was refused; returns whether its rows have failed for good."""
         self._shared -= 1
         final = False
@@ -184,9 +186,9 @@ class TableWriter(SinkStage[Any]):
             self._writing = []
 
     async def _write(self, batch: list[tuple[Event[Any], Any]]) -> None:
-        into = Insertion(self._store.layout, self._fields, [value for _, value in batch])
+        values = [value for _, value in batch]
         try:
-            await self._insist(partial(self._store.insert, [into]))
+            await self._insist(partial(self._store.write, {self._into: values}))
         except DatabaseUnavailable:
             raise
         except Exception as error:

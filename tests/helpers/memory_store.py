@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.streams.sql_queue import Claim, Insertion, Layout, Row, Settlement, Store, Terms
+from penstock.streams.delivery.commit import Parts
+from penstock.streams.sql_queue import Claim, Layout, Row, Settlement, Store, Terms
 
 __all__ = ["MemoryStore"]
 
@@ -50,6 +51,8 @@ class MemoryStore(Store):
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         await asyncio.sleep(0)
+        for kind, values in settlement.parts.items():
+            kind.write(self, values)
         self.finished += [row.id for row in settlement.finished]
         later = [failure.row for failure in settlement.failed if failure.delay is not None]
         self.failed += [one.row.id for one in settlement.failed if one.delay is None]
@@ -66,7 +69,10 @@ class MemoryStore(Store):
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         raise NotImplementedError
 
-    async def insert(self, insertions: Sequence[Insertion]) -> None:
+    async def write(self, parts: Parts) -> None:
+        raise NotImplementedError
+
+    def insert(self, db: Any, fields: Mapping[str, str] | None, values: list[Any]) -> Any:
         raise NotImplementedError
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:

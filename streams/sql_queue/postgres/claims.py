@@ -263,19 +263,19 @@ class PostgresStore(PostgresTable):
         # Without a transaction: those that are held are marked, whatever became of the others.
         each = settlement.only_finished and terms.by is None
         try:
-            # What the commit refuses may be a result.
-            with nullcontext() if settlement.inserts else refusals():
+            # What the commit refuses may be a part.
+            with nullcontext() if settlement.parts else refusals():
                 if each:
                     async with self._using() as db:
                         await self._finish(db, settlement.finished)
                 else:
-                    # With results, or with order per key, the commit must be durable.
-                    durable = bool(settlement.inserts) or terms.by is not None
+                    # With parts, or with order per key, the commit must be durable.
+                    durable = bool(settlement.parts) or terms.by is not None
                     async with self._transaction(durable=durable) as db:
                         with refusals():
                             await self._write(db, settlement, terms)
-                        for insertion in settlement.inserts:
-                            await self._insert(db, insertion)
+                        for kind, values in settlement.parts.items():
+                            await kind.write(db, values)
         except NotHeld:
             rows = settlement.rows()
             states = await self._states(rows)

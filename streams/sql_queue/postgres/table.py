@@ -16,6 +16,7 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import Literal
 
+from penstock.streams.delivery.commit import Parts
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.passed import Passed
@@ -25,7 +26,6 @@ from penstock.streams.sql_queue.postgres.pooling import check_session
 from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
-    Insertion,
     Refused,
     Store,
     columns_of,
@@ -338,31 +338,33 @@ class PostgresTable(Store):
             return payload_of(value)
         return encoded(dict(zip(fields, columns_of(value, fields), strict=True)))
 
-    async def insert(self, insertions: Sequence[Insertion]) -> None:
+    async def write(self, parts: Parts) -> None:
         async with self._transaction(durable=True) as db:
-            for insertion in insertions:
-                await self._insert(db, insertion)
+            for kind, values in parts.items():
+                await kind.write(db, values)
 
-    async def _insert(self, db: Connection, insertion: Insertion) -> None:
+    async def insert(
+        self, db: Connection, fields: Mapping[str, str] | None, values: list[Any]
+    ) -> None:
         """Queues are also notified explicitly: a user's own table may lack the trigger."""
-        names = insertion.layout.names()
-        fields = insertion.fields
+        names = self.layout.names()
+        parameters: dict[str, Any]
         if fields is None:
             text = sql.PUT.partition("RETURNING")[0]
-            payloads = list(map(self._json, insertion.values))
-            values: dict[str, Any] = {"payloads": payloads, "delay": 0.0}
-            if insertion.layout.beside:
+            payloads = list(map(self._json, values))
+            parameters = {"payloads": payloads, "delay": 0.0}
+            if self.layout.beside:
                 types = dict(await self._all(db, sql.COLUMNS_OF, {"table": names["own"]}))
-                names["payload_type"] = types[insertion.layout.column("payload")]
+                names["payload_type"] = types[self.layout.column("payload")]
                 text = sql.PUT_OWN.partition("RETURNING")[0]
-                values = {"payloads": payloads}
+                parameters = {"payloads": payloads}
         else:
             text = sql.INSERT
             names["columns"] = ", ".join(map(quoted, fields))
-            values = {"values": f"[{b','.join(insertion.values).decode()}]"}
-        await db.execute(_made(text, names), values)
+            parameters = {"values": f"[{b','.join(values).decode()}]"}
+        await db.execute(_made(text, names), parameters)
         if fields is None:
-            await self._all(db, sql.NOTIFY, {"channel": _channel(insertion.layout.table)})
+            await self._all(db, sql.NOTIFY, {"channel": _channel(self.layout.table)})
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         texts = [

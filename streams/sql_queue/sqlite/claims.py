@@ -214,25 +214,24 @@ class SqliteStore(SqliteTable):
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
-        # With results, the commit must be durable.
+        # With parts, the commit must be durable.
         try:
             write = partial(self._write, settlement=settlement, terms=terms)
-            # What the commit refuses may be a result.
-            with nullcontext() if settlement.inserts else refusals():
-                await self._transaction(write, durable=bool(settlement.inserts))
+            # What the commit refuses may be a part.
+            with nullcontext() if settlement.parts else refusals():
+                await self._transaction(write, durable=bool(settlement.parts))
         except NotHeld:
             self._position.reached(None)
             rows = settlement.rows()
             states = await self._states(rows)
             return [] if were_settled(rows, states) else lost_rows(rows, states)
-        self._announce(settlement.inserts)
+        self._announce(settlement.parts)
         return []
 
     def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         with refusals():
             self._mark(db, settlement, terms)
-        for insertion in settlement.inserts:
-            self._insert(db, insertion)
+        self._write_parts(db, settlement.parts)
 
     def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()

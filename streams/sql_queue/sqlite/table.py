@@ -23,6 +23,7 @@ from weakref import WeakSet
 from orjson import dumps, loads
 
 from penstock.streams import clock
+from penstock.streams.delivery.commit import Parts
 from penstock.streams.errors import (
     CannotOpen,
     ColumnMissing,
@@ -37,7 +38,6 @@ from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
-    Insertion,
     Refused,
     Store,
     columns_of,
@@ -305,31 +305,32 @@ class SqliteTable(Store):
             return payload_of(value)
         return tuple(_plain(part) for part in columns_of(value, fields))
 
-    async def insert(self, insertions: Sequence[Insertion]) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            for insertion in insertions:
-                self._insert(db, insertion)
+    async def write(self, parts: Parts) -> None:
+        await self._transaction(partial(self._write_parts, parts=parts))
+        self._announce(parts)
 
-        await self._transaction(work)
-        self._announce(insertions)
+    def _write_parts(self, db: sqlite3.Connection, parts: Parts) -> None:
+        for kind, values in parts.items():
+            kind.write(db, values)
 
-    def _insert(self, db: sqlite3.Connection, insertion: Insertion) -> None:
+    def insert(
+        self, db: sqlite3.Connection, fields: Mapping[str, str] | None, values: list[Any]
+    ) -> None:
         now = clock.wall()
-        names = insertion.layout.names()
-        fields = insertion.fields
-        if fields is None and insertion.layout.beside:
+        names = self.layout.names()
+        if fields is None and self.layout.beside:
             text = sql.PUT_OWN.removesuffix(" RETURNING {own_id}").format_map(names)
-            db.executemany(text, [(value,) for value in insertion.values])
+            db.executemany(text, [(value,) for value in values])
             return
         if fields is None:
             text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
-            db.executemany(text, [(value, now, now) for value in insertion.values])
+            db.executemany(text, [(value, now, now) for value in values])
             return
         columns = ", ".join(map(quoted, fields))
         places = ", ".join("?" * len(fields))
         db.executemany(
             f"INSERT INTO {names['table']} ({columns}) VALUES ({places})",
-            insertion.values,
+            values,
         )
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
@@ -349,8 +350,8 @@ class SqliteTable(Store):
         self._wake_all()
         return ids
 
-    def _announce(self, insertions: Sequence[Insertion]) -> None:
-        if insertions:
+    def _announce(self, parts: Parts) -> None:
+        if parts:
             self._wake_all()
 
     def _wake_all(self) -> None:

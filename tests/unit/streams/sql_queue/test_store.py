@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from penstock.streams.delivery.commit import Parts
 from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.sql_queue import (
     Failure,
@@ -134,8 +135,8 @@ def test_a_settlement_with_a_lost_row_writes_nothing_at_all(database: str) -> No
             (stolen,) = (await mine.claim(1, GONE)).rows
             await mine.claim(1, YOURS)
             (held,) = (await mine.claim(1, MINE)).rows
-            into = Insertion(results.layout, None, ["{}"])
-            settlement = Settlement(finished=[stolen, held], inserts=[into])
+            parts: Parts = {Insertion(results, None): ["{}"]}
+            settlement = Settlement(finished=[stolen, held], parts=parts)
             assert await mine.settle(settlement, MINE) == [stolen]
             assert await statuses(results) == []
             assert await statuses(mine) == [(9, 2), (9, 1)]
@@ -155,7 +156,7 @@ def test_a_settlement_whose_answer_was_lost_is_not_written_twice(database: str) 
                 [finished],
                 [Failure(failed, "no")],
                 [returned],
-                [Insertion(results.layout, None, ["{}"])],
+                {Insertion(results, None): ["{}"]},
             )
             assert await mine.settle(settlement, MINE) == []
             assert await mine.settle(settlement, MINE) == []
