@@ -33,6 +33,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/container.md",
         "how-to/systemd.md",
         "several-cores.md",
+        "how-to/survive-a-crash.md",
         "many-machines.md",
         "jetstream.md",
         "kafka.md",

@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from penstock.streams.nats.client.server import Servers
+from tests.helpers.servers.command import command_in, lines
+
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 
 # How long the handler takes is read from a file, so that a test can change it.
@@ -430,14 +433,16 @@ _BEHIND = """[...document.querySelectorAll("#fleet tbody tr")].map((row) =>
 
 
 def test_one_worker_shows_all_workers_and_partitions(
-    serve: Serve, look: Look, tmp_path: Path
+    serve: Serve, look: Look, server: Servers, tmp_path: Path
 ) -> None:
-    options = ("--workers", "2", "--data", str(tmp_path / "kept"), "--partitions", "6")
-    served = serve(0, *options, source=ON_SERVERS)
-    assert served.process.stdin is not None
-    for n in range(300):
-        served.process.stdin.write(json.dumps({"id": n, "k": n % 40}) + "\n")
-    served.process.stdin.flush()
+    penstock = command_in(tmp_path, ON_SERVERS)
+    on = ("--on", server.urls[0], "--name", "page")
+    given = lines(*({"id": n, "k": n % 40} for n in range(300)))
+    fed = penstock("publish", "pipe.py", *on, "--partitions", "6", given=given)
+    assert fed.returncode == 0, fed.stderr
+    options = (*on, "--lease", "3", "--report", "none")
+    served = serve(0, *options, "--worker", "worker-1", source=ON_SERVERS)
+    serve(0, *options, "--worker", "worker-2", source=ON_SERVERS)
     page = look(served.url)
     expect(page.locator("#fleet tbody tr")).to_have_count(2)
     expect(page.locator("#fleet tbody tr").first).to_contain_text("worker-1 (this one)")

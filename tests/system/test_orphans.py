@@ -143,41 +143,18 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 
 WORKERS = ("pipe.py", "--workers", "2", "--input", "in.jsonl", "--output", "out.jsonl")
-KEPT = (*WORKERS, "--data", "kept")
 
 
-@pytest.mark.parametrize("words", [WORKERS, KEPT])
 def test_nothing_outlives_a_run_with_workers_that_is_killed_at_any_moment(
-    runs: Runs, run_seed: int, words: tuple[str, ...]
-) -> None:
-    chance = random.Random(run_seed)
-    runs.give(20_000)
-    running = runs.start(*words)
-    # Also while servers and workers are being started.
-    if words is KEPT and chance.random() < 0.5:
-        runs.wait_for("nats-server", "--worker worker-2")
-    time.sleep(chance.uniform(0, 2))
-    running.kill()
-    running.wait(_PATIENCE)
-    assert _eventually(lambda: not runs.processes()), runs.processes()
-
-
-def test_a_run_goes_on_after_one_that_was_killed_with_its_watcher(
     runs: Runs, run_seed: int
 ) -> None:
     chance = random.Random(run_seed)
     runs.give(20_000)
-    running = runs.start(*KEPT)
-    runs.wait_for("nats-server", "--worker worker-2")
-    time.sleep(chance.uniform(0, 1))
-    (watcher,) = [one for one, line in runs.processes().items() if line.endswith("lifeline.py ")]
-    os.kill(watcher, signal.SIGKILL)
+    running = runs.start(*WORKERS)
+    time.sleep(chance.uniform(0, 2))
     running.kill()
     running.wait(_PATIENCE)
-    # The kernel ends the others.
     assert _eventually(lambda: not runs.processes()), runs.processes()
-    runs.give(100)
-    assert runs.start(*KEPT).wait(_PATIENCE) == 0, runs.said.read_text()
 
 
 def test_nothing_outlives_a_run_with_processes_that_is_killed(runs: Runs, run_seed: int) -> None:
@@ -191,37 +168,12 @@ def test_nothing_outlives_a_run_with_processes_that_is_killed(runs: Runs, run_se
     assert _eventually(lambda: not runs.processes()), runs.processes()
 
 
-def test_one_run_at_a_time_has_a_folder_of_data_and_the_next_one_goes_on_after_a_kill(
-    runs: Runs, run_seed: int
-) -> None:
-    chance = random.Random(run_seed)
-    runs.give(3_000)
-    first = runs.start(*KEPT)
-    runs.wait_for("nats-server", "--worker worker-2")
-    second = runs.start(*KEPT)
-    second.wait(_PATIENCE)
-    assert second.returncode == 2
-    assert f"'kept' is in use by process {first.pid} (" in runs.said.read_text()
-    assert "Traceback" not in runs.said.read_text()
-    time.sleep(chance.uniform(0, 1))
-    first.kill()
-    first.wait(_PATIENCE)
-    third = runs.start(*KEPT)
-    third.wait(_PATIENCE)
-    assert third.returncode == 0, runs.said.read_text()
-    written = list(dict.fromkeys(runs.output()))
-    assert sorted(written) == list(range(3_000))
-    # Stably, so that those of a key stay as they were first written.
-    assert sorted(written, key=key_of) == sorted(range(3_000), key=key_of)
-
-
-@pytest.mark.parametrize("words", [WORKERS, KEPT])
 @pytest.mark.parametrize("signals", [1, 2])
 def test_a_signal_to_a_run_with_workers_drains_it_with_status_4_and_two_cancel_it_with_5(
-    runs: Runs, signals: int, words: tuple[str, ...]
+    runs: Runs, signals: int
 ) -> None:
     runs.give(2_000)
-    running = runs.start(*words)
+    running = runs.start(*WORKERS)
     assert _eventually(lambda: bool(runs.output()))
     for _ in range(signals):
         running.send_signal(signal.SIGINT)

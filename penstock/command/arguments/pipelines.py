@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import NoReturn
 
 from penstock.command.arguments.parsers import (
     AddParser,
@@ -59,13 +60,10 @@ def add_run(add_parser: AddParser) -> None:
     )
     processes.add_argument(
         "--data",
-        metavar="FOLDER",
-        help="with --workers: keep unfinished events in this folder, with a NATS server that is "
-        "started for it, so that they survive a crash",
+        type=_no_folder,
+        help=argparse.SUPPRESS,
     )
-    servers = run.add_argument_group(
-        "servers, with --on", "--name, --partitions and --attempts go with --data too."
-    )
+    servers = run.add_argument_group("servers, with --on")
     _add_servers(servers, required=False)
     servers.add_argument(
         "--lease",
@@ -304,6 +302,14 @@ def _add_place(parser: Options, *, required: bool = True, default: str = "") -> 
         metavar="PATH",
         help="with --on kafka://: a file with settings of the client, such as sasl.username, one "
         "name=value per line",
+    )
+
+
+def _no_folder(text: str) -> NoReturn:
+    raise argparse.ArgumentTypeError(
+        "workers keep no events. To have unfinished ones survive a crash, keep them in a table, "
+        "with read_table() as the source, or on a NATS server, with read_jetstream(): --workers "
+        "goes with both"
     )
 
 

@@ -56,9 +56,8 @@ _WRITER = (("write_jsonl",), "standard output")
 
 # Options that require one of others.
 _GOES_WITH = {
-    **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
-    **dict.fromkeys(("replicas", "batch", "lease", "worker", "kafka_config"), ("on",)),
-    "data": ("workers",),
+    **dict.fromkeys(("name", "partitions", "replicas", "room", "batch", "lease"), ("on",)),
+    **dict.fromkeys(("attempts", "worker", "kafka_config"), ("on",)),
     **dict.fromkeys(("host", "allow_control"), ("serve",)),
     "show_values": ("serve", "report_page", "trace"),
 }
@@ -94,15 +93,6 @@ class Page(NamedTuple):
             os.environ.get("PENSTOCK_TOKEN") or None,
         )
 
-    def words(self) -> list[str]:
-        """These options as words of a command line, except `show_values`, which other options need
-        too."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        words = ["--serve", f"{host}:{self.port}"]
-        if self.hosts:
-            words += ["--host", ",".join(self.hosts)]
-        return [*words, *(["--allow-control"] if self.allow_control else [])]
-
 
 class ReportPage(NamedTuple):
     """The options about the page that is written at the end."""
@@ -134,8 +124,6 @@ class Options(NamedTuple):
     report_page: ReportPage | None = None
     trace: float | None = None
     show_values: bool = False
-    log_format: Literal["json", "text"] | None = None
-    log_level: str | None = None
     alone: bool = False
     """The process serves only this run and ends after it."""
 
@@ -155,15 +143,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         ReportPage.of(options),
         options.trace,
         bool(options.show_values),
-        options.log_format,
-        options.log_level,
         options.alone,
     )
     _check_company(options)
-    if options.data is not None:
-        from penstock.command.nats.workers import run_workers
-
-        return run_workers(options, said)
     if options.on is not None:
         if options.workers is not None:
             raise BuildError(

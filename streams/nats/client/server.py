@@ -11,7 +11,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -24,14 +23,14 @@ from penstock.streams.runtime.process.lifeline import bound
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Servers", "free_ports", "server_binary"]
+__all__ = ["Servers", "free_ports"]
 
 _READY = 30.0
 # Seconds in which the servers of a killed process may still be ending.
 _ENDING = 2.0
 
 
-def server_binary() -> str:
+def _server_binary() -> str:
     """The path of `nats-server`; MissingExtra where it is not installed."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
@@ -46,23 +45,13 @@ class Servers:
     Blocking; starting takes about 0.05 s, for three servers 0.25 s. The data in `folder` is used
     again at the next start. Only one process can use a folder, others get FolderInUse; for a folder
     that cannot be made or written it is CannotOpen. The servers end with the thread that started
-    them, if the system supports that; `started` and `ended` are called with their process ids.
+    them, if the system supports that.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        count: int = 1,
-        settings: str = "",
-        *,
-        started: Callable[[int], None] = lambda process: None,
-        ended: Callable[[int], None] = lambda process: None,
-    ) -> None:
+    def __init__(self, folder: Path, count: int = 1, settings: str = "") -> None:
         self.count = count
         self._folder = folder
         self._settings = settings
-        self._started = started
-        self._ended = ended
         self._lock: int | None = None
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
         ports = free_ports(3 * count)
@@ -103,7 +92,6 @@ class Servers:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            self._ended(process.pid)
         if self._lock is not None:
             os.close(self._lock)
 
@@ -130,7 +118,7 @@ class Servers:
         """Start one of the servers."""
         with open(self._folder / f"server{number}.log", "ab") as log:
             process = subprocess.Popen(
-                bound([server_binary(), "-c", str(self._configuration(number))]),
+                bound([_server_binary(), "-c", str(self._configuration(number))]),
                 stdout=log,
                 stderr=log,
                 # A signal to the foreground group must reach the workers first.
@@ -139,7 +127,6 @@ class Servers:
                 pass_fds=() if self._lock is None else (self._lock,),
             )
         self._processes[number] = process
-        self._started(process.pid)
 
     def stop(self, number: int, how: signal.Signals = signal.SIGTERM) -> None:
         """Send one server a signal, and wait until it has ended."""
@@ -148,7 +135,6 @@ class Servers:
             process.send_signal(how)
             process.wait(20)
             self._processes[number] = None
-            self._ended(process.pid)
 
     def signal(self, number: int, how: signal.Signals) -> None:
         """Send one server a signal that does not end it."""

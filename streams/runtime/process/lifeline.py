@@ -1,25 +1,21 @@
 """Child processes that end with their parent, even when it is killed.
 
-There are two mechanisms, because each has a gap. The kernel kills a child when its parent dies, but
-only on Linux (`bound`, `end_with_parent`). A watching process works everywhere (`Lifeline`), unless
-it is killed as well: it reads a pipe that ends with the parent.
+The kernel kills a child when its parent dies, but only on Linux. Elsewhere a thread of the child
+waits for the parent's end.
 
-Run as a script, with only the standard library, this file is the watching process, or the program
-that makes the request to the kernel and then executes another.
+Run as a script, with only the standard library, this file makes the request to the kernel and then
+executes another program.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 
 __all__ = [
-    "Lifeline",
     "bound",
     "end_with_parent",
     "end_with_pipe",
@@ -29,45 +25,6 @@ __all__ = [
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
-
-
-class Lifeline:
-    """A context in which the tied processes are killed if this process dies.
-
-    On a regular exit from the context, processes that are still tied are killed too.
-    """
-
-    def __enter__(self) -> Lifeline:
-        self._watching = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            # A signal to the foreground group must not reach it: it ends after all others.
-            start_new_session=True,
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._watching.stdin is not None
-        self._watching.stdin.close()
-        self._watching.wait()
-
-    def tie(self, process: int) -> None:
-        """Kill this process when the own one dies."""
-        self._tell("tie", process)
-
-    def untie(self, process: int) -> None:
-        """Forget a process that has ended: its number may be used again."""
-        self._tell("untie", process)
-
-    def _tell(self, what: str, about: object) -> None:
-        assert self._watching.stdin is not None
-        try:
-            self._watching.stdin.write(json.dumps([what, about]).encode() + b"\n")
-            self._watching.stdin.flush()
-        except BrokenPipeError:
-            # The watching process was ended; the kernel still does its part.
-            return
 
 
 def bound(command: Sequence[str]) -> list[str]:
@@ -141,23 +98,5 @@ def _become(parent: int, command: list[str]) -> None:
         os.execvp(command[0], command)
 
 
-def _watch() -> None:
-    tied: set[int] = set()
-    for line in sys.stdin:
-        what, about = json.loads(line)
-        if what == "tie":
-            tied.add(about)
-        else:
-            tied.discard(about)
-    for process in tied:
-        try:
-            os.kill(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
-        except ProcessLookupError:
-            continue
-
-
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        _become(int(sys.argv[1]), sys.argv[2:])
-    else:
-        _watch()
+    _become(int(sys.argv[1]), sys.argv[2:])

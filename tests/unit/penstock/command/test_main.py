@@ -46,7 +46,7 @@ def test_the_help_of_run_groups_options_by_where_they_apply(penstock: Penstock) 
         [
             ["--input", "--limit", "--drain-deadline", "--report"],
             ["--log-format", "--trace", "--serve", "--report-page", "--host"],
-            ["--workers", "--data"],
+            ["--workers"],
             ["--on", "--name", "--partitions", "--lease", "--attempts"],
         ],
         strict=True,

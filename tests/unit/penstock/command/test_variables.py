@@ -37,7 +37,7 @@ def parser() -> Parser:
 
 def options() -> Iterator[argparse.Action]:
     for action in parser()._actions:
-        if action.option_strings and action.dest != "help":
+        if action.option_strings and action.help != argparse.SUPPRESS and action.dest != "help":
             yield action
 
 

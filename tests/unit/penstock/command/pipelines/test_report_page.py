@@ -108,18 +108,6 @@ def test_the_input_of_the_pipeline_is_not_overwritten(penstock: Penstock, job: P
     assert (job / "events.jsonl").read_text(encoding="utf-8") == EVENTS
 
 
-def test_the_input_is_not_overwritten_where_workers_read_it_from_a_server(
-    penstock: Penstock, job: Path
-) -> None:
-    ended = penstock(
-        *("run", "job.py", *INPUT, "--workers", "2", "--data", "kept"),
-        *("--report-page", "events.jsonl"),
-    )
-    assert ended.status == 2
-    assert "is a file of the pipeline" in ended.err
-    assert not (job / "kept").exists()
-
-
 def test_values_are_shown_on_a_page_only(penstock: Penstock, job: Path) -> None:
     ended = penstock("run", "job.py", "--show-values", *INPUT)
     assert ended.status == 2

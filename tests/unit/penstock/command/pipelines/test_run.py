@@ -328,10 +328,9 @@ def test_lines_are_read_by_a_pipeline_file_from_standard_input(
 @pytest.mark.parametrize(
     ("option", "company"),
     [
-        *((option, "--on or --data") for option in ("--name", "--partitions", "--room")),
+        *((option, "--on") for option in ("--name", "--partitions", "--room")),
         *((option, "--on") for option in ("--replicas", "--batch", "--lease", "--worker")),
-        ("--data", "--workers"),
-        ("--attempts", "--on or --data; in one process set it in the pipeline"),
+        ("--attempts", "--on; in one process set it in the pipeline"),
     ],
 )
 def test_what_is_said_of_servers_and_workers_is_refused_where_there_are_none(
@@ -342,13 +341,14 @@ def test_what_is_said_of_servers_and_workers_is_refused_where_there_are_none(
     assert f"{option} goes with {company}" in result.err
 
 
-@pytest.mark.parametrize("option", ["--replicas", "--batch", "--lease", "--worker"])
-def test_what_is_said_of_servers_that_are_there_is_refused_with_workers_of_our_own(
-    penstock: Penstock, pipeline_file: Path, option: str
+def test_workers_that_shall_keep_events_are_told_where_they_can_be_kept(
+    penstock: Penstock, pipeline_file: Path
 ) -> None:
-    result = penstock("run", pipeline_file, "--workers", "2", option, "2")
+    result = penstock("run", pipeline_file, "--workers", "2", "--data", "kept")
     assert result.status == 2
-    assert f"{option} goes with --on" in result.err
+    assert "keep them in a table, with read_table()" in result.err
+    assert "on a NATS server, with read_jetstream()" in result.err
+    assert "--data" not in penstock("run", "--help").out
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "2.5", "many", ""])
@@ -367,20 +367,3 @@ def test_workers_and_servers_that_are_there_are_two_ways(
     result = penstock("run", pipeline_file, "--workers", "2", "--on", "nats://127.0.0.1:1")
     assert result.status == 2
     assert "give one of them" in result.err
-
-
-def test_a_folder_for_data_that_cannot_be_made_is_a_mistake(
-    penstock: Penstock, pipeline_file: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    result = penstock("run", pipeline_file, "--workers", "2", "--data", tmp_path / "file")
-    assert (result.status, result.out) == (2, "")
-    assert f"Cannot use the folder '{tmp_path}/file': File exists." in result.err
-
-
-def test_a_folder_for_data_is_refused_with_servers_that_are_there(
-    penstock: Penstock, pipeline_file: Path
-) -> None:
-    result = penstock("run", pipeline_file, "--on", "nats://127.0.0.1:1", "--data", "kept")
-    assert result.status == 2
-    assert "--data goes with --workers" in result.err

@@ -43,25 +43,3 @@ def test_a_worker_on_servers_traces_what_it_works_on(
         status, output, errors = worker.drain()
     assert status == 4, errors
     check(spans_in(tmp_path), [json.loads(line) for line in output.splitlines()])
-
-
-def test_the_workers_of_one_machine_trace_what_they_are_fed(
-    penstock: Penstock, tmp_path: Path
-) -> None:
-    (tmp_path / "pipe.py").write_text(TRACED, encoding="utf-8")
-    data = ("--workers", "2", "--data", "kept")
-    ran = penstock("run", "pipe.py", *data, "--trace", given=lines(*EVENTS))
-    assert ran.returncode == 0, ran.stderr
-    check(spans_in(tmp_path), [json.loads(line) for line in ran.stdout.splitlines()])
-
-
-def test_a_share_of_the_events_is_traced_by_the_workers_of_one_machine(
-    penstock: Penstock, tmp_path: Path
-) -> None:
-    (tmp_path / "pipe.py").write_text(TRACED, encoding="utf-8")
-    data = ("--workers", "1", "--data", "kept")
-    ran = penstock("run", "pipe.py", *data, "--trace", "0.5", given=lines(*EVENTS[:11]))
-    assert ran.returncode == 0, ran.stderr
-    events = [one for one in spans_in(tmp_path) if one["name"].startswith("event of")]
-    # One that brings its context is traced besides.
-    assert len(events) == 1 + 5

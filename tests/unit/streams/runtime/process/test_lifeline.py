@@ -9,16 +9,6 @@ from pathlib import Path
 
 import pytest
 
-# Each is a process whose child would sleep for a minute.
-TIED = """
-import subprocess, sys, time
-from penstock.streams.runtime.process.lifeline import Lifeline
-with Lifeline() as lifeline:
-    child = subprocess.Popen(["sleep", "60"])
-    lifeline.tie(child.pid)
-    print(child.pid, flush=True)
-    time.sleep(60)
-"""
 BOUND = """
 import subprocess, time
 from penstock.streams.runtime.process.lifeline import bound
@@ -62,7 +52,7 @@ def _is_gone(process: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("parent", [TIED, BOUND, MULTIPROCESSING])
+@pytest.mark.parametrize("parent", [BOUND, MULTIPROCESSING])
 def test_each_way_by_itself_ends_a_child_whose_parent_is_killed(
     tmp_path: Path, parent: str
 ) -> None:
