@@ -12,6 +12,7 @@ from penstock.streams.errors import DrainTimeout
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending, Event, give_back_all
+from penstock.streams.protocol.identity import identities
 from penstock.streams.protocol.stage import MOST_LETTERS, send_list
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class DeadLetterChannel(AckHook):
         `accepted` is called then.
         """
         about = DeadLetter(
-            event.value, error, stage, attempts, event.created, self._run.now(), event.token
+            *(event.value, error, stage, attempts, event.created, self._run.now(), event.token),
+            identities(event),
         )
         if self._run.errors.on_letter is not None:
             self._run.errors.on_letter(about)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
 from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.identity import Identity, identities, shown
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_at_least, is_count, require_count
@@ -124,6 +125,7 @@ class DeadLetter:
     """A value whose event has failed for good, with its error, stage, attempts and times.
 
     `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
+    `identities` are those of the events that it was made of: the same in each run, see `Identity`.
     """
 
     value: Any
@@ -133,6 +135,7 @@ class DeadLetter:
     created: float
     failed: float
     token: Any = None
+    identities: tuple[Identity, ...] = ()
 
 
 class LettersOnly:
@@ -305,7 +308,12 @@ class ErrorPolicy:
             return False
         info = self._info
         self._run.errors.count(
-            error, stage=info.number, stage_name=info.name, token=event.token, attempts=attempts
+            error,
+            stage=info.number,
+            stage_name=info.name,
+            token=event.token,
+            identity=shown(identities(event)),
+            attempts=attempts,
         )
         if self._letters is not None:
             self._letters.send(event, error, str(self._info), attempts, self._was_routed)

@@ -40,6 +40,8 @@ def letter_line(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
             "failed": moment(letter.failed),
             "token": letter.token,
         }
+        if letter.identities:
+            fields["identities"] = letter.identities
         for name in ("value", "token"):
             try:
                 return _dumps(fields)

@@ -29,6 +29,7 @@ from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
 from penstock.streams.protocol.fields import decoded_type
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -353,7 +354,7 @@ class _Reading(SourceStage[T]):
                 self._bad_line(line, number, what)
             elif line_format.skips_blank and not line.strip():
                 self._blank += 1
-                self._settle_line(number)
+                self.settle_line(number)
             else:
                 try:
                     value = line_format.decode(bytes(line.removesuffix(b"\r")))
@@ -384,12 +385,15 @@ class _Reading(SourceStage[T]):
         if self._stop_at_bad_line:
             self._failure = error
         elif self._letters is None:
-            self._settle_line(number)
+            self.settle_line(number)
         else:
-            event = Event(text, self._read_at, _Routed(self._settle_line), number)
+            event = Event(text, self._read_at, _Routed(self), number)
             self._letters.send(event, error, self._stage, 1)
 
-    def _settle_line(self, number: int) -> None:
+    def identity(self, token: Any, /) -> Identity | None:
+        return None if self._position is None else self._position.identity(token)
+
+    def settle_line(self, number: int) -> None:
         if self._position is not None:
             self._position.settle_line(number)
 
@@ -513,12 +517,13 @@ class Creation:
 class _Routed(Nobody):
     """The origin of a bad line on its way to the dead letters: not an event of the source."""
 
-    __slots__ = ("_settle_line",)
+    __slots__ = ("_reading", "identity")
 
-    def __init__(self, over_with: Callable[[int], None]) -> None:
-        self._settle_line = over_with
+    def __init__(self, reading: _Reading[Any]) -> None:
+        self._reading = reading
+        self.identity = reading.identity
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         if ending is Ending.FORGIVEN:
             for event in events:
-                self._settle_line(event.token)
+                self._reading.settle_line(event.token)

@@ -20,6 +20,7 @@ import stat
 import sys
 from collections.abc import Callable
 from functools import partial
+from secrets import token_hex
 from typing import Any
 from zlib import crc32
 
@@ -33,6 +34,7 @@ from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.rotated import Untraceable, Version, rotated
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.runtime.context import Run
 
 if sys.platform != "win32":
@@ -62,7 +64,7 @@ class Position:
         self._path = path
         self._run = run
         self._follow = follow
-        self._name = ""
+        self._name = self._generation = ""
         self._finished = finished
         self._saved: dict[str, Any] | None = None
         self._is_locked = False
@@ -97,6 +99,11 @@ class Position:
     def offset(self) -> int:
         """The bytes of the file before which everything is finished."""
         return self._ledger.mark(self._next)
+
+    def identity(self, number: int) -> Identity:
+        """The identity of a line of the file: its path, a random id that the file was given when it
+        was begun, and the number of the line."""
+        return Identity(_written(self._name), self._generation, number)
 
     @property
     def resuming(self) -> bool:
@@ -166,10 +173,11 @@ class Position:
             )
         self._load()
         saved, self._saved = self._saved, None
-        offset, ledger = 0, Ledger[int](1)
+        offset, ledger, generation = 0, Ledger[int](1), token_hex(8)
         if saved is not None:
             offset = self._checked(saved, descriptor, name)
             ledger = Ledger[int](saved["line"] + 1, map(tuple, saved["finished"]))
+            generation = saved["generation"]
             if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
                 # The last line was read although its end was missing.
                 if os.pread(descriptor, 1, offset) != b"\n":
@@ -177,6 +185,7 @@ class Position:
                 offset += 1
         is_path = self._follow or os.path.exists(name)
         self._name = os.path.abspath(name) if is_path else name
+        self._generation = generation
         self._inode, self._size = status.st_ino, status.st_size
         self._next = self._read = self._whole = offset
         self._tail, self._rest = _before(descriptor, offset), b""
@@ -282,6 +291,7 @@ class Position:
     def _write(self) -> None:
         content = {
             "path": _written(self._name),
+            "generation": self._generation,
             "inode": self._inode,
             "size": self._size,
             "offset": self.offset,
@@ -393,7 +403,10 @@ def _position_in(body: str) -> dict[str, Any] | None:
         for first, end in saved["finished"]:
             numbers += [first, end]
         saved.setdefault("path", "")
+        # One of before there were any begins with this run.
+        saved.setdefault("generation", token_hex(8))
     except (JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
         return None
     good = all(type(number) is int and number >= 0 for number in numbers)
-    return saved if good and type(saved["path"]) is str else None
+    texts = type(saved["path"]) is type(saved["generation"]) is str
+    return saved if good and texts else None

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.streams.errors import add_note, describe, notes_of, own_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import StageInfo
 
 __all__ = [
@@ -26,7 +27,10 @@ __all__ = [
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
     # As `add_note` does: the exception may refuse it.
-    error.__dict__["__notes__"] = notes_about(error, str(info), event.value, _mark(event))
+    mark = _mark(event)
+    if identity := shown(identities(event)):
+        mark = f"{f'line {mark}' if isinstance(mark, int) else mark}; {identity}"
+    error.__dict__["__notes__"] = notes_about(error, str(info), event.value, mark)
 
 
 def fail_event(event: Event[Any], raised: BaseException, info: StageInfo) -> Exception:

@@ -20,6 +20,7 @@ from penstock.streams.protocol.event import (
     give_back_all,
     new_events,
 )
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import (
     CLOSED,
     COMPLETING,
@@ -133,6 +134,12 @@ class SourceStage(DemandStage, Generic[T]):
                     self.run.late_error(error)
                 else:
                     self.fail_as_users(error)
+
+    def identity(self, token: Any, /) -> Identity | None:
+        """The identity of the event with this `token`, the same in each run that the source gives
+        it to; None if it does not give events again. See `Identity`. It is asked for while the
+        event has not ended, and only where it is shown or stored: events do not carry it."""
+        return None
 
     def leave(self, token: Any, key: Any, /) -> Callable[[], None] | None:
         """Read no more events of a key, if that is possible here: leave them where they are, while

@@ -17,6 +17,7 @@ from penstock.streams.errors import BuildError, message_of
 from penstock.streams.extras import missing_extra
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
+from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import CallLimits, Observer, Run, Statistics
 from penstock.streams.telemetry.arrows import GOLDEN
@@ -148,6 +149,8 @@ class Tracing(AckHook):
                 span.set_attribute("penstock.token", str(event.token))
             if parent is None and not span.is_recording():
                 continue
+            if identity := shown(identities(event)):
+                span.set_attribute("penstock.identity", identity)
             trace = Trace(span, set_span_in_context(span, parent), event.created)
             event.outer = (event.origin, event.outer, trace)
             event.origin = self

@@ -82,6 +82,7 @@ def test_the_next_running_begins_where_everything_before_was_finished(
     assert run(read(read_lines(file, position=place)))[0] == ["a", "bb", "ccc"]
     assert saved(place) == {
         "path": str(file),
+        "generation": saved(place)["generation"],
         "inode": file.stat().st_ino,
         "size": 9,
         "offset": 9,
