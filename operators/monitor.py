@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, own_error
 from penstock.streams.execution.handler import called_name, handler_name, is_async
+from penstock.streams.failures.dead_letters import channel_to
+from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import (
-    ErrorPolicy,
     LettersOnly,
     OnError,
     Route,
@@ -183,7 +184,7 @@ class _Monitor(Stage[Any, Any]):
         self._on_violation = on_violation
         self._letters = None
         if isinstance(on_violation, Sink):
-            self._letters = run.letters.open(cast(Any, on_violation))
+            self._letters = channel_to(cast(Any, on_violation), run)
         # Where the stage calls other functions too, these calls are traced together with it.
         self._traced = None
         if not info.calls:

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import NOBODY

@@ -37,7 +37,8 @@ from penstock.streams.execution.handler import (
     is_async,
 )
 from penstock.streams.execution.iterators import is_iterator
-from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
@@ -48,7 +49,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
 
 if TYPE_CHECKING:
-    from penstock.streams.telemetry.traced_calls import TracedCalls
+    from penstock.streams.runtime.observing import TracedCalls
 
 __all__ = ["for_each"]
 

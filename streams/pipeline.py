@@ -37,7 +37,7 @@ from penstock.streams.runtime.running import Report, Running
 from penstock.streams.validation import is_count
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.overrides import Engine
+    from penstock.streams.running.engine import Engine
     from penstock.streams.workers.dealing import Crew
 
 __all__ = ["Pipeline", "PipelineRun", "new_event_loop", "run"]
@@ -104,7 +104,7 @@ class Pipeline:
         chain = self.flowable.chain()
         if engine is not None:
             refuse_engine(stream.info for stream in chain)
-        overrides = Overrides(chain[0], engine)
+        overrides = Overrides() if engine is None else engine.overrides(chain[0])
         if workers is not None:
             from penstock.streams.workers.dealing import Crew
             from penstock.streams.workers.parent import in_workers

@@ -25,7 +25,7 @@ from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout, layout_of, token
 from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import View, lag_of, look
-from penstock.streams.runtime.overrides import Engine
+from penstock.streams.running.engine import Engine
 
 __all__ = ["main"]
 

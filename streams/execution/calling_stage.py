@@ -27,7 +27,8 @@ from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.finishing_stage import FinishingStage
@@ -38,7 +39,8 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
 )
-from penstock.streams.runtime.context import CallLimits, Run
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import CallLimits
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
 __all__ = ["CallSettings", "CallingStage"]

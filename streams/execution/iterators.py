@@ -16,7 +16,7 @@ from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
-from penstock.streams.runtime.context import CallLimits
+from penstock.streams.runtime.observing import CallLimits
 
 if TYPE_CHECKING:
     from penstock.streams.execution.worker_stage import WorkerStage

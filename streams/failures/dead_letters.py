@@ -19,51 +19,15 @@ if TYPE_CHECKING:
     from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
 
-__all__ = ["DeadLetterChannel", "DeadLetterChannels"]
+__all__ = ["DeadLetterChannel", "channel_to"]
 
 # Seconds that a slow sink has for its clean-up.
 _GRACE = 5.0
 
 
-class DeadLetterChannels:
-    """The channels of a running pipeline: a dead-letter sink is opened once for all stages.
-
-    A part of the running `whole` that may go on after it has channels of its own. They are flushed
-    and hurried with those of the whole too, until they `leave` it.
-    """
-
-    def __init__(self, run: Run, whole: Run | None = None) -> None:
-        self._run = run
-        self._whole = whole
-        self._parts: list[DeadLetterChannels] = []
-        self._open: dict[int, tuple[Sink[DeadLetter], DeadLetterChannel]] = {}
-
-    def open(self, sink: Sink[DeadLetter]) -> DeadLetterChannel:
-        """The channel to `sink`. It is flushed when the run is closed."""
-        if id(sink) not in self._open:
-            channel = DeadLetterChannel(sink, self._run)
-            self._run.on_flush(channel.flush)
-            if self._whole is not None:
-                self._whole.on_flush(channel.flush)
-                if not self._open:
-                    self._whole.letters._parts.append(self)
-            self._open[id(sink)] = sink, channel
-        return self._open[id(sink)][1]
-
-    def leave(self) -> None:
-        """The part has ended, or goes on after the whole."""
-        whole, self._whole = self._whole, None
-        if whole is not None and self._open:
-            whole.letters._parts.remove(self)
-            for _, channel in self._open.values():
-                whole.not_on_flush(channel.flush)
-
-    def hurry(self) -> None:
-        """Limit the wait for slow sinks to a few seconds."""
-        for _, channel in self._open.values():
-            channel.hurry(_GRACE)
-        for part in self._parts:
-            part.hurry()
+def channel_to(sink: Sink[DeadLetter], run: Run) -> DeadLetterChannel:
+    """The channel of a running pipeline to `sink`. It is flushed when the run is closed."""
+    return run.letters.open(sink, DeadLetterChannel)
 
 
 class DeadLetterChannel(AckHook):
@@ -165,7 +129,7 @@ class DeadLetterChannel(AckHook):
             "why it hangs, or raise drain_deadline."
         )
 
-    def hurry(self, grace: float) -> None:
+    def hurry(self, grace: float = _GRACE) -> None:
         """Wait at most `grace` seconds more for the sink; then take back its letters."""
         if not self._sink_closed and self._overdue is None:
             self._overdue = self._run.call_later(grace, self._info, self._give_up)

@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
-from penstock.streams.protocol.blame import blame, note_end
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.identity import Identity, identities, shown
-from penstock.streams.protocol.sink_stage import Sink, SinkStage
+from penstock.streams.protocol.identity import Identity
+from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_at_least, is_count, require_count
 
 if TYPE_CHECKING:
     import random
 
-    from penstock.streams.runtime.context import Run
-
 __all__ = [
     "LONGEST_WAIT",
     "Backoff",
     "DeadLetter",
-    "ErrorPolicy",
     "LettersOnly",
     "OnBadInput",
     "OnError",
@@ -35,6 +30,7 @@ __all__ = [
     "check_overflow",
     "check_policy",
     "check_share",
+    "last_of",
     "retry",
     "route",
     "routed_by",
@@ -262,71 +258,17 @@ def routed_by(*policies: object) -> tuple[StageInfo, ...]:
     return tuple(sink.info for sink in sinks if sink is not None)
 
 
-def _last(policy: object) -> object:
+def last_of(policy: object) -> object:
     """What a policy does when there are no more attempts."""
     return policy.then if isinstance(policy, Retry) else policy
 
 
 def survives(policy: object) -> bool:
     """Whether a stage with this policy goes on after a failure, when it has been tried again."""
-    return _last(policy) != "stop"
+    return last_of(policy) != "stop"
 
 
 def sink_of(policy: object) -> Sink[DeadLetter] | None:
     """The dead-letter sink of a policy, if it has one."""
-    last = _last(policy)
+    last = last_of(policy)
     return last.sink if isinstance(last, Route) else None
-
-
-class ErrorPolicy:
-    """One stage's policy at run time; a sink gives itself, as its `info` is complete only then."""
-
-    def __init__(self, policy: OnError, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
-        self.skipped = self.reverted = self.routed = 0
-        self._stage = stage
-        self._run = run
-        policy = run.policy(policy)
-        last = _last(policy)
-        self._letters = run.letters.open(last.sink) if isinstance(last, Route) else None
-        self._reverts = last == "revert"
-        # Whether an event that failed is done, rather than returned to its source.
-        self.gives_up = last == "skip" or isinstance(last, Route)
-
-    @property
-    def _info(self) -> StageInfo:
-        return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
-
-    def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
-        """Settle a failed event. Returns False if the stage must stop.
-
-        An error that is not an Exception, such as a user's own BaseException, always stops it.
-        """
-        blame(error, self._info, event)
-        if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
-            note_end(error, ends=True)
-            event.fail(error)
-            return False
-        info = self._info
-        self._run.errors.count(
-            error,
-            stage=info.number,
-            stage_name=info.name,
-            token=event.token,
-            identity=shown(identities(event)),
-            attempts=attempts,
-        )
-        if self._letters is not None:
-            self._letters.send(event, error, str(self._info), attempts, self._was_routed)
-        else:
-            self.skipped += self.gives_up
-            self.reverted += self._reverts
-            note_end(error, ends=False)
-            event.fail(error, acknowledged=self.gives_up)
-        return True
-
-    def _was_routed(self) -> None:
-        self.routed += 1
-
-    def statistics(self) -> dict[str, int]:
-        """How many events were `skipped`, `reverted` and `routed`."""
-        return {"skipped": self.skipped, "reverted": self.reverted, "routed": self.routed}

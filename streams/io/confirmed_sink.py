@@ -11,7 +11,8 @@ from penstock.streams.errors import (
     StreamMissing,
     own_error,
 )
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, get_origin, is_typeddict
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
+from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
@@ -222,7 +223,7 @@ class _Reading(SourceStage[T]):
         created, route = options.created, options.on_bad_line
         self._created = None if created is None else Creation(created, run.now, self._warn)
         self._stop_at_bad_line = route == "stop"
-        self._letters = run.letters.open(route.sink) if isinstance(route, Route) else None
+        self._letters = channel_to(route.sink, run) if isinstance(route, Route) else None
         self._stage = str(info)
         self._splitter = LineSplitter(options.max_line)
         self._max_line = options.max_line

@@ -14,7 +14,8 @@ from penstock.streams.errors import (
     OutputClosed,
     own_error,
 )
-from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import Unencoded
@@ -79,7 +80,7 @@ class LineWriting(SinkStage[Any]):
         self._trailed = False
         self._room: asyncio.Future[None] | None = None
         # Other workers of the cluster may write to the same file, also while it is checked.
-        shared = run.overrides.engine is not None
+        shared = run.overrides.is_on_cluster
         append = append or shared
         self._compressor = compressor(name, whole=append)
         self._is_plain = self._compressor is PLAIN
@@ -326,6 +327,6 @@ def _opened(
     path = actual_output(path)
     with opening(path, name, flags, "write") as (descriptor, own):
         # Other workers of a cluster may be in the middle of a line.
-        alone = run.overrides.engine is None
+        alone = not run.overrides.is_on_cluster
         mend_end(path, descriptor, own, run.errors.warn, alone=alone)
         return non_blocking(descriptor, own, run, ready, writing=True)

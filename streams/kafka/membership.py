@@ -146,7 +146,7 @@ class Membership:
         # When room ran out, if there is none.
         self._full_since: float | None = None
         # When the group is next told what this member does; never, unless others may ask.
-        self._say_at = run.now() if run.overrides.engine is not None else inf
+        self._say_at = run.now() if run.overrides.is_on_cluster else inf
         # Whether refused credentials were reported, and no record has come since.
         self._is_refused = False
         # The id of the brokers' cluster, and how many partitions each topic had at the start.

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, WorkerLost
+from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
@@ -57,7 +58,7 @@ class Reading(SourceStage[Any]):
         self.nack = self._take_back
         self._settings = settings
         on_bad = settings.on_bad_record
-        self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
+        self._letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None
         self._membership = Membership(run, self, settings.group)
         self._arrived: deque[Token] = deque()
         self._again: list[Token] = []

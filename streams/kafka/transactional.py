@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.failures.dead_letters import DeadLetterChannel
-from penstock.streams.failures.policy import ErrorPolicy
+from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.producer import NoAnswer
 from penstock.streams.kafka.reading import Reading

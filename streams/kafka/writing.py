@@ -32,7 +32,7 @@ from penstock.streams.runtime.context import Run
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-    from penstock.streams.telemetry.traced_calls import TracedCalls
+    from penstock.streams.runtime.observing import TracedCalls
 
 __all__ = ["Producer", "Writing", "WritingSettings"]
 

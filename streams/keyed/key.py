@@ -9,7 +9,8 @@ from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.errors import WrongType, add_note, check_plain, message_of
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo

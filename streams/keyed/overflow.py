@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock.streams.errors import KeyOverShare, SpillBroken
-from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, Route
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event

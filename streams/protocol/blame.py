@@ -102,13 +102,12 @@ def event_place(event: Event[Any]) -> str:
 
 def _mark(event: Event[Any]) -> Any:
     """The token of an event; that of a line in a file with the name of the file."""
-    # Imported here: it imports this module.
-    from penstock.streams.protocol.source_stage import SourceStage
-
     if isinstance(event.token, int):
         for origin, token in roots(event):
-            if token == event.token and isinstance(origin, SourceStage) and origin.file:
-                return f"{origin.file}, line {token}"
+            # Only a source of lines has one.
+            file = getattr(origin, "file", "")
+            if token == event.token and file:
+                return f"{file}, line {token}"
     return event.token
 
 

@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.streams.protocol.stage import StageInfo
-    from penstock.streams.runtime.context import Run
 
 __all__ = ["Arrivals", "Arriving"]
+
+
+class Calling(Protocol):
+    """A run, which calls functions for its stages."""
+
+    def call(self, info: StageInfo, callback: Callable[..., object], /, *args: Any) -> None: ...
+    def call_soon_threadsafe(
+        self, info: StageInfo, callback: Callable[..., object], /
+    ) -> object: ...
 
 
 class Arriving(Protocol):
     """A source that holds what threads have given it until the loop takes it."""
 
     info: StageInfo
-    run: Run
+
+    @property
+    def run(self) -> Calling: ...
 
     def came(self, count: int, /) -> None:
         """Take `count` more values; on the loop."""

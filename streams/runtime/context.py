@@ -12,21 +12,22 @@ from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.clock import clock_of, running_loop, wall_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NoLoop, add_note, cancelled_inside, notes_of
-from penstock.streams.failures.dead_letters import DeadLetterChannels
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.arrivals import Arrivals
 from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.changeable import Changeable
+from penstock.streams.runtime.channels import Channels
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
+from penstock.streams.runtime.observing import Observer, Statistics, TracedCalls, Tracing
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.places import LateNumbers, Places
 from penstock.streams.runtime.sources import Counts, Pauses, Source
@@ -34,56 +35,12 @@ from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from penstock.streams.diagnostics.histogram import LatencyHistogram
-    from penstock.streams.protocol.time_slice import TimeSlice
-    from penstock.streams.telemetry.traced_calls import TracedCalls
-    from penstock.streams.telemetry.traces import Tracing
 
-__all__ = ["CallLimits", "Observer", "Run", "Statistics"]
-
-Statistics = Callable[[], dict[str, Any]]
-"""Plain numbers by documented names; `waiting` and `in_flight` count events."""
+__all__ = ["Run"]
 
 _Step = Callable[[], Coroutine[Any, Any, None]]
 _Info = StageInfo | None
 _Callback = Callable[..., object]
-
-
-class Observer(Protocol):
-    """Sees what the stages of a run send to each other.
-
-    `counts`: its `counted_statistics` have what stages have sent, as workers are to count it too.
-    """
-
-    counts: bool
-
-    def arrow(
-        self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, /, *, is_own: bool
-    ) -> Subscriber[Any]:
-        """What receives the signals of the stage `info` in place of `below`, and passes them on.
-
-        `reader` describes the stage below, if that is known; `is_own`: `info` is a stage that was
-        known before the pipeline ran, so that its number is its own.
-        """
-        ...
-
-    def counted_statistics(
-        self, info: StageInfo, statistics: Statistics, /, *, is_own: bool
-    ) -> Statistics:
-        """The statistics of the stage `info`, with what the observer has counted of it."""
-        ...
-
-
-class CallLimits(Protocol):
-    """Sees the calls of a stage: limits them in time, or observes them."""
-
-    @property
-    def stuck(self) -> int: ...
-    def begin(self, event: Event[Any], now: float, task: asyncio.Task[Any] | None, /) -> None: ...
-    def end(self, event: Event[Any], /) -> None: ...
-    def error(self, event: Event[Any], error: BaseException, /) -> BaseException: ...
-    def suspend(self, event: Event[Any], /) -> float | None: ...
-    def resume(self, event: Event[Any], left: float | None, /) -> None: ...
-    def close(self) -> None: ...
 
 
 class Run:
@@ -119,7 +76,7 @@ class Run:
             # due: a handler must not log the request of a client that happened to call `put`.
             self._context = copy_context()
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
-            self.letters = DeadLetterChannels(self)
+            self.letters = Channels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
             self.attachments, self.arrivals = Attachments(), Arrivals()
             self.late_numbers = LateNumbers()
@@ -187,7 +144,7 @@ class Run:
         self.read_by: int | None = None
         # Where the stages that are being attached note their time slices, while a stage below
         # collects them.
-        self.slices: list[TimeSlice] | None = None
+        self.slices: list[Any] | None = None
 
     # Stages.
 
@@ -585,7 +542,7 @@ class Run:
             recovers = recovers or run._recovers
             run = run._outer
         part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
-        part.letters = DeadLetterChannels(part, run)
+        part.letters = Channels(part, run.letters)
         part._counted_in = self
         part._places, part.read_by = self._inner_places(part), self.read_by
         return part

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import BadLine, message_of, notes_of
 
 if TYPE_CHECKING:
-    from penstock.streams.failures.policy import DeadLetter
     from penstock.streams.protocol.stage import StageInfo
 
 __all__ = ["ErrorLog", "in_a_line"]
@@ -39,8 +38,8 @@ class ErrorLog:
         """Called with the error of each event that failed in a stage that goes on."""
         self.on_bad_line: Callable[[BadLine], None] | None = None
         """Called with each line of the input that is not an event."""
-        self.on_letter: Callable[[DeadLetter], None] | None = None
-        """Called with each dead letter, before its sink has accepted it."""
+        self.on_letter: Callable[[Any], None] | None = None
+        """Called with each `DeadLetter`, before its sink has accepted it."""
         self.failed_events = 0
         self.kinds: dict[str, int] = {}
         """The events that failed so, by the type of the error."""

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.context import Run, Statistics
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import Statistics
 from penstock.streams.runtime.sources import Counts
 
 __all__ = ["Outcome", "Report", "State", "done_with", "how_it_ended", "numbers_of", "snapshot"]

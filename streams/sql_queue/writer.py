@@ -13,7 +13,8 @@ from orjson import loads
 
 from penstock.streams.delivery.commit import Part
 from penstock.streams.errors import DatabaseUnavailable
-from penstock.streams.failures.policy import DeadLetter, ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import roots

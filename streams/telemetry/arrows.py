@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Statistics
+from penstock.streams.runtime.observing import Statistics
 
 __all__ = ["GOLDEN", "Arrow", "Arrows"]
 

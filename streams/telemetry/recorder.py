@@ -28,8 +28,9 @@ from penstock.streams.picture import drawn
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run, Statistics
+from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
+from penstock.streams.runtime.observing import Statistics
 from penstock.streams.telemetry.arrows import GOLDEN, Arrow, Arrows
 from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts, Keyed
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.boundary.user_stage import UserStage
 from penstock.streams.execution.iterators import is_beginning
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import CallLimits, Run
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import CallLimits
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
-
-    from penstock.streams.telemetry.traces import Tracing
 
 __all__ = ["Exit", "Trace", "TracedCalls", "TracedStage"]
 
@@ -35,11 +34,23 @@ class Trace:
         self.call: Span | None = None
 
 
+class Spans(Protocol):
+    """Begins and ends the spans of calls."""
+
+    def now(self) -> float: ...
+    def of(self, event: Event[Any], /) -> Trace | None:
+        """The trace of an event, or of the one that it was made from."""
+
+    def start(self, trace: Trace, info: StageInfo, name: str, started: float, /) -> Span: ...
+    def stop(self, trace: Trace, span: Span, error: BaseException | None, /) -> None: ...
+    def close(self, span: Span, error: BaseException | None, /) -> None: ...
+
+
 class TracedCalls:
     """Observes the calls of one stage: begins the span of each in the task that makes the call."""
 
     def __init__(
-        self, tracing: Tracing, info: StageInfo, name: str, limits: CallLimits | None
+        self, tracing: Spans, info: StageInfo, name: str, limits: CallLimits | None
     ) -> None:
         self._tracing = tracing
         self._info = info
@@ -191,7 +202,7 @@ class TracedStage(UserStage):
     A call has ended when its event goes on, or when the stage has returned.
     """
 
-    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Tracing) -> None:
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run, tracing: Spans) -> None:
         super().__init__(stage, info, run)
         self._now = run.now
         self._tracing = tracing

@@ -19,7 +19,8 @@ from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import CallLimits, Observer, Run, Statistics
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import CallLimits, Observer, Statistics
 from penstock.streams.telemetry.arrows import GOLDEN
 from penstock.streams.telemetry.traced_calls import Exit, Trace, TracedCalls, TracedStage
 from penstock.streams.validation import is_at_least

@@ -8,7 +8,8 @@ from typing import Any
 from penstock.streams.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber

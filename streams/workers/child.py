@@ -58,7 +58,7 @@ class _Letters:
     def __init__(self, child: Child) -> None:
         self._child = child
 
-    def open(self, sink: Any) -> _Channel:
+    def open(self, sink: Any, _: object) -> _Channel:
         """The channel of the stage that routes to `sink`."""
         return _Channel(self._child, sink)
 
@@ -137,7 +137,7 @@ class Child:
     def _begin(self) -> Run:
         section = self.section
         inlet: Flowable[Any] = Flowable(self._attach_inlet, section.above.info)
-        self._overrides = Overrides(section.above, other=inlet)
+        self._overrides = Overrides(section.above, inlet)
         self._overrides.parallel = self._limit
         self._overrides.is_bounded = True
         self._overrides.lent = self._limiter()

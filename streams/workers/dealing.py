@@ -17,7 +17,9 @@ from penstock.streams.errors import (
 )
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
-from penstock.streams.failures.policy import ErrorPolicy, OverflowPolicy, sink_of
+from penstock.streams.failures.dead_letters import channel_to
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OverflowPolicy, sink_of
 from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.stage import HOTTEST, STARVED
@@ -543,7 +545,7 @@ class Dealing(FinishingStage):
         value = message.value if message.has_value else event.value
         part = self._family(event).child(value)
         stage, sink = self._sinks[message.stage]
-        self.run.letters.open(sink).send(part, message.error, str(stage), message.attempts)
+        channel_to(sink, self.run).send(part, message.error, str(stage), message.attempts)
 
     def _unsendable(self, peer: Peer, message: messages.Unsendable) -> None:
         event, _ = peer.out[message.number]

@@ -37,7 +37,7 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
         return begun[-1].stage_statistics(stage) if begun else {}
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
-    overrides = Overrides(section.last, other=dealing)
+    overrides = Overrides(section.last, dealing)
     overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding
     if section.decode is not None:

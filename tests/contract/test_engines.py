@@ -18,7 +18,7 @@ from penstock import (
     write_jsonl,
 )
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.overrides import Engine
+from penstock.streams.running.engine import Engine
 from penstock.streams.testing import CountedSource, MemorySink
 from penstock.streams.testing.plugin import Run
 

@@ -41,6 +41,7 @@ ORDER = [
     "sql_queue",
     "workers",
     "telemetry",
+    "running",
     "pipeline",
     "nats",
     "kafka",

@@ -28,7 +28,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("markup", "runtime", "layout"),
     ("delivery", "boundary", "picture"),
     ("ahead", "flowable", None),
-    (None, "keyed", None),
+    (None, "keyed", "running"),
     ("io", "execution", "testing"),
     ("sql_queue", "rx", "workers"),
     (None, "telemetry", "pipeline"),

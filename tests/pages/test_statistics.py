@@ -32,7 +32,7 @@ STAGES = {
     "streams/runtime/context.py:_placed_statistics": ("Every stage", ""),
     "streams/telemetry/arrows.py:counted_statistics": ("Every stage", ""),
     "streams/workers/dealing.py:stage_statistics": ("Every stage that runs in workers", ""),
-    "streams/failures/policy.py:statistics": ("Every stage with `on_error`", ""),
+    "streams/failures/error_policy.py:statistics": ("Every stage with `on_error`", ""),
     "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
     "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
@@ -170,7 +170,7 @@ def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
 CODE = numbers_in_the_code()
 # What the page says once for all.
 OF_EVERY_SOURCE = set(TOTALS) | {"dropped"}
-OF_FAULTS = CODE["streams/failures/policy.py:statistics"]
+OF_FAULTS = CODE["streams/failures/error_policy.py:statistics"]
 
 
 def test_every_function_of_statistics_has_a_place_on_the_page() -> None:

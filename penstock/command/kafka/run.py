@@ -29,7 +29,7 @@ from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import KafkaLetters
 from penstock.streams.kafka.cluster.view import Member, look
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.overrides import Engine
+from penstock.streams.running.engine import Engine
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.running import Report, Running
 

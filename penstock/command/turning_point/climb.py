@@ -21,8 +21,8 @@ from penstock.streams.errors import PenstockError
 from penstock.streams.flowable import Flowable
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.running.engine import Engine
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.overrides import Engine
 from penstock.streams.runtime.running import Running
 
 __all__ = ["FACTOR", "Climb", "Held", "Step", "turning_point"]

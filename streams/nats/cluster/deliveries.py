@@ -14,6 +14,7 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, PenstockError, WorkerLost
+from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value, value_of
 from penstock.streams.nats.partition.arrival import Arrival, Delivery
@@ -256,7 +257,7 @@ class _Stage(SourceStage[Any]):
             )
             self.run.errors.warn(f"{delivery} goes to the dead letters: {error}")
         self.received += 1
-        letters = self.run.letters.open(self._deliveries.letters)
+        letters = channel_to(self._deliveries.letters, self.run)
         letters.send(event, error, "jetstream", attempts)
         return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams import clock
 from penstock.streams.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
+from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route
 from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.answers import info_of
@@ -106,7 +107,7 @@ class Reading(SourceStage[Any]):
         self.nack = self._return
         self._settings = settings
         on_bad = settings.on_bad_message
-        self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
+        self._letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None
         self._arrived: deque[_Message] = deque()
         # When messages that failed are due again; the server then gives them to any reader.
         self._due: deque[float] = deque()

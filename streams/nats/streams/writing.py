@@ -23,7 +23,7 @@ from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.telemetry.traced_calls import TracedCalls
+    from penstock.streams.runtime.observing import TracedCalls
 
 __all__ = ["Writing", "WritingSettings"]
 

@@ -24,7 +24,8 @@ from penstock.streams.protocol.stage import (
     Subscription,
     is_second,
 )
-from penstock.streams.runtime.context import Run, Statistics
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import Statistics
 from penstock.streams.validation import is_iterable
 
 __all__ = [

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.errors import BuildError, add_note, describe
 from penstock.streams.execution.handler import called_name
-from penstock.streams.failures.policy import ErrorPolicy, OnError, routed_by
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError, routed_by
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo

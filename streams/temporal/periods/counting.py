@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.streams.errors import describe
-from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.forgetting import refuse_early_end

@@ -16,7 +16,7 @@ from reactivex import operators as ops
 
 from penstock import collect, distinct_within, from_iterable, group_by, route, spread, violations
 from penstock.streams.errors import describe
-from penstock.streams.failures.policy import ErrorPolicy
+from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.keyed.key import KeyFaults, key_function
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.running.engine import Engine
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.overrides import Engine, Overrides
 from penstock.streams.testing import ManualPublisher, run_virtual
 
 
@@ -26,7 +26,7 @@ def test_a_nested_run_shares_errors_pauses_letters_and_leases() -> None:
 
 
 def test_a_nested_run_has_stages_and_errors_that_end_it_of_its_own() -> None:
-    run = Run(overrides=Overrides(None, Engine(ManualPublisher[int](), "skip")))
+    run = Run(overrides=Engine(ManualPublisher[int](), "skip").overrides(None))
     outer, inner = list[BaseException](), list[BaseException]()
     nested, error = run.nested(), ValueError("no")
     run.on_failed, nested.on_failed = outer.append, inner.append

@@ -438,7 +438,7 @@ def test_events_that_fail_in_the_sink_are_dead_letters_of_the_parent(
 
 
 def test_a_sink_that_routes_without_saying_so_is_refused() -> None:
-    from penstock.streams.failures.policy import ErrorPolicy
+    from penstock.streams.failures.error_policy import ErrorPolicy
 
     class Routing(Batches):
         def open(self, run: Run, closed: Closed) -> SinkStage[Any]:

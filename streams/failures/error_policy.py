@@ -1,0 +1,70 @@
+"""The error policy of one stage at run time, which settles each failed event."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.streams.failures.dead_letters import channel_to
+from penstock.streams.failures.policy import OnError, Route, last_of
+from penstock.streams.protocol.blame import blame, note_end
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.identity import identities, shown
+from penstock.streams.protocol.sink_stage import SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
+
+__all__ = ["ErrorPolicy"]
+
+
+class ErrorPolicy:
+    """One stage's policy at run time; a sink gives itself, as its `info` is complete only then."""
+
+    def __init__(self, policy: OnError, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
+        self.skipped = self.reverted = self.routed = 0
+        self._stage = stage
+        self._run = run
+        policy = run.policy(policy)
+        last = last_of(policy)
+        self._letters = channel_to(last.sink, run) if isinstance(last, Route) else None
+        self._reverts = last == "revert"
+        # Whether an event that failed is done, rather than returned to its source.
+        self.gives_up = last == "skip" or isinstance(last, Route)
+
+    @property
+    def _info(self) -> StageInfo:
+        return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
+
+    def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
+        """Settle a failed event. Returns False if the stage must stop.
+
+        An error that is not an Exception, such as a user's own BaseException, always stops it.
+        """
+        blame(error, self._info, event)
+        if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
+            note_end(error, ends=True)
+            event.fail(error)
+            return False
+        info = self._info
+        self._run.errors.count(
+            error,
+            stage=info.number,
+            stage_name=info.name,
+            token=event.token,
+            identity=shown(identities(event)),
+            attempts=attempts,
+        )
+        if self._letters is not None:
+            self._letters.send(event, error, str(self._info), attempts, self._was_routed)
+        else:
+            self.skipped += self.gives_up
+            self.reverted += self._reverts
+            note_end(error, ends=False)
+            event.fail(error, acknowledged=self.gives_up)
+        return True
+
+    def _was_routed(self) -> None:
+        self.routed += 1
+
+    def statistics(self) -> dict[str, int]:
+        """How many events were `skipped`, `reverted` and `routed`."""
+        return {"skipped": self.skipped, "reverted": self.reverted, "routed": self.routed}

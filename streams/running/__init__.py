@@ -1,0 +1,1 @@
+"""What users call on a pipeline, and the overrides with which engines run one."""
