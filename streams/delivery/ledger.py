@@ -40,7 +40,7 @@ class Ledger(Generic[M]):
         self._unfinished: dict[int, M] = {}
         # What an earlier reader has finished and this one has not come to, in order.
         self._known = deque(sorted(known))
-        # Everything before it is finished.
+        # The floor.
         self._bottom = start
         # The finished ranges above: the end of each by its beginning, and the reverse.
         self._ends: dict[int, int] = {}
@@ -84,13 +84,24 @@ class Ledger(Generic[M]):
             known.popleft()
         return bool(known) and known[0][0] <= position
 
-    def finish(self, position: int) -> None:
-        """A position is finished; nothing if it was already."""
+    def finish_all(self, first: int, last: int) -> None:
+        """Finish successive positions, the last included."""
+        unfinished, rest = self._unfinished, range(first, last)
+        if all(map(unfinished.__contains__, rest)) and last in unfinished:
+            deque(map(unfinished.pop, rest), 0)
+            self.finish(last, first)
+        else:
+            for position in range(first, last + 1):
+                self.finish(position)
+
+    def finish(self, position: int, first: int | None = None) -> None:
+        """A position is finished; nothing if it was already. Those before it from the `first` on
+        are, too, and not among the unfinished any more."""
         try:
             del self._unfinished[position]
         except KeyError:
             return
-        begin, end = position, position + 1
+        begin, end = position if first is None else first, position + 1
         if self._gap_ends:
             begin = self._gap_begins.pop(begin, begin)
             self._gap_ends.pop(begin, None)
@@ -129,11 +140,15 @@ class Ledger(Generic[M]):
     @property
     def floor(self) -> int | None:
         """The first position that is not finished; None if nothing was read."""
-        return next(iter(self._unfinished), self.next)
+        return self._bottom
 
     def mark(self, default: M) -> M:
         """The mark of the first position that is not finished."""
-        return next(iter(self._unfinished.values()), default)
+        return default if self._bottom is None else self._unfinished.get(self._bottom, default)
+
+    def marks(self) -> Iterable[M]:
+        """The marks of all positions that are not finished, in order."""
+        return self._unfinished.values()
 
     def first(self, most: int) -> list[int]:
         """The first positions that were read and are not finished, at most so many."""

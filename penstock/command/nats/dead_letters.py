@@ -20,7 +20,8 @@ from penstock.streams.boundary.from_iterable import from_async_iterable
 from penstock.streams.errors import BuildError, EventOmitted
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
-from penstock.streams.nats.cluster.letters import Letter, letters_of, send_again
+from penstock.streams.nats.cluster.letters import Letter, letters_of
+from penstock.streams.nats.cluster.publisher import send_again
 from penstock.streams.nats.cluster.view import layouts_there
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.work_pulling.view import pools_there

@@ -17,8 +17,7 @@ from penstock.streams.errors import BadLine, PenstockError, WorkerLost
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value, value_of
-from penstock.streams.nats.partition.arrival import Arrival, Delivery
-from penstock.streams.nats.partition.partition import Partition
+from penstock.streams.nats.partition.partition import Arrival, Delivery, Partition
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.source_stage import SourceStage
@@ -162,9 +161,9 @@ class Deliveries:
         if self._stage is not None:
             self._stage.is_full(partition.number, why)
 
-    def leaves_out(self, partition: Partition, count: int) -> None:
+    def leaves_out(self, partition: Partition) -> None:
         if self._stage is not None:
-            self._stage.leaves_out(partition.number, count)
+            self._stage.leaves_out(partition.number)
 
     def withdraw(self, partition: Partition) -> None:
         if partition.queue:
@@ -275,13 +274,13 @@ class _Stage(SourceStage[Any]):
             )
         self._full.add(number)
 
-    def leaves_out(self, number: int, count: int) -> None:
+    def leaves_out(self, number: int) -> None:
         """Report a partition of which not all that is done can be noted, once."""
         if not self._left_out:
             self.run.errors.warn(
-                f"{count:,} events of partition {number} are done and cannot be noted, because "
-                "too many separate ones before them are not: they are repeated if this worker is "
-                "killed before that changes"
+                f"events of partition {number} are done and cannot be noted, because too many "
+                "separate ones before them are not: they are repeated if this worker is killed "
+                "before that changes"
             )
         self._left_out.add(number)
 

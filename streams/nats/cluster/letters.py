@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nats.js.api import StreamConfig
 
     from penstock.streams.nats.client.outbox import Outbox
-    from penstock.streams.nats.cluster.layout import Layout
 
 __all__ = [
     "WINDOW",
@@ -28,7 +27,6 @@ __all__ = [
     "Letter",
     "id_of",
     "letters_of",
-    "send_again",
     "stream_of_letters",
 ]
 
@@ -120,16 +118,3 @@ async def letters_of(
             foreign(f"message {sequence} of '{stream}' is not a dead letter: {error}")
         else:
             yield letter
-
-
-async def send_again(outbox: Outbox, js: JetStreamContext, layout: Layout, letter: Letter) -> None:
-    """Publish a letter's event anew, with its key, and delete the letter. Raises EventOmitted, and
-    what `Outbox.stored` raises.
-
-    The new id differs from the event's own, which the window for duplicates may still hold; it is
-    the same for every attempt, so an interrupted attempt sends nothing twice.
-    """
-    event = letter.event()
-    id = f"{layout.letters}:{letter.sequence}"
-    await outbox.stored(f"{layout.inlet}.{letter.key or layout.key_of(event)}", event, id)
-    await js.delete_msg(layout.letters, letter.sequence)

@@ -14,13 +14,16 @@ from penstock.streams.keyed.key import key_function
 from penstock.streams.keyed.written import identity
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.layout import identity_token, token
-from penstock.streams.nats.partition.batches import LARGEST, body_of, header_of
+from penstock.streams.nats.partition.batches import body_of, header_of
 
 if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from penstock.streams.io.letter import Letter
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.cluster.layout import Layout
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "send_again"]
 
 # Bytes of the events of one message, unless a single event has more: small enough that no worker
 # waits long for it, and within the servers' limit.
@@ -94,7 +97,8 @@ class Publisher:
         partition = self.partition_of(values[0])
         bodies = [encoded(value) for value in values]
         identities = [] if self._identity is None else [_plain(self._identity(v)) for v in values]
-        for begin, end in _parts(bodies, identities, self._large):
+        most = self._layout.batch or 1
+        for begin, end in _parts(bodies, identities, self._large, most):
             await self._outbox.stored(
                 self._layout.batches(partition),
                 body_of(bodies[begin:end], identities[begin:end]),
@@ -114,14 +118,28 @@ def _plain(key: object) -> int | str:
 
 
 def _parts(
-    bodies: Sequence[bytes], identities: Sequence[int | str], largest: int
+    bodies: Sequence[bytes], identities: Sequence[int | str], largest: int, most: int
 ) -> Iterator[tuple[int, int]]:
-    """The ranges of events of each message; an event larger than the limit goes alone."""
+    """The ranges of the events of each message, at most so many; an event that is larger than the
+    limit goes alone."""
     begin = size = 0
     for place, body in enumerate(bodies):
         own = len(body) + len(dumps(identities[place]) if identities else b"") + 2
-        if place > begin and (size + own > largest or place == begin + LARGEST):
+        if place > begin and (size + own > largest or place == begin + most):
             yield begin, place
             begin, size = place, 0
         size += own
     yield begin, len(bodies)
+
+
+async def send_again(outbox: Outbox, js: JetStreamContext, layout: Layout, letter: Letter) -> None:
+    """Publish a letter's event anew, with its key, and delete the letter. Raises EventOmitted, and
+    what `Outbox.stored` raises.
+
+    The new id differs from the event's own, which the window for duplicates may still hold; it is
+    the same for every attempt, so an interrupted attempt sends nothing twice.
+    """
+    event = letter.event()
+    id = f"{layout.letters}:{letter.sequence}"
+    await outbox.stored(f"{layout.inlet}.{letter.key or layout.key_of(event)}", event, id)
+    await js.delete_msg(layout.letters, letter.sequence)

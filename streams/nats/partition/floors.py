@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.delivery.text import About, Unusable, body_in, text_of
-from penstock.streams.nats.partition.above import Above
 from penstock.streams.nats.partition.doubt import Doubt
 from penstock.streams.nats.partition.seen import Renewed, Seen
 from penstock.streams.runtime.tasks import new_task
@@ -29,7 +28,7 @@ from penstock.streams.runtime.tasks import new_task
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
-__all__ = ["Floor", "Floors", "Mark"]
+__all__ = ["Above", "Floor", "Floors", "Mark"]
 
 log = logging.getLogger("penstock")
 
@@ -59,6 +58,29 @@ class Mark(NamedTuple):
     begun: int = 0
     ended: int = 0
     dropped: int = 0
+
+
+class Above(NamedTuple):
+    """The ranges of events that are done above a floor, as a text that counts from `base`. Of the
+    last message in it, which is `sequence`, 0 for none, is known when it was `stored`."""
+
+    base: int = 0
+    text: str = ""
+    sequence: int = 0
+    stored: float = 0.0
+
+    @classmethod
+    def of(cls, said: dict[str, Any]) -> Above:
+        """Read an entry, which may have none."""
+        match said.get("above"):
+            case [int() as base, str() as text, int() as sequence, int() | float() as stored]:
+                return cls(base, text, sequence, stored)
+            case _:
+                return cls()
+
+    def said(self) -> dict[str, Any]:
+        """The field of an entry, none if nothing is done above the floor."""
+        return {"above": list(self)} if self.text else {}
 
 
 class Floors:

@@ -1,22 +1,28 @@
-"""A partition that this worker owns: reads it in order, and tracks what is not done yet."""
+"""A partition that this worker owns: reads it in order, and tracks what is not done yet.
+
+The event at a place of a message has the position `size * sequence + place` in its ledger, where
+`size` is how many events a message of the stream holds at most.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.streams.delivery.ledger import Ledger
+from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.errors import StreamMissing
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.requests import Requests
-from penstock.streams.nats.partition.above import Above, Known
-from penstock.streams.nats.partition.arrival import Arrival, Delivery
-from penstock.streams.nats.partition.batches import identities_of
-from penstock.streams.nats.partition.floors import Mark
+from penstock.streams.nats.partition.batches import events_of, identities_of
+from penstock.streams.nats.partition.floors import Above, Mark
 from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.partition.purge import Purge
 from penstock.streams.nats.partition.seen import Seen
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.cluster.lease import Lease
     from penstock.streams.nats.partition.floors import Floor, Floors
 
-__all__ = ["Partition", "Reader"]
+__all__ = ["Arrival", "Delivery", "Partition", "Reader"]
 
 # Unfinished events of a partition in this worker, or as many as so many full messages hold. More
 # are requested at half of that or less, as a request costs servers as much as a message. If the
@@ -40,6 +46,9 @@ _WINDOW, _MESSAGES, _GROWS = 128, 4, 4
 # The most of these, and the most that are done above the floor, which one slow event holds down.
 # Chosen: more than a group_by holds by default, in memory and on disk.
 _MOST = 1 << 17
+# Bytes of the text of what is done above the floor: enough for any pattern of the next 98,000
+# positions, or for 6,000 separate runs.
+_TEXT = 1 << 14
 # Seconds between two looks at whether the pipeline needs more, and how often it must be so.
 _NEED, _OFTEN = 0.05, 3
 # Seconds in which a server creates a consumer, or counts as unavailable.
@@ -76,8 +85,8 @@ class Reader(Protocol):
         partition."""
         ...
 
-    def leaves_out(self, partition: Partition, count: int) -> None:
-        """So many events that are done cannot be noted, because too many separate ones are."""
+    def leaves_out(self, partition: Partition) -> None:
+        """Events that are done cannot be noted, because too many separate ones are."""
 
     def is_full(self, partition: Partition, why: str) -> None:
         """The partition needs more room than it may have: nothing more of it is read."""
@@ -89,6 +98,65 @@ class Reader(Protocol):
         """Take what is left to the next owners of partitions out of the pipeline."""
 
 
+@dataclass(slots=True, eq=False)
+class Arrival:
+    """A message of a partition: its number in the stream and when it was stored (seconds since
+    1970), and how many events it holds; `below` is the mark of all messages before it.
+
+    `token` is the key of its event as written in the subject, empty if there are several.
+    """
+
+    partition: Partition
+    below: Mark
+    sequence: int
+    stored: float
+    body: bytes
+    token: str
+    count: int
+    started: set[int] = field(init=False, default_factory=set[int])
+    """The places of the events that have begun."""
+    _events: list[bytes] = field(init=False, default_factory=list[bytes])
+
+    @property
+    def events(self) -> list[bytes]:
+        """The JSON of each."""
+        if not self._events:
+            # Split only when needed: until then one object holds all of them.
+            self._events = [self.body] if self.token else events_of(self.body)
+        return self._events
+
+    def position(self, place: int) -> float:
+        """The place an event would have if those of each message had been stored one by one, evenly
+        spaced since the message before."""
+        before = self.below.sequence
+        return before + (place + 1) / self.count * (self.sequence - before)
+
+    def deliveries(self, places: Iterable[int]) -> list[Delivery]:
+        """The events at these places, as tokens."""
+        return list(map(Delivery, zip(repeat(self), places)))
+
+
+class Delivery(tuple[Arrival, int]):
+    """One event: its message, and its place in it."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> bytes:
+        """Its JSON."""
+        return self[0].events[self[1]]
+
+    @property
+    def key(self) -> str:
+        """Its key as written in subjects."""
+        return self[0].token or self[0].partition.layout.key_of(self.data)
+
+    def __str__(self) -> str:
+        arrival, place = self
+        of = f"event {place + 1} of " if arrival.count > 1 else ""
+        return f"{of}message {arrival.sequence} of partition {arrival.partition.number}"
+
+
 class Partition:
     """Delivers in order, tracks what is done, and detects lost deliveries.
 
@@ -98,7 +166,7 @@ class Partition:
     processed again.
 
     Memory: the unfinished events, at most 128 or four full messages unless the pipeline needs more,
-    and a note for each message that is done above the floor.
+    and some numbers for each range of what is done above the floor.
     """
 
     def __init__(
@@ -134,12 +202,13 @@ class Partition:
         self._requests: Requests | None = None
         # How many events a message may hold.
         self._largest = layout.batch or 1
-        # The delivered messages in order, from the floor on; and what is done of those that will
-        # come again.
-        self._above: deque[Arrival] = deque()
-        self._known = Known(Above(), self._largest)
-        # The number of their events, of those not done, and of those in the pipeline.
-        self._events = self._here = self._in_pipe = 0
+        # Its events from the floor on, each with its message; the mark of all messages in it; and
+        # of what was done above the floor when this owner came, the last message.
+        self._ledger: Ledger[Arrival | None]
+        self._read = Mark()
+        self._known_top = 0, 0.0
+        # The number of its events in the pipeline.
+        self._in_pipe = 0
         # The last message received, or 0.
         self._last = 0
         self._least = self._window = max(_WINDOW, _MESSAGES * self._largest)
@@ -156,6 +225,7 @@ class Partition:
         # How many messages came after the last one when it was sent.
         self._behind = 1
         self._floor = Mark()
+        self._begin(Above())
         self._purge = Purge(number, lease, self._js, layout)
 
     async def open(self) -> None:
@@ -170,7 +240,7 @@ class Partition:
                 self._is_there,
             )
             self._floor = self._kept.known
-            self._known = Known(self._kept.above, self._largest)
+            self._begin(self._kept.above)
             self._kept.look_above = self._look_above
             self._doubt()
         await self._close()
@@ -191,6 +261,18 @@ class Partition:
             beat=self._delivered,
         )
         await self._requests.start()
+
+    def _begin(self, above: Above) -> None:
+        """Have read nothing above the floor, of which so much is done."""
+        floor, size = self._floor, self._largest
+        known, done = list[Range](), size * (floor.sequence + 1)
+        if floor.begun:
+            known.append((size * floor.after, done := size * floor.after + floor.begun))
+        ranges = finished_in(above.base, above.text)
+        known += [(max(begin, done), end) for begin, end in ranges if end > done]
+        self._ledger = Ledger(size * (floor.sequence + 1), known)
+        self._read = floor._replace(after=0, begun=0)
+        self._known_top = above.sequence, above.stored
 
     async def _is_there(self, floor: Mark) -> bool:
         """Whether the stream can have got as far as a floor: it has another message with that
@@ -253,16 +335,20 @@ class Partition:
                 await self._client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}")
 
     def _room(self) -> int:
-        room = self._window - self._here
-        done = self._events - self._here
+        room = self._window - len(self._ledger)
         if self._closing:
             return 0
-        if room < self._window // 2 or done >= _MOST:
+        if room < self._window // 2 or self._done_above >= _MOST:
             if self._need is None:
                 loop = asyncio.get_running_loop()
                 self._need = loop.call_later(_NEED, self._look_at_need)
             return 0
         return max(1, room // self._largest)
+
+    @property
+    def _done_above(self) -> int:
+        """The events that are done above the floor."""
+        return self._read.ended - self._floor.ended - len(self._ledger)
 
     def _look_at_need(self) -> None:
         """While no more are requested, note whether the pipeline needs more."""
@@ -273,16 +359,15 @@ class Partition:
             if not self._room() or self._requests is None:
                 return
             self._requests.look()
-        elif self._window < _MOST and self._events - self._here < _MOST:
+        elif self._window < _MOST and self._done_above < _MOST:
             self._attend(self)
-        else:
-            first = self._above[0]
-            held = Delivery((first, first.begun))
+        elif (first := self._ledger.mark(None)) is not None:
+            held = Delivery((first, self._floor.begun))
             self._reader.is_full(
                 self,
-                f"{self._here:,} of its events are in the pipeline, and "
-                f"{self._events - self._here:,} are done that come after {held}, the first of "
-                f"them; at most {_MOST:,} of each may be",
+                f"{len(self._ledger):,} of its events are in the pipeline, and "
+                f"{self._done_above:,} are done that come after {held}, the first of them; at "
+                f"most {_MOST:,} of each may be",
             )
 
     async def _resize(self) -> None:
@@ -292,7 +377,7 @@ class Partition:
         if self._needed >= _OFTEN:
             window = min(_MOST, _GROWS * window)
             self._needed = 0
-        elif self._here < window // (_GROWS * _GROWS):
+        elif len(self._ledger) < window // (_GROWS * _GROWS):
             window = max(self._least, window // _GROWS)
         if window != self._window:
             # Fewer at once: what is in the pipeline has room.
@@ -304,10 +389,20 @@ class Partition:
                 self._requests.look()
 
     def _look_above(self) -> Above:
-        above = self._known.with_those(self._floor.sequence, self._last, self._above)
-        if above.left_out:
-            self._reader.leaves_out(self, above.left_out)
-        return above
+        base = self._largest * (self._floor.sequence + 1)
+        text, left_out = text_of_most(base, self._ledger.finished(), _TEXT)
+        if left_out:
+            self._reader.leaves_out(self)
+            # Of the last range perhaps a part, and it is not known when its message was stored.
+            text, _ = text_of_most(base, finished_in(base, text)[:-1], _TEXT)
+        if not text:
+            return Above()
+        # The last message: the one before an event that is not done, or with one.
+        last = (finished_in(base, text)[-1][1] - 1) // self._largest
+        known = [self._known_top, self._read[:2]]
+        for one in filter(None, {*self._ledger.marks()}):
+            known += [(one.sequence, one.stored), one.below[:2]]
+        return Above(base, text, *max(one for one in known if one[0] <= last))
 
     def _arrived(self, message: Message) -> None:
         if self._closing or self.reads_anew or not self.lease.held:
@@ -322,6 +417,9 @@ class Partition:
             return
         self._behind = place.pending
         several = identities_of(message)
+        if several is not None and several[1] > self._largest:
+            # Not a message of this stream, like one in another format.
+            several = None
         key = message.subject.rpartition(".")[2] if several is None else ""
         identities, count = several or ([], 1)
         places: Sequence[int] = range(count)
@@ -329,38 +427,43 @@ class Partition:
             repeated = self._seen.repeats(identities, place.stored, place.sequence)
             if repeated:
                 places = [one for one in places if one not in repeated]
-        before, self._last = self._last, place.sequence
+        self._last = place.sequence
         self._take_in(
-            Arrival(self, place.sequence, before, place.stored, message.data, key, count), places
+            Arrival(self, self._read, place.sequence, place.stored, message.data, key, count),
+            places,
         )
 
     def _take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
         """Take in a message; all its events but those at these places are duplicates."""
-        if arrival.sequence <= self._floor.sequence:
+        sequence, count, before = arrival.sequence, arrival.count, arrival.below
+        if sequence <= before.sequence:
             return
-        self._above.append(arrival)
-        self._events += arrival.count
-        arrival.dropped = arrival.count - len(places)
-        done = self._known.places(arrival.sequence, arrival.count) if self._known else None
-        floor = self._floor
-        if floor.after == arrival.sequence:
-            done = {*range(floor.begun), *(done or ())}
-        if done:
-            places = [place for place in places if place not in done]
-        elif arrival.dropped:
-            self._reader.repeated(arrival.dropped)
-        arrival.left = len(places)
-        if len(places) < arrival.count:
-            arrival.end(set(range(arrival.count)).difference(places))
-        if arrival.left:
-            self._here += arrival.left
-            if self.suspects is None or self.suspects.is_over:
-                self._reader.arrived(arrival, places)
-            else:
-                self.suspects.take_in(arrival, places)
+        dropped = count - len(places)
+        self._read = Mark(
+            *(sequence, arrival.stored),
+            ended=before.ended + count,
+            dropped=before.dropped + dropped,
+        )
+        ledger, first = self._ledger, sequence * self._largest
+        if ledger.resumes:
+            new = {one for one in range(count) if ledger.read(first + one, arrival)}
         else:
-            arrival.forget()
+            ledger.read(first, arrival)
+            ledger.read_all([arrival] * (count - 1))
+            new = None
+        if dropped:
+            for place in set(range(count)).difference(places):
+                ledger.finish(first + place)
+        if new is not None and len(new) < count:
+            places = [place for place in places if place in new]
+        elif dropped:
+            self._reader.repeated(dropped)
+        if not places:
             self._rise()
+        elif self.suspects is None or self.suspects.is_over:
+            self._reader.arrived(arrival, places)
+        else:
+            self.suspects.take_in(arrival, places)
 
     def _delivered(self, count: int) -> None:
         """The consumer has nothing more at the moment, and has delivered so many."""
@@ -392,30 +495,30 @@ class Partition:
         arrival, place = delivery
         return self._closing and place not in arrival.started
 
-    def done(self, arrival: Arrival, places: Collection[int]) -> None:
+    def done(self, arrival: Arrival, places: list[int]) -> None:
         """The events at these places of a message are done: every sink accepted them, or they were
         dropped on purpose."""
-        arrival.left -= len(places)
-        rises = not arrival.left or arrival.end(places)
-        if not arrival.left:
-            arrival.forget()
+        ledger, first = self._ledger, arrival.sequence * self._largest
+        begin = places[0]
+        if places == [*range(begin, begin + len(places))]:
+            ledger.finish_all(first + begin, first + places[-1])
+        else:
+            for place in places:
+                ledger.finish(first + place)
         if self.lease.held:
-            if rises:
-                self._rise()
-            if self._above and self._kept is not None:
+            self._rise()
+            if len(ledger) and self._kept is not None:
                 self._kept.changed()
         self._left(arrival, places)
 
     def _rise(self) -> None:
-        above, floor = self._above, self._floor
-        sequence, stored, _, _, ended, dropped = floor
-        while above and not above[0].left:
-            last = above.popleft()
-            self._events -= last.count
-            sequence, stored = last.sequence, last.stored
-            ended, dropped = ended + last.count, dropped + last.dropped
-        after, begun = (above[0].sequence, above[0].begun) if above else (0, 0)
-        self._floor = Mark(sequence, stored, after if begun else 0, begun, ended, dropped)
+        arrival, floor = self._ledger.mark(None), self._floor
+        if arrival is None:
+            self._floor = self._read
+        elif begun := (self._ledger.floor or 0) - arrival.sequence * self._largest:
+            self._floor = arrival.below._replace(after=arrival.sequence, begun=begun)
+        else:
+            self._floor = arrival.below
         if self._floor != floor and self._kept is not None:
             self._kept.rise(self._floor)
 
@@ -451,8 +554,7 @@ class Partition:
         self._reverted.clear()
 
     def _left(self, arrival: Arrival, places: Collection[int]) -> None:
-        self._here -= len(places)
-        if self._here <= self._window // 2 and self._requests is not None:
+        if len(self._ledger) <= self._window // 2 and self._requests is not None:
             self._requests.look()
         self._out_of_pipe(arrival, places)
 
@@ -476,9 +578,8 @@ class Partition:
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read again from the floor."""
         self._withdraw()
-        self._known = Known(self._look_above(), self._largest)
-        self._above.clear()
-        self._events = self._here = self._in_pipe = self._last = 0
+        self._begin(self._look_above())
+        self._in_pipe = self._last = 0
         self.reads_anew = True
         self._doubt()
 
@@ -511,8 +612,8 @@ class Partition:
 
     def _oldest(self) -> float:
         """When the first unfinished message was stored."""
-        if self._above:
-            return self._above[0].stored
+        if (first := self._ledger.mark(None)) is not None:
+            return first.stored
         return self._floor.stored if self._behind else inf
 
     async def look(self) -> None:

@@ -6,15 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
-    from penstock.streams.nats.partition.arrival import Arrival, Delivery
     from penstock.streams.nats.partition.floors import Floor
 
 __all__ = ["Suspects"]
+
+# A message of a partition, and an event of one.
+Arrival = Any
+Delivery = tuple[Any, int]
 
 # Seconds until a failed write is repeated.
 _PAUSE = 0.5

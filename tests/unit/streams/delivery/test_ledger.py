@@ -132,3 +132,25 @@ def test_successive_positions_may_be_read_in_one_call(seed: int) -> None:
         assert one_by_one.floor == in_lists.floor
         assert one_by_one.mark(0) == in_lists.mark(0)
         assert list(one_by_one.finished()) == list(in_lists.finished())
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), max_size=12),
+)
+def test_successive_positions_may_be_finished_in_one_call(
+    steps: list[int], runs: list[tuple[int, int]]
+) -> None:
+    one_by_one, in_runs = Ledger[int](0), Ledger[int](0)
+    position = 0
+    for step in steps:
+        position += step
+        for ledger in (one_by_one, in_runs):
+            ledger.read(position, position)
+    for first, more in runs:
+        in_runs.finish_all(first, first + more)
+        for position in range(first, first + more + 1):
+            one_by_one.finish(position)
+        assert one_by_one.floor == in_runs.floor
+        assert one_by_one.first(40) == in_runs.first(40)
+        assert list(one_by_one.finished()) == list(in_runs.finished())

@@ -79,7 +79,7 @@ class Owner:
         self.lease = Lease(table, "p.0", b"me", next(_EPOCHS), math.inf, loop.time)
         self.letters = MemorySink()
         self.deliveries = Deliveries("stream", self.letters)
-        layout = Layout("lane", "id", "key", WINDOW, partitions=1, batch=5)
+        layout = Layout("lane", "id", "key", WINDOW, partitions=1, batch=6)
         floors: Any = server.table
         self.floors = Floors(floors, "a", "today")
         self.floors.start()

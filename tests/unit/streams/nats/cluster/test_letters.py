@@ -24,8 +24,8 @@ from penstock.streams.nats.cluster.letters import (
     Letter,
     id_of,
     letters_of,
-    send_again,
 )
+from penstock.streams.nats.cluster.publisher import send_again
 from penstock.streams.testing import MemorySink, VirtualTimeLoop
 
 MAX_PAYLOAD = 1 << 20

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -32,6 +33,7 @@ from penstock.streams.testing import MemorySink, VirtualTimeLoop
 from tests.helpers.nats.model import Client, Server
 
 ABOUT = ("a", 0, "today")
+LAYOUT = Layout("a", None, None, batch=8)
 FLOOR = '{"floor":2,"stored":0,"owner":"x"}'
 
 
@@ -64,7 +66,7 @@ async def owned(
     deliveries = Deliveries("stream", letters or MemorySink())
     floors = Floors(table, "a", "today")
     floors.start()
-    partition = Partition(0, lease, client, layout or Layout("a", None, None), deliveries, floors)
+    partition = Partition(0, lease, client, layout or LAYOUT, deliveries, floors)
     running = (
         from_iterable(list[int]()).pipe(*(operators or in_order)).to(for_each(done.append))
     ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
@@ -413,7 +415,7 @@ def test_what_is_done_above_a_slow_event_is_not_repeated_after_a_loss(*, in_batc
     async def story() -> None:
         # Every second event is of the slow key.
         server, stage = Server(), adaptive_flat_map(handle, Fixed(4))
-        layout = Layout("a", None, None, batch=8 if in_batches else None)
+        layout = replace(LAYOUT, batch=8 if in_batches else None)
         for first in range(0, 2_000, 8):
             numbers = [b"%d" % number for number in range(first, first + 8)]
             if in_batches:
@@ -460,6 +462,35 @@ def test_what_was_done_above_a_floor_says_nothing_of_a_stream_that_has_lost_its_
     loop.run_until_complete(story())
     loop.close()
     assert "what is done above it is ahead of the stream" in caplog.text
+
+
+def test_what_is_done_above_a_floor_and_has_no_room_in_its_entry_is_said_and_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.streams.nats.partition.partition._TEXT", 41)
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    begun: list[int] = []
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(0.001 if number % 2 else 100)
+        return number
+
+    async def story() -> None:
+        server, stage = filled(400), adaptive_flat_map(handle, Fixed(4))
+        async with owned(server, handle, done, stage=stage) as partition:
+            await look_for(partition, 20)
+            assert done == list(range(1, 400, 2))
+        async with owned(server, begun.append, done):
+            await asyncio.sleep(10)
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert caplog.text.count("cannot be noted") == 1
+    repeated = [number for number in begun if number % 2]
+    assert 1 < repeated[0] < 399
+    assert repeated == list(range(repeated[0], 400, 2))
+    assert [number for number in begun if not number % 2] == list(range(0, 400, 2))
 
 
 @pytest.mark.parametrize("size", [200, 1_000])
@@ -528,10 +559,10 @@ def test_the_next_owner_continues_inside_a_message(handed_over: bool) -> None:
     async def story() -> None:
         server = Server()
         # More events than the pipeline takes in.
-        numbers = list(range(3_000))
+        numbers, layout = list(range(3_000)), replace(LAYOUT, batch=3_000)
         body = body_of([b"%d" % number for number in numbers], [])
         server.publish("batch", body, header_of(len(numbers)))
-        async with owned(server, handle, done) as partition:
+        async with owned(server, handle, done, layout=layout) as partition:
             await asyncio.sleep(1.05)
             if handed_over:
                 await partition.stop()
@@ -540,7 +571,7 @@ def test_the_next_owner_continues_inside_a_message(handed_over: bool) -> None:
         sequence, place = server.table.reached
         assert sequence == 1
         assert place == finished if handed_over else finished - 60 <= place <= finished
-        async with owned(server, handle, done):
+        async with owned(server, handle, done, layout=layout):
             await asyncio.sleep(60)
             assert server.table.floor == 1
         repeated = [number for number in numbers if done.count(number) > 1]
@@ -572,8 +603,8 @@ def test_an_event_that_hangs_holds_the_floor_inside_its_message() -> None:
         async with owned(server, handle, done):
             await asyncio.sleep(150)
             assert server.table.floor == 1
-        # Those after the one that hangs are begun again, those before it are not.
-        assert sorted(begun) == [3, 4, 5]
+        # What is done is not begun again, before the one that hangs and behind it.
+        assert sorted(begun) == [3, 5]
 
     loop.run_until_complete(story())
     loop.close()
