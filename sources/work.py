@@ -43,7 +43,7 @@ from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from penstock.streams.work_pulling.office import Office
+    from penstock.streams.work_pulling.offering import Office
 
 # What pools are made of is imported when one is used: it is slow to import, and few have one. It
 # is imported when a stream is built, since that of a run would block its loop.

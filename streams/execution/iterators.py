@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from reactivex import Observable
 
@@ -15,11 +15,10 @@ from penstock.streams.boundary.once import new_iterator
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
+from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
-
-if TYPE_CHECKING:
-    from penstock.streams.execution.worker_stage import WorkerStage
 
 __all__ = ["Iterators", "is_beginning", "is_iterator"]
 
@@ -53,6 +52,17 @@ class _Earlier(Event[Any]):
         super()._end(DROPPED, _NOTHING)
 
 
+class Flushing(Protocol):
+    """The stage whose calls return the iterators; its flush sends on what is kept."""
+
+    run: Run
+    info: StageInfo
+    in_flight: int
+    flush_is_due: bool
+
+    def flush_soon(self) -> None: ...
+
+
 class Iterators:
     """Reads the iterators of one stage while there is room for their results; streams likewise,
     whose events end when their results have.
@@ -73,7 +83,7 @@ class Iterators:
         check: Callable[[object], object],
         checked: Collection[type],
         suspend: Callable[[], object],
-        stage: WorkerStage,
+        stage: Flushing,
     ) -> None:
         self._run = run = stage.run
         self._now = run.now

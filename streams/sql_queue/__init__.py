@@ -6,6 +6,7 @@ store claims rows, settles their outcomes, renews leases and inserts; it runs no
 
 from __future__ import annotations
 
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import (
     COLUMNS,
     DEAD,
@@ -25,7 +26,7 @@ from penstock.streams.sql_queue.store import (
     Store,
     Terms,
 )
-from penstock.streams.sql_queue.url import database_of, open_store, redacted
+from penstock.streams.sql_queue.url import database_of, open_store
 
 __all__ = [
     "COLUMNS",

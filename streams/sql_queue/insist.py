@@ -10,8 +10,8 @@ from typing import TypeVar
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import DatabaseLost, Store
-from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Insistence"]
 

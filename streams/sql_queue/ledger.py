@@ -25,6 +25,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.batch import Batch
 from penstock.streams.sql_queue.insist import Insistence
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import (
     MOST_REFUSED,
     Failure,
@@ -35,7 +36,6 @@ from penstock.streams.sql_queue.store import (
     Tenure,
     Terms,
 )
-from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["Ledger"]
 

@@ -25,8 +25,9 @@ from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.elsewhere import Elsewhere
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Refused, Row, Store, Terms
-from penstock.streams.sql_queue.url import database_of, redacted
+from penstock.streams.sql_queue.url import database_of
 
 __all__ = ["Manner", "TableReader"]
 

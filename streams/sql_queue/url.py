@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import missing_extra
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import Layout
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["database_of", "open_store", "redacted"]
+__all__ = ["database_of", "open_store"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
 
-_PASSWORD = re.compile(r"(^\w+://[^/?#:@]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -102,10 +101,3 @@ def _parameters(url: str) -> dict[str, Any]:
         # The message may quote a password.
         why = f": {error}" if shown == url else ""
         raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None
-
-
-def redacted(url: Any) -> str:
-    """A URL without its password, for display."""
-    if not isinstance(url, str):
-        return repr(url)
-    return _PASSWORD.sub(r"\1\2***", url)

@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from penstock.streams.temporal.periods.join import Overlap, Overlaps, sequenced_join
     from penstock.streams.temporal.periods.slices import Month, as_of, by_month
     from penstock.streams.temporal.workflow.mining import Breach, Miner, Traffic
-    from penstock.streams.temporal.workflow.paths import (
-        SearchTooLarge,
-        counter_example,
-        counter_examples,
-    )
+    from penstock.streams.temporal.workflow.paths import counter_example, counter_examples
     from penstock.streams.temporal.workflow.rule import BrokenRule, CounterExample, Rule, conditions
+    from penstock.streams.temporal.workflow.space import SearchTooLarge
     from penstock.streams.temporal.workflow.workflow import (
         Node,
         Workflow,

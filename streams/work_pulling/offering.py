@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
@@ -15,13 +15,48 @@ from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.work_pulling.office import Office
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
-__all__ = ["Offering"]
+__all__ = ["Offering", "Office"]
 
 # Seconds after which an epic says for whom it waits.
 _PATIENCE = 5.0
+
+
+class Office(Protocol):
+    """Hands out the jobs of one master; its `Offering` notifies it of demand for results.
+
+    It calls `look` when there may be more room, and `succeeded`, `failed` or `withdrawn` once for
+    each job, by its number; `stop` when it cannot go on.
+    """
+
+    @property
+    def room(self) -> int:
+        """How many jobs workers have requested beyond those that are handed out."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        ...
+
+    @property
+    def waits_for(self) -> str:
+        """Without what no job can be handed out, in words that follow "waits for"; "" if nothing
+        is missing."""
+        ...
+
+    def open(self, offering: Offering) -> None:
+        """Start handing out."""
+
+    def hand_out(self, number: int, event: Event[Any]) -> None:
+        """Give a job to a worker."""
+
+    def over(self, number: int) -> None:
+        """A job is done, or has failed for good."""
+
+    def close(self) -> None:
+        """The epic is over; results of jobs that are still out are ignored."""
 
 
 class Offering(FinishingStage):

@@ -1,4 +1,4 @@
-"""The interface between a master and its workers."""
+"""The interface of a worker: where its jobs come from, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -9,45 +9,8 @@ from penstock.streams.protocol.event import Event
 
 if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
-    from penstock.streams.work_pulling.offering import Offering
 
-__all__ = ["Desk", "Job", "Office"]
-
-
-class Office(Protocol):
-    """Hands out the jobs of one master; its `Offering` notifies it of demand for results.
-
-    It calls `look` when there may be more room, and `succeeded`, `failed` or `withdrawn` once for
-    each job, by its number; `stop` when it cannot go on.
-    """
-
-    @property
-    def room(self) -> int:
-        """How many jobs workers have requested beyond those that are handed out."""
-        ...
-
-    @property
-    def workers(self) -> int:
-        """How many workers there are."""
-        ...
-
-    @property
-    def waits_for(self) -> str:
-        """Without what no job can be handed out, in words that follow "waits for"; "" if nothing
-        is missing."""
-        ...
-
-    def open(self, offering: Offering) -> None:
-        """Start handing out."""
-
-    def hand_out(self, number: int, event: Event[Any]) -> None:
-        """Give a job to a worker."""
-
-    def over(self, number: int) -> None:
-        """A job is done, or has failed for good."""
-
-    def close(self) -> None:
-        """The epic is over; results of jobs that are still out are ignored."""
+__all__ = ["Desk", "Job"]
 
 
 class Desk(Protocol):

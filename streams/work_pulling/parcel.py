@@ -10,7 +10,7 @@ from penstock.streams.nats.streams.leases import Leased
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.message import Message
-    from penstock.streams.work_pulling.desk import RemoteDesk
+    from penstock.streams.work_pulling.office import Desk
 
 __all__ = ["Parcel", "RemoteJob", "jobs_in"]
 
@@ -56,7 +56,7 @@ class RemoteJob:
     __slots__ = ("desk", "generation", "number", "parcel", "value")
 
     def __init__(
-        self, desk: RemoteDesk, parcel: Parcel, number: int, generation: int, value: Any
+        self, desk: Desk, parcel: Parcel, number: int, generation: int, value: Any
     ) -> None:
         self.desk = desk
         self.parcel = parcel

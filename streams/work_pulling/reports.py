@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orjson import Fragment, dumps
 
@@ -15,7 +15,6 @@ from penstock.streams.work_pulling.wire import Wire, check_size
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.work_pulling.desk import RemoteDesk
     from penstock.streams.work_pulling.parcel import RemoteJob
 
 __all__ = ["Reports"]
@@ -39,13 +38,27 @@ class _Item(NamedTuple):
     answered: Known
 
 
+class Worker(Protocol):
+    """The worker that reports."""
+
+    id: str
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it could hold."""
+        ...
+
+    def announced(self, capacity: int, /) -> None:
+        """This capacity is being sent to a master."""
+
+
 class Reports:
     """Has one task for each epic with pending reports, which ends when all are answered.
 
     A master that does not answer for the length of a lease counts as gone, with its epic.
     """
 
-    def __init__(self, client: Client, wire: Wire, worker: RemoteDesk) -> None:
+    def __init__(self, client: Client, wire: Wire, worker: Worker) -> None:
         self._client = client
         self._wire = wire
         self._worker = worker

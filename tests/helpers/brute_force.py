@@ -12,18 +12,23 @@ from math import prod
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.formula.formula import (
+    EMPTY,
     FALSE,
     TRUE,
     Binary,
     Constant,
+    Failure,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
     Proposition,
+    Repeat,
+    Sere,
     Unary,
     propositions,
 )
-from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 Word = Sequence[frozenset[str]]
 

@@ -13,12 +13,14 @@ from penstock.streams.temporal.formula.formula import (
     TRUE,
     Binary,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
+    Repeat,
     Timed,
     Unary,
 )
-from penstock.streams.temporal.formula.sere import Joined, Letter, Repeat
 from penstock.streams.temporal.formula.timed_rules import TimedRule, split
 from tests.helpers.brute_force import (
     LETTERS,

@@ -16,7 +16,7 @@ from penstock.command.output import counted, mention, put, write
 from penstock.command.pictures.steps import Steps, as_svg
 from penstock.command.temporal.field_option import FieldOption
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.sql_queue.url import redacted
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader
 from penstock.streams.temporal.periods.slices import Month, as_of, by_month

@@ -20,8 +20,9 @@ from penstock.streams.errors import (
 )
 from penstock.streams.extras import missing_extra
 from penstock.streams.io.paths import input_name, opening
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import quoted
-from penstock.streams.sql_queue.url import file_of, redacted
+from penstock.streams.sql_queue.url import file_of
 from penstock.streams.validation import moment_of
 
 __all__ = ["Row", "as_number", "read_rows"]

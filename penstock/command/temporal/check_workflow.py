@@ -10,12 +10,9 @@ from penstock.command.output import counted, put
 from penstock.command.temporal.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.temporal.automata.automaton import Automaton
-from penstock.streams.temporal.workflow.paths import (
-    SearchTooLarge,
-    counter_example,
-    counter_examples,
-)
+from penstock.streams.temporal.workflow.paths import counter_example, counter_examples
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
+from penstock.streams.temporal.workflow.space import SearchTooLarge
 from penstock.streams.temporal.workflow.workflow import Workflow, near, read_workflow
 
 __all__ = ["broken_by", "call", "check_picture", "held", "nothing", "said_of"]

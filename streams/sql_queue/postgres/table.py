@@ -20,6 +20,7 @@ from penstock.streams.delivery.commit import Parts
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.passed import Passed
+from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
@@ -31,7 +32,6 @@ from penstock.streams.sql_queue.store import (
     columns_of,
     payload_of,
 )
-from penstock.streams.sql_queue.url import redacted
 
 __all__ = ["LONGEST_NAME", "Connection", "PostgresTable", "refusals"]
 

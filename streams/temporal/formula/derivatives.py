@@ -11,8 +11,7 @@ from functools import reduce
 
 from penstock.streams.temporal.errors import FormulaTooLarge
 from penstock.streams.temporal.formula.failures import Failures
-from penstock.streams.temporal.formula.normal import FALSE, Normal
-from penstock.streams.temporal.formula.sere import (
+from penstock.streams.temporal.formula.formula import (
     EMPTY,
     Failure,
     Joined,
@@ -21,6 +20,7 @@ from penstock.streams.temporal.formula.sere import (
     Sere,
     may_be_empty,
 )
+from penstock.streams.temporal.formula.normal import FALSE, Normal
 
 __all__ = ["Derivatives"]
 

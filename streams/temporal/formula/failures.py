@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 
 from penstock.streams.temporal.formula.decisions import Decisions
+from penstock.streams.temporal.formula.formula import EMPTY, Failure, Joined, Sere, may_be_empty
 from penstock.streams.temporal.formula.normal import Normal
-from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Sere, may_be_empty
 
 __all__ = ["Failures"]
 

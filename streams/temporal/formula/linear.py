@@ -9,21 +9,19 @@ from penstock.streams.temporal.formula.formula import (
     FALSE,
     TRUE,
     Binary,
+    Failure,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
+    Repeat,
+    Sere,
     Timed,
     Unary,
     children,
-    rebuilt,
-)
-from penstock.streams.temporal.formula.sere import (
-    Failure,
-    Joined,
-    Letter,
-    Repeat,
-    Sere,
     may_be_empty,
+    rebuilt,
 )
 from penstock.streams.temporal.formula.timed_rules import without_time
 

@@ -18,10 +18,10 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Sere,
     Timed,
     Unary,
 )
-from penstock.streams.temporal.formula.sere import Sere
 from penstock.streams.temporal.formula.timed_rules import without_time
 
 __all__ = ["FALSE", "TRUE", "Node", "Normal"]

@@ -13,19 +13,24 @@ from typing import Literal
 from penstock.streams.errors import WrongType
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
 from penstock.streams.temporal.formula.formula import (
+    EMPTY,
     FALSE,
     TRUE,
     Binary,
+    Failure,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
     Proposition,
+    Repeat,
+    Sere,
     Timed,
     TimedOperator,
     Unary,
 )
 from penstock.streams.temporal.formula.lexer import Token, tokens
-from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 __all__ = ["UNITS", "parse"]
 

@@ -6,18 +6,23 @@ import re
 from itertools import pairwise
 
 from penstock.streams.temporal.formula.formula import (
+    EMPTY,
     TRUE,
     Constant,
+    Failure,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
     Proposition,
+    Repeat,
+    Sere,
     Timed,
     Unary,
 )
 from penstock.streams.temporal.formula.lexer import SYMBOLS, is_plain_name, tokens
 from penstock.streams.temporal.formula.parser import UNITS
-from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 __all__ = ["in_quotes", "quoted", "to_text"]
 

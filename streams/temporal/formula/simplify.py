@@ -7,7 +7,9 @@ from penstock.streams.temporal.formula.formula import (
     TRUE,
     Binary,
     Constant,
+    Failure,
     Formula,
+    Letter,
     Match,
     Nary,
     NaryOperator,
@@ -16,7 +18,6 @@ from penstock.streams.temporal.formula.formula import (
     Unary,
     UnaryOperator,
 )
-from penstock.streams.temporal.formula.sere import Failure, Letter
 from penstock.streams.temporal.formula.timed_rules import without_time
 
 __all__ = ["simplify"]

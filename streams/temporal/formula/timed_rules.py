@@ -15,16 +15,20 @@ from penstock.streams.temporal.formula.formula import (
     Binary,
     Constant,
     Formula,
+    Joined,
+    Letter,
     Match,
     Nary,
     Proposition,
+    Repeat,
+    Sere,
     Timed,
     Unary,
     is_boolean,
+    may_be_empty,
     timed_parts,
 )
 from penstock.streams.temporal.formula.printer import to_text
-from penstock.streams.temporal.formula.sere import Joined, Letter, Repeat, Sere, may_be_empty
 
 __all__ = ["TimedRule", "in_any_time", "split", "without_time"]
 

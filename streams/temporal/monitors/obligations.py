@@ -12,8 +12,8 @@ from functools import reduce
 
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.derivatives import Derivatives
+from penstock.streams.temporal.formula.formula import EMPTY, may_be_empty
 from penstock.streams.temporal.formula.normal import FALSE, TRUE, Normal
-from penstock.streams.temporal.formula.sere import EMPTY, may_be_empty
 
 __all__ = ["Obligations"]
 

@@ -19,16 +19,18 @@ from functools import reduce
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.derivatives import Derivatives
 from penstock.streams.temporal.formula.formula import (
+    EMPTY,
     Constant,
     Formula,
     Match,
     Nary,
     Proposition,
+    Sere,
     Timed,
     Unary,
+    may_be_empty,
 )
 from penstock.streams.temporal.formula.normal import FALSE, TRUE, Normal
-from penstock.streams.temporal.formula.sere import EMPTY, Sere, may_be_empty
 from penstock.streams.temporal.monitors.obligations import Obligations
 
 __all__ = ["Progress"]

@@ -15,8 +15,8 @@ from penstock.streams.temporal.automata.automaton import Automaton, components, 
 from penstock.streams.temporal.automata.translate import MAX_STATES, translate
 from penstock.streams.temporal.formula.formula import Unary
 from penstock.streams.temporal.monitors.safety import bad_words, safety
-from penstock.streams.temporal.workflow.paths import SearchTooLarge, Space, made
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule, selected
+from penstock.streams.temporal.workflow.space import SearchTooLarge, Space, made
 from penstock.streams.temporal.workflow.workflow import Workflow
 
 __all__ = ["lassos", "shortest_lasso"]

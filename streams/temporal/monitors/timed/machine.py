@@ -14,8 +14,8 @@ from typing import NamedTuple
 from penstock.streams.temporal.automata.guards import Covers
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.derivatives import Derivatives
+from penstock.streams.temporal.formula.formula import Sere, may_be_empty
 from penstock.streams.temporal.formula.normal import FALSE, Normal
-from penstock.streams.temporal.formula.sere import Sere, may_be_empty
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine, followed, minimal
 from penstock.streams.temporal.monitors.verdict import Said, Verdict

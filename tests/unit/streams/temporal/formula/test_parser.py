@@ -15,11 +15,11 @@ from penstock.streams.temporal.formula.formula import (
     Formula,
     Match,
     Proposition,
+    Sere,
     propositions,
 )
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import to_text
-from penstock.streams.temporal.formula.sere import Sere
 from tests.helpers.brute_force import (
     LETTERS,
     booleans,

@@ -19,12 +19,9 @@ from penstock.streams.temporal.errors import FormulaSyntaxError, UnknownProposit
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
-from penstock.streams.temporal.workflow.paths import (
-    SearchTooLarge,
-    counter_example,
-    counter_examples,
-)
+from penstock.streams.temporal.workflow.paths import counter_example, counter_examples
 from penstock.streams.temporal.workflow.rule import BrokenRule, Rule, conditions
+from penstock.streams.temporal.workflow.space import SearchTooLarge
 from penstock.streams.temporal.workflow.workflow import Node, Workflow, WorkflowError, read_workflow
 from tests.helpers.brute_force import holds
 
