@@ -12,8 +12,8 @@ __all__ = ["show_pages"]
 def show_pages(package: str, names: list[str]) -> None:
     """Put the page of its module into the docstring of each of these names of `package`.
 
-    The diagram comes after the first sentence; the lines Items, Time, Memory, Demand, Ends and
-    Errors come after the description of the arguments.
+    The diagram comes after the first sentence, unless the name has one of its own; the lines Items,
+    Time, Memory, Demand, Ends and Errors come after the description of the arguments.
     """
     public = vars(sys.modules[package])
     for name in names:
@@ -26,9 +26,10 @@ def _show(thing: Any) -> None:
     if page is None or thing.__doc__ is None:
         return
     _, *said = cleandoc(page).split("\n\n")
-    diagrams = [part for part in said if _is_indented(part)]
-    lines = [part for part in said if not _is_indented(part)]
     sentence, *arguments = cleandoc(thing.__doc__).split("\n\n")
+    has_own = bool(arguments) and _is_indented(arguments[0])
+    diagrams = [part for part in said if _is_indented(part) and not has_own]
+    lines = [part for part in said if not _is_indented(part)]
     thing.__doc__ = "\n\n".join([sentence, *diagrams, *arguments, *lines])
 
 

@@ -1,4 +1,4 @@
-"""Operators of Rx under their Rx names, each with its documentation at the top.
+"""Operators of Rx under their Rx names, one module a mechanism, with its page at the top.
 
 They are `penstock.ops.X` and methods of a stream, and take the place of those of `reactivex`: one
 of `reactivex.operators` that is given to `pipe` leads to the one here of the same name. Windows,
@@ -8,53 +8,50 @@ lists and `start_with` are done by those of `reactivex`, lifted.
 from __future__ import annotations
 
 from penstock.operators.rx.amb import amb
-from penstock.operators.rx.buffer import buffer
-from penstock.operators.rx.buffer_toggle import buffer_toggle
-from penstock.operators.rx.buffer_when import buffer_when
-from penstock.operators.rx.buffer_with_count import buffer_with_count
-from penstock.operators.rx.buffer_with_time import buffer_with_time
-from penstock.operators.rx.buffer_with_time_or_count import buffer_with_time_or_count
+from penstock.operators.rx.buffers import (
+    buffer,
+    buffer_toggle,
+    buffer_when,
+    buffer_with_count,
+    buffer_with_time,
+    buffer_with_time_or_count,
+)
 from penstock.operators.rx.catch import catch
 from penstock.operators.rx.combine_latest import combine_latest
 from penstock.operators.rx.concat import concat
-from penstock.operators.rx.concat_all import concat_all
-from penstock.operators.rx.concat_map import concat_map
-from penstock.operators.rx.do_while import do_while
-from penstock.operators.rx.exclusive import exclusive
-from penstock.operators.rx.exhaust_map import exhaust_map
-from penstock.operators.rx.flat_map import flat_map
-from penstock.operators.rx.flat_map_latest import flat_map_latest
+from penstock.operators.rx.exhaust_map import exclusive, exhaust_map
+from penstock.operators.rx.flat_map import concat_all, concat_map, flat_map, merge_all
 from penstock.operators.rx.merge import merge
-from penstock.operators.rx.merge_all import merge_all
 from penstock.operators.rx.multicast import multicast
 from penstock.operators.rx.on_error_resume_next import on_error_resume_next
-from penstock.operators.rx.partition import partition
-from penstock.operators.rx.partition_indexed import partition_indexed
-from penstock.operators.rx.publish import publish
-from penstock.operators.rx.publish_value import publish_value
-from penstock.operators.rx.ref_count import ref_count
+from penstock.operators.rx.partition import partition, partition_indexed
+from penstock.operators.rx.publish import publish, publish_value, replay
 from penstock.operators.rx.repeat import repeat
-from penstock.operators.rx.replay import replay
 from penstock.operators.rx.retry import retry
 from penstock.operators.rx.sample import sample
 from penstock.operators.rx.sequence_equal import sequence_equal
-from penstock.operators.rx.share import share
+from penstock.operators.rx.share import ref_count, share
 from penstock.operators.rx.skip_until import skip_until
 from penstock.operators.rx.start_with import start_with
-from penstock.operators.rx.switch_latest import switch_latest
-from penstock.operators.rx.switch_map import switch_map
-from penstock.operators.rx.switch_map_indexed import switch_map_indexed
+from penstock.operators.rx.switch_map import (
+    flat_map_latest,
+    switch_latest,
+    switch_map,
+    switch_map_indexed,
+)
 from penstock.operators.rx.take_until import take_until
 from penstock.operators.rx.timeout import timeout
 from penstock.operators.rx.timeout_with_mapper import timeout_with_mapper
 from penstock.operators.rx.to_future import to_future
-from penstock.operators.rx.while_do import while_do
-from penstock.operators.rx.window import window
-from penstock.operators.rx.window_toggle import window_toggle
-from penstock.operators.rx.window_when import window_when
-from penstock.operators.rx.window_with_count import window_with_count
-from penstock.operators.rx.window_with_time import window_with_time
-from penstock.operators.rx.window_with_time_or_count import window_with_time_or_count
+from penstock.operators.rx.while_do import do_while, while_do
+from penstock.operators.rx.windows import (
+    window,
+    window_toggle,
+    window_when,
+    window_with_count,
+    window_with_time,
+    window_with_time_or_count,
+)
 from penstock.operators.rx.with_latest_from import with_latest_from
 from penstock.operators.rx.zip import zip
 from penstock.streams.pages import show_pages

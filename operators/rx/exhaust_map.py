@@ -1,4 +1,4 @@
-"""Make a stream of a value, read it to its end, and drop the values that come meanwhile.
+"""Read a stream made of a value to its end, and drop the values that come meanwhile.
 
 Items:   the events of the streams that are read.
 Time:    as soon as they come, or as they are requested.
@@ -9,8 +9,8 @@ Demand:  one event at a time from the open stream, and the next one of the sourc
          newest value, wrap the source with `latest()`.
 Ends:    when the source and the open stream have ended. An event of the source is finished when its
          stream has ended and all its events are; one that comes while another's stream is open, or
-         whose stream is empty, is dropped as "exhaust_map". Cancel returns what is open. A drain
-         stops the source, and reads the open stream to its end.
+         whose stream is empty, is dropped under the operator's name. Cancel returns what is open. A
+         drain stops the source, and reads the open stream to its end.
 Errors:  the first one, of the source, the function or the open stream, passes on at once; the event
          of the source fails with it.
 
@@ -19,7 +19,7 @@ Errors:  the first one, of the source, the function or the open stream, passes o
     f(a)            ----1-2----3|
     f(c)                             1-2----|      f(b) is not called
 
-It is `exhaustMap` of RxJS, `exclusive` of reactivex after `map`.
+It is `exhaustMap` of RxJS.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from reactivex import compose
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import Exclusive, switched
 from penstock.streams.rx.lift import WithStock
 
-__all__ = ["exhaust_map"]
+__all__ = ["exclusive", "exhaust_map"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -52,3 +53,9 @@ def exhaust_map(project: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flo
         lambda source: switched("exhaust_map", source, project, Exclusive),
         compose(streams, stock.exclusive()),
     )
+
+
+def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """`exhaust_map` of the values themselves: streams, Observables or futures."""
+    info = StageInfo("exclusive", "", 2, opens=True, makes=True)
+    return WithStock(lambda source: source.then(Exclusive, info), stock.exclusive())

@@ -8,8 +8,8 @@ Demand:  requests what the fastest reader requests, as long as no more than `pre
          for the slowest: it sets the demand, and one that leaves no longer counts. If one stream
          waits for the other (`zip` of both), they may wait for ever.
 Ends:    both with the source, after what waits for them. An event is finished when all readers have
-         finished it; in the stream to which it does not belong it is dropped as "filter". A drain
-         stops the source.
+         finished it; in the stream to which it does not belong it is dropped as "filter" or
+         "filter_indexed". A drain stops the source.
 Errors:  the source's passes on to both. One of the predicate fails the event and ends its stream.
 
     source                --1--2--3--4--|
@@ -20,16 +20,18 @@ Errors:  the source's passes on to both. One of the predicate fails the event an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
-from penstock.streams.rx.lift import Last, on_stream
+from penstock.streams.rx.lift import Last, check_demand
 from penstock.streams.validation import require_count
 
-__all__ = ["partition"]
+__all__ = ["partition", "partition_indexed"]
 
 T = TypeVar("T")
 
@@ -42,13 +44,34 @@ def partition(
     The predicate is called for each reader. The last operator of a pipe, because it returns a list.
     Raises BuildError for a `prefetch` below 1, and between `spread` and a working stage.
     """
+    return _split("partition", stock.filter, predicate, lambda v: not predicate(v), prefetch)
 
-    require_count("partition", prefetch=prefetch)
-    info = StageInfo("partition", "", prefetch)
 
-    @on_stream
+def partition_indexed(
+    predicate_indexed: Callable[[T, int], bool], *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[T]], list[Flowable[T]]]:
+    """`partition` by a predicate of the value and its number, which counts from 0 per reader."""
+
+    def others(value: T, n: int) -> bool:
+        return not predicate_indexed(value, n)
+
+    return _split("partition_indexed", stock.filter_indexed, predicate_indexed, others, prefetch)
+
+
+def _split(
+    name: str,
+    # The type of `filter_indexed` does not fit.
+    stock_filter: Any,
+    predicate: Callable[..., bool],
+    others: Callable[..., bool],
+    prefetch: int,
+) -> Last:
+    require_count(name, prefetch=prefetch)
+    info = StageInfo(name, "", prefetch)
+
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
+        check_demand(name, source)
         both = shared(Connectable(source, info, prefetch))
-        return [both.filter(predicate), both.filter(lambda value: not predicate(value))]
+        return [both.pipe(stock_filter(predicate)), both.pipe(stock_filter(others))]
 
     return Last(operator)

@@ -1,40 +1,44 @@
 """Share one reading of a stream among its readers, once it is connected.
 
-Items:   each reader gets the events that come while it reads.
+Items:   each reader gets the events that come while it reads; of `replay` the newest `buffer_size`
+         values first, of `publish_value` the newest one, or `initial_value` before there is one.
 Time:    as soon as they come, or as they are requested. The source is read from `connect()` on.
-Memory:  up to `prefetch` events for each reader.
+         Values older than the `window` of `replay` are forgotten. A reader behind
+         `delay_subscription` is no later one: only its requests are late, and what comes waits for
+         them.
+Memory:  up to `prefetch` events for each reader; the values for later readers, and as many for each
+         reader.
 Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
          for the slowest: it sets the demand, and a reader that leaves no longer counts. Without
          readers the source is read, and its events are dropped.
-Ends:    every reader ends with the source, after what waits for it. An event is finished when all
-         readers have finished it, fails when one fails it, and is dropped as "publish" without any.
-         A reader that is cancelled, or leaves early, returns what it has not finished, whatever the
-         others do with it: a source that gives events again gives these to all. A drain of the
-         first pipeline that reads it stops the source; without one, dispose of what `connect()`
-         returns.
+Ends:    every reader ends with the source, after what waits for it; one of `replay` that comes
+         later gets the values and the end. An event is finished when all who were reading have
+         finished it, fails when one fails it, and is dropped under the operator's name without any:
+         a value that is given again acknowledges nothing. A reader that is cancelled, or leaves
+         early, returns what it has not finished, whatever the others do with it: a source that
+         gives events again gives these to all. A drain of the first pipeline that reads it stops
+         the source; without one, dispose of what `connect()` returns.
 Errors:  the source's passes on to every reader, after what waits for it.
-
-    source     --1--2--3--4--|
-    connect()  --x
-    a reader   --1--2--3--4--|
-    a later    --------3--4--|
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from reactivex import Observable
+from reactivex.abc import SchedulerBase
 
+from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, mapped
-from penstock.streams.rx.lift import on_stream
+from penstock.streams.rx.combining.sharing import Connectable, Memory, kept_note, mapped
+from penstock.streams.rx.lift import HOLD, check_demand
 from penstock.streams.validation import require_count
 
-__all__ = ["publish"]
+__all__ = ["publish", "publish_value", "replay"]
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -61,6 +65,11 @@ def publish(
 ) -> Callable[[Flowable[Any]], Any]:
     """A connectable stream: `connect()` reads the source for all readers, see `Connectable`.
 
+        source     --1--2--3--4--|
+        connect()  --x
+        a reader   --1--2--3--4--|
+        a later    --------3--4--|
+
     `publish(8)` is `publish(prefetch=8)`.
 
     With `mapper`, the stream that it returns for the shared one: each reader of that has a reading
@@ -69,13 +78,85 @@ def publish(
     """
     if isinstance(mapper, int):
         return publish(prefetch=mapper)
-    require_count("publish", prefetch=prefetch)
-    info = StageInfo("publish", "", prefetch)
+    return _connectable(StageInfo("publish", "", prefetch), prefetch, mapper, lambda: None)
 
-    @on_stream
+
+@overload
+def publish_value(
+    initial_value: Any, mapper: None = None, *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Connectable[T]]: ...
+
+
+@overload
+def publish_value(
+    initial_value: Any, mapper: Callable[[Flowable[T]], Observable[S]], *, prefetch: int = ...
+) -> Callable[[Flowable[T]], Flowable[S]]: ...
+
+
+def publish_value(
+    initial_value: Any, mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[Any]], Any]:
+    """`publish` that gives each reader the newest value first, while the source is read.
+
+        source     --1--2--3--4--|
+        connect()  --x
+        a reader   0-1--2--3--4--|
+        a later    ---------3-4--|
+
+    A reader that comes after the end of the source ends at once.
+    """
+
+    def memory() -> Memory:
+        return Memory(1, initial=(initial_value,), after_end=False)
+
+    info = StageInfo("publish_value", "", prefetch, note=kept_note(1))
+    return _connectable(info, prefetch, mapper, memory)
+
+
+def replay(
+    buffer_size: int | None = None,
+    window: float | timedelta | None = None,
+    *,
+    mapper: Callable[[Any], Any] | None = None,
+    scheduler: SchedulerBase | None = None,
+    prefetch: int = PREFETCH,
+) -> Callable[[Flowable[Any]], Any]:
+    """`publish` that keeps its newest `buffer_size` values for later readers.
+
+        source     --1--2--3--4--|
+        connect()  --x
+        a reader   --1--2--3--4--|
+        a later    --------(2,3)--4--|      replay(2), at the time of 3
+
+    `window` is how old they may be, in seconds; with it alone at most 1,024 are kept. Behind
+    `ref_count()`, as in Rx, the next reader after the last has left reads the source anew; after
+    the end of the source the values are forgotten with it. A `scheduler` is ignored: the time is
+    the loop's. Raises BuildError for numbers below 1, and without `buffer_size` and `window`.
+    """
+    if buffer_size is None and window is None:
+        raise BuildError(
+            "replay without a buffer_size keeps every value: give the number of values to keep"
+        )
+    size = HOLD if buffer_size is None else buffer_size
+    require_count("replay", buffer_size=size)
+    seconds = window.total_seconds() if isinstance(window, timedelta) else window
+    info = StageInfo("replay", f"{size:,}", prefetch, note=kept_note(size))
+    return _connectable(info, prefetch, mapper, lambda: Memory(size, seconds))
+
+
+def _connectable(
+    info: StageInfo,
+    prefetch: int,
+    mapper: Callable[[Any], Any] | None,
+    memory: Callable[[], Memory | None],
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    require_count(info.name, prefetch=prefetch)
+
     def operator(source: Flowable[Any]) -> Flowable[Any]:
+        check_demand(info.name, source)
+
         def make() -> Connectable[Any]:
-            return Connectable(source, info, prefetch)
+            return Connectable(source, info, prefetch, memory())
 
         return make() if mapper is None else mapped(make, mapper, info, source)
 

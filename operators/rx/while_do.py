@@ -1,8 +1,9 @@
 """Read the source from its start as long as a condition holds, which may be never.
 
 Items:   those of each reading of the source, unchanged, in order.
-Time:    the condition is asked before each reading, the first included, in the call in which the
-         one before has ended; after a reading without events perhaps in the next loop iteration.
+Time:    the condition is asked before each reading (`do_while`: but the first), in the call in
+         which the one before has ended; after a reading without events perhaps in the next loop
+         iteration.
 Memory:  none of its own.
 Demand:  requests what is requested of it; what a reading has not answered goes to the next one.
 Ends:    when the condition does not hold; after that nothing is read. A drain begins no other
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.combining.succession import looping
 
-__all__ = ["while_do"]
+__all__ = ["do_while", "while_do"]
 
 T = TypeVar("T")
 
@@ -35,3 +36,8 @@ def while_do(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowab
     standard input.
     """
     return looping("while_do", condition, asks_first=True)
+
+
+def do_while(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
+    """`while_do` that reads the source once before it asks the condition."""
+    return looping("do_while", condition, asks_first=False)

@@ -2,8 +2,9 @@
 
 How to add an operator of Rx that reads, or is read by, several streams:
 
-1. `operators/rx/NAME.py` has the page (six labelled lines and a marble) and `def NAME(...)`, with
-   the parameters of `reactivex.operators.NAME` by their names; `operators/rx/__init__.py` has it.
+1. A module of `operators/rx`, one a mechanism, has the page (six labelled lines and a marble) and
+   `def NAME(...)` for each name, with the parameters of `reactivex.operators.NAME` by their names;
+   `operators/rx/__init__.py` has it. An alias or a variant says in a line of what.
 2. Its stage has one of these bases in `combining`: `several.Several` (all streams at once:
    `combine` does a step with what waits in `inputs`), `succession.Succession` (one after another),
    `flat_map.FlatMap` and `switching.Switching` (the streams are the values), `sharing.Connectable`

@@ -97,8 +97,8 @@ def _through(stream: Fluent[Any], operator: str, *arguments: Any) -> Flowable[An
 def _by_ours(stream: Fluent[Any], operator: str, *arguments: Any, **options: Any) -> Flowable[Any]:
     """`stream` through an operator of Rx that this library has."""
     # By name, because the operators import this room.
-    module = import_module(f"penstock.operators.rx.{operator}")
-    return stream.pipe(getattr(module, operator)(*arguments, **options))
+    ours = import_module("penstock.operators.rx")
+    return stream.pipe(getattr(ours, operator)(*arguments, **options))
 
 
 def _itself(value: Any) -> Any:

@@ -321,8 +321,8 @@ def _ours(part: Part) -> Callable[[Flowable[Any]], Any]:
     # By name, because the operators import this room.
     # `replay` and `publish_value` are made of `multicast`, and a subject.
     name = "multicast" if "subject_factory" in part.arguments else str(part.name)
-    module = import_module(f"penstock.operators.rx.{name}")
-    operator: Callable[[Flowable[Any]], Any] = _made(getattr(module, name), part.arguments)
+    ours = import_module("penstock.operators.rx")
+    operator: Callable[[Flowable[Any]], Any] = _made(getattr(ours, name), part.arguments)
     return operator
 
 
