@@ -57,7 +57,6 @@ NEW = {
     ),
     *("streams/rx/chained.py", "streams/rx/windows.py"),
     *("streams/protocol/numbering.py", "streams/boundary/async_items.py"),
-    *("streams/keyed/neighbours.py", "streams/diagnostics/distances.py"),
 }
 
 # Of NATS and Kafka, in a folder of the core.

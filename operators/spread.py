@@ -38,7 +38,6 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from penstock.streams.boundary.async_items import AsyncItems
-from penstock.streams.diagnostics.distances import Distances
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
@@ -143,14 +142,6 @@ class _Spreader(Expanding):
     # The async iterable that keeps its place.
     _pulled: AsyncItems | None = None
 
-    def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, feeders: int
-    ) -> None:
-        super().__init__(downstream, run, info, feeders)
-        self._distances = Distances()
-        # The items that have been sent.
-        self._sent = 0
-
     def answer(self, event: Event[Any]) -> Iterable[Any]:
         value = event.value
         if is_iterable(value) and not isinstance(value, _SINGLE):
@@ -194,12 +185,6 @@ class _Spreader(Expanding):
             self.run.call_soon(self.info, self._pull_went_on)
         return False
 
-    def sent(self, answer: Answer) -> None:
-        self._sent += 1
-        if answer.place:
-            self._distances.count(self._sent - answer.place)
-        answer.place = self._sent
-
     def _pull_went_on(self) -> None:
         if self._pulled is not None:
             self._pulled.is_new = False
@@ -207,14 +192,8 @@ class _Spreader(Expanding):
         self._drain()
 
     def statistics(self) -> dict[str, Any]:
-        """The `open` iterables, each an event being taken apart, those of them that are `awaited`,
-        and the `distances` of neighbours."""
-        return {
-            "open": self.opened,
-            "waiting": self.opened,
-            "awaited": len(self._away),
-            "distances": self._distances.numbers(),
-        }
+        """The `open` iterables, each an event being taken apart, and those that are `awaited`."""
+        return {"open": self.opened, "waiting": self.opened, "awaited": len(self._away)}
 
 
 def _not_iterables(what: str) -> str:

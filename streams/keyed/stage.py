@@ -8,7 +8,6 @@ from typing import Any
 
 from penstock.streams.failures.policy import OverflowPolicy, check_share
 from penstock.streams.keyed.key import Key, KeyFaults
-from penstock.streams.keyed.neighbours import Neighbours
 from penstock.streams.keyed.overflow import Backlog, Overflow
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
@@ -66,7 +65,6 @@ class KeyedStage(DemandStage):
         super().__init__(downstream, run, info)
         self.queues = KeyedQueues(key, self._go_on, overflow, feeders, leaves=leaves)
         self.overflow = overflow
-        self._neighbours = Neighbours()
         self._put = self.queues.put
         self._key = key
         self._faults = faults
@@ -152,7 +150,7 @@ class KeyedStage(DemandStage):
             self._drain()
 
     def _proceed(self) -> None:
-        queues, neighbours, overflow = self.queues, self._neighbours, self.overflow
+        queues, overflow = self.queues, self.overflow
         while self.demand and (queues.rotation or queues.opened):
             events = queues.take(self.demand)
             n = len(events)
@@ -163,9 +161,6 @@ class KeyedStage(DemandStage):
                 if self.state >= CLOSED:
                     give_back_all(events)
                     return
-            neighbours.left += n
-            if neighbours.left > neighbours.resume:
-                neighbours.look(events)
             send_list(self.downstream, events)
             if self._freed >= self._batch:
                 self._ask()
@@ -262,10 +257,5 @@ class KeyedStage(DemandStage):
         ]
 
     def spread_statistics(self) -> dict[str, Any]:
-        """Groups `ready` for their next event, those `outside` the feeders, and a sample of the
-        `distances` of neighbours."""
-        return {
-            "ready": self.queues.ready,
-            "outside": self.queues.outside,
-            "distances": self._neighbours.numbers(),
-        }
+        """Groups `ready` for their next event, and those `outside` the feeders."""
+        return {"ready": self.queues.ready, "outside": self.queues.outside}

@@ -34,7 +34,7 @@ _PERCENTILES = ("count", "median", "p99", "p999", "max")
 
 # Numbers of a stage that the page does not need: lists that may be long, and what has another
 # name there.
-_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "by_worker", "hottest", *UNREAD})
+_LEFT_OUT = frozenset({"returned_tokens", "latency", "by_worker", "hottest", *UNREAD})
 
 
 class Document:

@@ -30,18 +30,14 @@ _OWN = frozenset({Nested, AsyncItems})
 
 
 class Answer:
-    """The outputs for one event, which are taken out of `items` and are children in its `family`.
+    """The outputs for one event: taken out of `items`, and children in its `family`."""
 
-    `place` is that of the last one among all that the stage has sent, for a stage that counts them.
-    """
-
-    __slots__ = ("event", "family", "items", "place")
+    __slots__ = ("event", "family", "items")
 
     def __init__(self, event: Event[Any], family: Family, items: Iterator[Any]) -> None:
         self.event = event
         self.family = family
         self.items = items
-        self.place = 0
 
 
 class Expanding(DemandStage):
@@ -134,9 +130,6 @@ class Expanding(DemandStage):
         self._away[answer.items] = answer
         return True
 
-    def sent(self, answer: Answer) -> None:
-        """A value of this answer is being sent."""
-
     def _has_time(self) -> bool:
         """Whether another chunk of values may be sent before the loop goes on."""
         before, self._chunk_began = self._chunk_began, self.run.now()
@@ -176,7 +169,6 @@ class Expanding(DemandStage):
         child = family.child(item)
         if type(items) is Nested:
             child = items.joined(child)
-        self.sent(answer)
         self.demand -= 1
         send_list(self.downstream, [child])
         return True

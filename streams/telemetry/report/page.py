@@ -49,7 +49,7 @@ _PARTS = (
 _ELSEWHERE = frozenset(
     (
         *("stage", "name", "detail", "sent", "limit", "limit_reason", "latency", "emitted"),
-        *("returned_tokens", "distances", "by_worker"),
+        *("returned_tokens", "by_worker"),
         *("hottest", "hottest_waiting", "hottest_keys"),
     )
 )
