@@ -34,7 +34,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.execution.handler import check_handler, check_timeout, handler_name, is_async
+from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.limit_control import OnLimitChange, Overload
 from penstock.streams.execution.worker_stage import Settings, WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
@@ -44,7 +44,7 @@ from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import require_count, require_parameters
+from penstock.streams.validation import is_async, require_count, require_parameters
 
 __all__ = ["adaptive_flat_map"]
 

@@ -29,11 +29,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.keys import By, key_name
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import By, key_name
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
@@ -80,7 +80,7 @@ def count_over_time(
     Time-Oriented Database Applications in SQL" (1999).
     """
     # Imported here: it imports much that other pipelines do not need.
-    from penstock.streams.temporal.periods.counting import Counting, Reading
+    from penstock.streams.monitoring.counting import Counting, Reading
     from penstock.streams.temporal.periods.live_counts import LiveCounts
     from penstock.streams.temporal.periods.tallies import tally_maker
 

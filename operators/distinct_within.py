@@ -38,12 +38,13 @@ from operator import is_not
 from typing import Any, TypeVar
 
 from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import (

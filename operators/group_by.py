@@ -40,6 +40,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NoReturn, TypeVar, overload
 
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import (
@@ -52,7 +53,7 @@ from penstock.streams.failures.policy import (
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
-from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber

@@ -32,8 +32,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.keys import By
 from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, own_error
-from penstock.streams.execution.handler import called_name, handler_name, is_async
+from penstock.streams.execution.handler import called_name, handler_name
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import (
@@ -43,7 +44,6 @@ from penstock.streams.failures.policy import (
     check_policy,
 )
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
@@ -51,16 +51,16 @@ from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import require_parameters
+from penstock.streams.validation import is_async, require_parameters
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from penstock.streams.monitoring.watching import Evidence, Mode, Watch
     from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
     from penstock.streams.temporal.monitors.violation import Violation
-    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Watch
 
 __all__ = ["monitor"]
 
@@ -104,9 +104,9 @@ def monitor(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
+    from penstock.streams.monitoring.timed_watching import watch_of
+    from penstock.streams.monitoring.watching import Rule
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.timed.watching import watch_of
-    from penstock.streams.temporal.monitors.watching import Rule
 
     check_policy(on_error, "monitor")
     _check(on_violation)
@@ -174,7 +174,7 @@ class _Monitor(Stage[Any, Any]):
         on_violation: OnViolation[Any],
     ) -> None:
         # Imported here: it imports what pipelines without a monitor do not need.
-        from penstock.streams.temporal.monitors.timed.alarm import alarm_of
+        from penstock.streams.monitoring.alarm import alarm_of
 
         super().__init__(downstream)
         self._run = run

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
+from penstock.streams.base.keys import Key, key_function, key_name
 from penstock.streams.clock import call_on, clock_of, monotonic, running_loop
 from penstock.streams.errors import (
     CALL_ERRORS,
@@ -39,7 +40,7 @@ from penstock.streams.errors import (
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import Key, KeyFaults, key_function, key_name
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber

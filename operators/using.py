@@ -21,12 +21,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from penstock.streams.errors import BuildError, WrongType, describe
-from penstock.streams.execution.handler import (
-    Openable,
-    check_wrapped,
-    handler_name,
-    is_coroutine_function,
-)
+from penstock.streams.execution.handler import Openable, check_wrapped, handler_name
+from penstock.streams.validation import is_coroutine_function
 
 __all__ = ["using"]
 

@@ -31,11 +31,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.keys import By
 from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
@@ -46,11 +46,11 @@ from penstock.streams.rx.lift import check_demand
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from penstock.streams.monitoring.watching import Evidence, Mode, Rule, Watch
     from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
     from penstock.streams.temporal.monitors.violation import Violation
-    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Rule, Watch
 
 __all__ = ["violations"]
 
@@ -96,8 +96,8 @@ def violations(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
+    from penstock.streams.monitoring.watching import Rule
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.watching import Rule
 
     rule = Rule(
         stage="violations",
@@ -122,7 +122,7 @@ def violations_of(
 ) -> Callable[[Flowable[Any]], Flowable[Violation[Any]]]:
     """Emit the violations of a rule; what `violations` returns."""
     # Slow to import, and few pipelines have one.
-    from penstock.streams.temporal.monitors.timed.watching import watch_of
+    from penstock.streams.monitoring.timed_watching import watch_of
 
     check_policy(on_error, "violations")
     info = rule.info(on_error, bound=_MOST_WAITING if rule.monitor.deadlines else 0)
@@ -148,7 +148,7 @@ class _Violations(DemandStage):
         faults: ErrorPolicy,
     ) -> None:
         # Imported here: it imports what untimed pipelines do not need.
-        from penstock.streams.temporal.monitors.timed.alarm import alarm_of
+        from penstock.streams.monitoring.alarm import alarm_of
 
         super().__init__(downstream, run, info)
         self._watch = watch

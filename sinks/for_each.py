@@ -30,12 +30,7 @@ from penstock.streams.errors import (
     cancelled_outside,
     not_awaited,
 )
-from penstock.streams.execution.handler import (
-    check_handler,
-    check_result,
-    handler_name,
-    is_async,
-)
+from penstock.streams.execution.handler import check_handler, check_result, handler_name
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -47,6 +42,7 @@ from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
+from penstock.streams.validation import is_async
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.observing import TracedCalls

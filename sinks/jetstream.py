@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import require
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo

@@ -33,6 +33,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.kafka.client import (
@@ -48,7 +49,6 @@ from penstock.streams.kafka.producer import TransactionalProducer, in_thread
 from penstock.streams.kafka.transactional import TransactionalWriting
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
-from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run

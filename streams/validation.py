@@ -7,10 +7,10 @@ BuildError. Values that cannot be compared are rejected, and bools too.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from inspect import signature
+from inspect import isasyncgenfunction, iscoroutinefunction, signature
 from math import inf, isfinite, nan
 from numbers import Real
 from operator import index
@@ -24,8 +24,10 @@ __all__ = [
     "check_count",
     "check_share",
     "given",
+    "is_async",
     "is_async_iterable",
     "is_at_least",
+    "is_coroutine_function",
     "is_count",
     "is_duration",
     "is_iterable",
@@ -243,3 +245,15 @@ def unit_of(stamp: Any, wall: float) -> str | None:
                 f'function that divides by {parts:,}, such as lambda event: event["time"] / {parts}'
             )
     return None
+
+
+def is_coroutine_function(handler: Callable[..., Any]) -> bool:
+    """Whether calling `handler` makes a coroutine, as far as can be told without a call."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return iscoroutinefunction(handler) or iscoroutinefunction(call)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether `handler` is known to return before its work is done."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return is_coroutine_function(handler) or isasyncgenfunction(handler) or isasyncgenfunction(call)

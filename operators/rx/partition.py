@@ -44,7 +44,11 @@ def partition(
     The predicate is called for each reader. The last operator of a pipe, because it returns a list.
     Raises BuildError for a `prefetch` below 1, and between `spread` and a working stage.
     """
-    return _split("partition", stock.filter, predicate, lambda v: not predicate(v), prefetch)
+
+    def others(value: T) -> bool:
+        return not predicate(value)
+
+    return _split("partition", stock.filter, predicate, others, prefetch)
 
 
 def partition_indexed(

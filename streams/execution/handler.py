@@ -21,7 +21,7 @@ from penstock.streams.errors import (
     not_awaited,
 )
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.validation import is_count, require_parameters, require_seconds
+from penstock.streams.validation import is_async, is_count, require_parameters, require_seconds
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -37,8 +37,6 @@ __all__ = [
     "check_timeout",
     "check_wrapped",
     "handler_name",
-    "is_async",
-    "is_coroutine_function",
     "is_own",
     "is_plain",
     "is_users",
@@ -128,22 +126,6 @@ def is_users(value: object) -> bool:
 def called_name(*values: object) -> str:
     """The name of the first of these that is a function of the user's; "" if none is."""
     return next((handler_name(one) for one in values if callable(one) and is_users(one)), "")
-
-
-def is_coroutine_function(handler: Callable[..., Any]) -> bool:
-    """Whether calling `handler` makes a coroutine, as far as can be told without a call."""
-    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-
-
-def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether `handler` is known to return before its work is done."""
-    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
-    return (
-        is_coroutine_function(handler)
-        or inspect.isasyncgenfunction(handler)
-        or inspect.isasyncgenfunction(call)
-    )
 
 
 def unfinished(result: object, name: str) -> UnfinishedResult | None:

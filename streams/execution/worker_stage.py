@@ -18,12 +18,7 @@ from typing import Any
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.errors import BuildError, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage, CallSettings
-from penstock.streams.execution.handler import (
-    check_result,
-    is_async,
-    is_coroutine_function,
-    opened,
-)
+from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
 from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
 from penstock.streams.keyed.queues import release
@@ -44,6 +39,7 @@ from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.validation import is_async, is_coroutine_function
 
 __all__ = ["Settings", "WorkerStage"]
 

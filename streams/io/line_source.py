@@ -14,6 +14,7 @@ from operator import length_hint
 from typing import Any, Generic, TypeVar, get_origin, is_typeddict
 
 from penstock.streams import clock
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
@@ -26,7 +27,6 @@ from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, file_of, input_name, is_path
 from penstock.streams.io.position import Position
 from penstock.streams.io.reader import CHUNK, open_input
-from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
 from penstock.streams.protocol.fields import decoded_type

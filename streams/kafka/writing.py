@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.streams.base.keys import By, key_function
 from penstock.streams.errors import (
     PayloadTooLarge,
     PenstockError,
@@ -23,7 +24,6 @@ from penstock.streams.io.letter_line import letter_line
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.record import KafkaRecord
-from penstock.streams.keyed.key import By, key_function
 from penstock.streams.keyed.written import key_json
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, SinkStage

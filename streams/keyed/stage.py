@@ -6,8 +6,9 @@ from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.streams.base.keys import Key
 from penstock.streams.failures.policy import OverflowPolicy, check_share
-from penstock.streams.keyed.key import Key, KeyFaults
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Backlog, Overflow
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage

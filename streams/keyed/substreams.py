@@ -9,13 +9,14 @@ from heapq import nlargest
 from itertools import chain
 from typing import Any
 
+from penstock.streams.base.keys import Key
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.flowable import Flowable, Whole
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.gathered import Gathered
 from penstock.streams.keyed.grouped import Group
-from penstock.streams.keyed.key import Key, KeyFaults
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.place import Place, new_place
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage

@@ -21,10 +21,10 @@ from reactivex import Observable
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
 from penstock.streams.errors import WrongType
-from penstock.streams.execution.handler import is_async, is_coroutine_function
 from penstock.streams.failures.policy import Retry
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GENERATOR, Entry, Kind
+from penstock.streams.validation import is_async, is_coroutine_function
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable

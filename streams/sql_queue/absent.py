@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, cast
 
-from penstock.streams.keyed.key import key_function
+from penstock.streams.base.keys import key_function
 
 __all__ = ["AbsentFields"]
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from penstock.streams.base.keys import key_function
 from penstock.streams.delivery.commit import Kind, Part, Parts
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.io.encoding import encoded
-from penstock.streams.keyed.key import key_function
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
 
 __all__ = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.execution.handler import check_handler, handler_name
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.execution.worker_stage import Settings, WorkerStage
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry, route, routed_by
@@ -20,6 +20,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_async
 from penstock.streams.work_pulling.office import Job
 
 __all__ = ["How", "worker"]

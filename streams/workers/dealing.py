@@ -8,6 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, cast, runtime_checkable
 
+from penstock.streams.base.keys import Key, key_function
 from penstock.streams.errors import (
     BuildError,
     NotPicklable,
@@ -20,7 +21,6 @@ from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OverflowPolicy, sink_of
-from penstock.streams.keyed.key import Key, key_function
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.stage import HOTTEST, STARVED
 from penstock.streams.limits import Limiter

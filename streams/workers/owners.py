@@ -18,7 +18,7 @@ from itertools import count, repeat
 from operator import attrgetter, length_hint
 from typing import Any
 
-from penstock.streams.keyed.key import Key
+from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event

@@ -22,6 +22,8 @@ ORDER = [
     "markup",
     "validation",
     "ahead",
+    "base",
+    "temporal",
     "extras",
     "pages",
     "protocol",
@@ -37,7 +39,7 @@ ORDER = [
     "io",
     "execution",
     "rx",
-    "temporal",
+    "monitoring",
     "sql_queue",
     "workers",
     "telemetry",
@@ -131,6 +133,11 @@ def test_no_folder_imports_from_one_above_it() -> None:
     assert {pair: names for pair, names in up.items() if pair not in EXCEPTIONS} == {}
     # An exception that nothing needs any more has to go.
     assert set(EXCEPTIONS) - set(up) == set()
+
+
+def test_temporal_logic_knows_nothing_of_streams() -> None:
+    known = {"base", "errors", "validation", "ahead", "markup"}
+    assert {pair[1] for pair in arrows() if pair[0] == "temporal"} <= known
 
 
 def test_operators_sources_and_sinks_import_only_streams() -> None:

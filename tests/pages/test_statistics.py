@@ -61,13 +61,13 @@ STAGES = {
     "streams/work_pulling/offering.py:statistics": ("Operators", "`WorkPool.offer`"),
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
-    "streams/temporal/monitors/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
-    "streams/temporal/monitors/timed/watching.py:statistics": (
+    "streams/monitoring/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
+    "streams/monitoring/timed_watching.py:statistics": (
         "Operators",
         "`monitor`, `violations`",
     ),
     "operators/violations.py:statistics": ("Operators", "`monitor`, `violations`"),
-    "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
+    "streams/monitoring/counting.py:statistics": ("Operators", "`count_over_time`"),
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/lists.py:statistics": ("Operators", "operators of reactivex"),

@@ -17,10 +17,10 @@ from penstock.command.pipelines.run import (
     tell,
 )
 from penstock.sinks import write_kafka
+from penstock.streams.base.keys import By, key_function
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.cluster.layout import key_of
 from penstock.streams.kafka.record import KafkaRecord
-from penstock.streams.keyed.key import By, key_function
 from penstock.streams.keyed.written import key_json
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.process.os_signals import drain_on_signals

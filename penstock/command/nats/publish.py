@@ -14,8 +14,8 @@ from penstock.command.pipelines.run import (
     loaded,
     tell,
 )
+from penstock.streams.base.keys import key_name
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.key import key_name
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report

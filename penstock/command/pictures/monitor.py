@@ -12,11 +12,11 @@ from typing import Any
 
 from penstock.command.output import mention
 from penstock.streams.errors import CannotOpen
+from penstock.streams.monitoring.watching import Watch
 from penstock.streams.runtime.running import Running
 from penstock.streams.temporal.automata.drawing import Live, live_svg
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
-from penstock.streams.temporal.monitors.watching import Watch
 
 __all__ = ["MonitorPicture"]
 

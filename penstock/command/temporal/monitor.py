@@ -26,8 +26,8 @@ from penstock.sources.jsonl import read_jsonl
 from penstock.streams.ahead import MAX_AHEAD
 from penstock.streams.clock import clock_of, running_loop, wall
 from penstock.streams.errors import BuildError
+from penstock.streams.monitoring.watching import Rule, Watch
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.temporal.monitors.watching import Rule, Watch
 
 __all__ = ["call"]
 

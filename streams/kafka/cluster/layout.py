@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from penstock.streams.base.keys import By
 from penstock.streams.errors import BuildError, StreamDiffers, StreamMissing, describe
 from penstock.streams.kafka.client import (
     client_settings,
@@ -18,7 +19,6 @@ from penstock.streams.kafka.client import (
     settings_refused,
 )
 from penstock.streams.kafka.reason import reason
-from penstock.streams.keyed.key import By
 
 if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from penstock.streams.base.keys import By, key_function, key_name
 from penstock.streams.errors import BuildError, StreamDiffers, describe
-from penstock.streams.keyed.key import By, key_function, key_name
 from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream

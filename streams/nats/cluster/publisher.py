@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from orjson import dumps
 
+from penstock.streams.base.keys import key_function
 from penstock.streams.io.encoding import encoded
-from penstock.streams.keyed.key import key_function
 from penstock.streams.keyed.written import identity
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.layout import identity_token, token

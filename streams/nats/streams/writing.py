@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from penstock.streams.base.keys import By, key_function, key_name
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.encoding import encoded
 from penstock.streams.io.letter_line import letter_line
-from penstock.streams.keyed.key import By, key_function, key_name
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.protocol.event import Event

@@ -12,7 +12,7 @@ from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
-from penstock.streams.execution.handler import called_name, is_async
+from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import read_once
 from penstock.streams.protocol.event import Event, give_back_all
@@ -26,7 +26,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
-from penstock.streams.validation import is_iterable
+from penstock.streams.validation import is_async, is_iterable
 
 __all__ = [
     "Input",

@@ -15,11 +15,10 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import BuildError, add_note, not_awaited
-from penstock.streams.execution.handler import is_async
 from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
 from penstock.streams.temporal.formula.formula import Formula
-from penstock.streams.validation import require_parameters
+from penstock.streams.validation import is_async, require_parameters
 
 __all__ = ["Letters", "Test", "given", "letters"]
 

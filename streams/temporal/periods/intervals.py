@@ -12,8 +12,8 @@ from math import isfinite
 from operator import eq, lt
 from typing import Any
 
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import PenstockError, describe
-from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.validation import moment_of
 
 __all__ = [

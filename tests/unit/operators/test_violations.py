@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock import Flowable, from_iterable, route, violations
 from penstock.streams.errors import BuildError
+from penstock.streams.monitoring.watching import Rule, Watch
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import new_events
 from penstock.streams.temporal import (
@@ -25,7 +26,6 @@ from penstock.streams.temporal import (
     Violation,
 )
 from penstock.streams.temporal.formula.parser import parse
-from penstock.streams.temporal.monitors.watching import Rule, Watch
 from penstock.streams.testing import (
     COMPLETED,
     MemorySink,

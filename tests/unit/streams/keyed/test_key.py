@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from reactivex import operators as ops
 
 from penstock import collect, distinct_within, from_iterable, group_by, route, spread, violations
+from penstock.streams.base.keys import key_function
 from penstock.streams.errors import describe
 from penstock.streams.failures.error_policy import ErrorPolicy
-from penstock.streams.keyed.key import KeyFaults, key_function
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import MemorySource, Probe

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.keyed.key import Key
+from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.queues import KeyedQueues, close_turns, hand_over, open_turns, release
 from penstock.streams.protocol.acknowledgement import Nobody

@@ -18,8 +18,8 @@ import pytest
 from penstock import inbox
 from penstock.command.pictures.monitor import MonitorPicture
 from penstock.operators.violations import violations_of
+from penstock.streams.monitoring.watching import Rule
 from penstock.streams.temporal import Monitor
-from penstock.streams.temporal.monitors.watching import Rule
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run
 

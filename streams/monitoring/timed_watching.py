@@ -16,12 +16,12 @@ from typing import Any
 
 from penstock.streams import clock
 from penstock.streams.ahead import Ahead
-from penstock.streams.keyed.key import key_function
+from penstock.streams.base.keys import key_function
+from penstock.streams.monitoring.watching import Instance, Rule, Watch, keys_of
 from penstock.streams.protocol.event import Event
 from penstock.streams.temporal.monitors.timed.deadlines import Open, in_microseconds
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.temporal.monitors.watching import Instance, Rule, Watch, keys_of
 from penstock.streams.validation import seconds_of
 
 __all__ = ["TimedWatch", "watch_of"]

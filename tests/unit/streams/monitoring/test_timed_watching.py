@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.errors import BuildError
+from penstock.streams.monitoring.timed_watching import TimedWatch
+from penstock.streams.monitoring.watching import Rule
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.temporal import Violation
 from penstock.streams.temporal.formula.formula import Formula
-from penstock.streams.temporal.monitors.timed.watching import TimedWatch
-from penstock.streams.temporal.monitors.watching import Rule
 from tests.helpers.brute_force import NAMES
 from tests.helpers.brute_force_time import (
     Moment,

@@ -6,12 +6,12 @@ from asyncio import Handle
 from collections.abc import Callable
 from typing import Any
 
+from penstock.streams.monitoring.timed_watching import TimedWatch
+from penstock.streams.monitoring.watching import Watch
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.temporal.monitors.timed.deadlines import in_microseconds
-from penstock.streams.temporal.monitors.timed.watching import TimedWatch
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.temporal.monitors.watching import Watch
 
 __all__ = ["Alarm", "alarm_of"]
 

@@ -14,11 +14,12 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BuildError, add_note, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, routed_by
-from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.temporal.automata.automaton import Automaton, text_of

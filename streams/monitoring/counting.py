@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.streams.base.keys import By
 from penstock.streams.errors import describe
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
-from penstock.streams.keyed.key import By
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.stage import StageInfo, Subscriber

@@ -1,0 +1,1 @@
+"""The lowest room: what any part may import."""

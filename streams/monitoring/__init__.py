@@ -1,0 +1,1 @@
+"""Stages that ask a monitor, or counts over time, about each event of a stream."""
