@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.streams.delivery.ranges import Range, finished_in
 from penstock.streams.delivery.text import About, Unusable, body_in
-from penstock.streams.kafka.offsets.doubt import NOTE, Doubt, doubt_in
+from penstock.streams.delivery.trial import NOTE, Doubt, doubt_in
 from penstock.streams.kafka.offsets.state import SAID, State, state_in
 
 if TYPE_CHECKING:

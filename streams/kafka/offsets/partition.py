@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range, text_of_all, text_of_most
 from penstock.streams.delivery.text import text_of, text_size
-from penstock.streams.kafka.offsets.doubt import Doubt
+from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.offsets.metadata import METADATA, about
 from penstock.streams.kafka.record import Place, headers_of, texts_of
 
@@ -57,6 +57,8 @@ class Partition:
         """Whether the group has committed nothing of it, and reads it from this floor on."""
         self.note: Doubt | None = None
         """What the next holder is told in the metadata; None for nothing."""
+        self.doubted_until = inf
+        """No record from this offset on may have ended the last holder."""
         self.is_noted = True
         """Whether that is committed."""
         self.said = ""

@@ -1,20 +1,17 @@
-"""Poison-record search: records that may have ended a process begin in small parts, alone.
+"""The trial of a partition whose last holder was lost: see `penstock.streams.delivery.trial`.
 
-The holder of a partition whose note says that the last one was lost (`doubt.py`) begins a few
-records, and writes down which before it does. While they are worked on, nothing else is in the
-pipeline. If this process is lost too, one of these was the cause, and the next holder begins fewer
-of them. A record that was alone, and has ended as many processes as it has attempts, is given up.
+The note is stored beside the offset that a member commits. One partition is tried at a time; of the
+others nothing is fetched, and nothing begins.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.streams.delivery.trial import HELD, Doubt, Trial
 from penstock.streams.kafka.offsets.commits import Commits, Committing
-from penstock.streams.kafka.offsets.doubt import HELD, MOST, Doubt
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.runtime.context import Run
 
@@ -73,9 +70,9 @@ class Suspects:
         # Partitions of which nothing is fetched during the trial.
         self._silent: set[Partition] = set()
         self._given_up: tuple[Partition, int] | None = None
-        # How many records may begin next, since when some have, when a handler was called last, and
-        # when there was none to begin.
-        self._width = 0
+        self._search: Trial | None = None
+        # Since when some of its records have begun, when a handler was called last, and when there
+        # was none to begin.
         self._began = self._called_at = self._quiet_since = inf
 
     def take(self, partition: Partition, note: Doubt | None, end: int | None) -> None:
@@ -85,9 +82,7 @@ class Suspects:
         if note is None:
             partition.note = HELD
         else:
-            doubt = note.after()
-            last = doubt.until or end or 0
-            partition.note = doubt._replace(until=min(last, end or last))
+            partition.note, partition.doubted_until = note.after(), inf if end is None else end
 
     def may_begin(self, token: Token) -> bool:
         """Whether the record may be emitted."""
@@ -139,7 +134,10 @@ class Suspects:
 
     def _begin(self, partition: Partition) -> None:
         assert partition.note is not None
-        self.trial, self._width = partition, partition.note.width
+        self.trial = partition
+        self._search = Trial(
+            partition.ledger, partition.note, self._attempts, partition.doubted_until
+        )
         self._began = self._called_at = self._now()
         self._quiet_since = inf
         self._reader.let_go()
@@ -157,45 +155,37 @@ class Suspects:
     async def _go_on(
         self, client: Client, commits: Commits, partition: Partition, held: list[Partition]
     ) -> None:
-        note, ledger, now = partition.note, partition.ledger, self._now()
-        assert note is not None
+        search, now = self._search, self._now()
+        assert search is not None
         if self._run.calls:
             self._called_at = now
         # What began before the trial would not be alone either.
-        is_done = (
-            not any(one.inside for one in held)
-            if partition.reach == 0
-            else ledger.floor is None or ledger.floor >= partition.reach
-        )
+        is_done = search.have_ended if search.reach else not any(one.inside for one in held)
         until = min(self._began + self._patience, self._called_at + _QUIET)
         if not is_done and now < until:
             return
-        unfinished = ledger.first(MOST)
-        begun = bisect_left(unfinished, partition.reach)
-        offsets = [] if self._width > MOST else unfinished[: begun + self._width]
-        offsets = [offset for offset in offsets if offset < note.until]
-        if not offsets or offsets[-1] < partition.reach:
-            await self._end_if_over(client, commits, partition)
-            return
-        self._quiet_since = inf
-        if note.is_certain(self._attempts):
-            it = partition, offsets[0]
-            if self._given_up != it and self._reader.give_up(*it, note.lost):
+        if (guilty := search.guilty) is not None:
+            it = partition, guilty
+            if self._given_up != it and self._reader.give_up(*it, search.note.lost):
                 self._given_up = it
             return
-        reach = offsets[-1] + 1
-        partition.note = note._replace(reach=reach, begun=len(offsets))
+        note = search.more()
+        if note is None:
+            await self._end_if_over(client, commits, partition, search)
+            return
+        self._quiet_since = inf
+        partition.note = note
         if await commits.confirm(client, [partition]) and partition.held:
-            partition.reach, self._began, self._called_at = reach, now, now
-            if not note.suspects or not is_done:
-                self._width *= 2
+            search.begin(note)
+            partition.reach, self._began, self._called_at = search.reach, now, now
             self._reader.wake_soon()
 
-    async def _end_if_over(self, client: Client, commits: Commits, partition: Partition) -> None:
+    async def _end_if_over(
+        self, client: Client, commits: Commits, partition: Partition, search: Trial
+    ) -> None:
         """End the trial when all that may have been the cause is finished."""
-        note, ledger, now = partition.note, partition.ledger, self._now()
-        assert note is not None
-        if (ledger.next or 0) < note.until and self._width <= MOST:
+        now = self._now()
+        if search.may_have_more:
             self._quiet_since = min(self._quiet_since, now)
             if now < self._quiet_since + _QUIET:
                 return

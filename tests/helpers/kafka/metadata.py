@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.streams.delivery.ranges import Range, text_of_most
 from penstock.streams.delivery.text import Unusable, text_of
-from penstock.streams.kafka.offsets.doubt import Doubt
+from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.offsets.metadata import METADATA, Metadata, about, metadata_in
 from penstock.streams.kafka.offsets.state import State
 from tests.helpers.kafka.model import CLUSTER

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import adaptive_flat_map, collect, group_by, read_kafka, route, spread, write_kafka
 from penstock.streams.delivery.text import Unusable
-from penstock.streams.kafka.offsets.doubt import HELD, Doubt
+from penstock.streams.delivery.trial import HELD, Doubt
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
 from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.testing.plugin import Run

@@ -22,7 +22,7 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.kafka.offsets.doubt import HELD
+from penstock.streams.delivery.trial import HELD
 from penstock.streams.kafka.offsets.metadata import Metadata
 from penstock.streams.kafka.offsets.state import State, state_of
 from penstock.streams.running.engine import Engine
