@@ -8,6 +8,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.text import Unusable
 from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
@@ -164,9 +165,9 @@ class Membership:
         self._look_at = run.now()
         # When brokers last said that this is a member, and whether it was reported to be long ago.
         self._seen_at, self._is_silent = run.now(), False
-        # Until when it is certain that the brokers have not given this member up; kept, because it
-        # is compared for each event.
-        self._sure_until = run.now() + settings.session * _SURE
+        # The lease of all partitions, for as long as the brokers have certainly not given this
+        # member up.
+        self._lease = Lease(run.now, run.now() + settings.session * _SURE)
 
     def start(self) -> None:
         """Join the group, and read until the running ends; nothing if that was done."""
@@ -217,7 +218,7 @@ class Membership:
     def is_sure(self) -> bool:
         """Whether it is certain that the brokers have not given this member up. If not, nothing may
         begin, and what has ended is returned, until they accept a commit."""
-        if self._run.now() > self._sure_until:
+        if not self._lease.held:
             self.in_doubt = True
         return not self.in_doubt
 
@@ -460,12 +461,12 @@ class Membership:
     def _look_at_doubt(self) -> None:
         """Go on when the brokers have confirmed that the partitions are still ours. They refuse a
         commit to a member that they have given up."""
-        now = self._run.now()
-        self._sure_until = now - self._unconfirmed_for + self._settings.session * _SURE
+        confirmed = self._run.now() - self._unconfirmed_for
+        self._lease.until = confirmed + self._settings.session * _SURE
         if not self.in_doubt:
             if any(partition.has_floor for partition in self.partitions.values()):
                 self.is_sure()
-        elif now <= self._sure_until:
+        elif self._lease.held:
             # What was returned goes out first, before others of its keys that wait in the pipeline.
             self._reader.let_go()
             self.in_doubt = False

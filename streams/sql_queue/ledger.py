@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from penstock.streams.delivery.commit import Commit, by_kind
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.errors import (
     DatabaseUnavailable,
     LeaseLost,
@@ -33,7 +34,6 @@ from penstock.streams.sql_queue.store import (
     Row,
     Settlement,
     Store,
-    Tenure,
     Terms,
 )
 
@@ -74,6 +74,8 @@ class Ledger:
         self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
+        # When rows that were given back here were last in the table again.
+        self.returned_at = -inf
         # Rows that are to be tried again, which is not recorded yet.
         self._failed: set[Row] = set()
         # Whether no row is held.
@@ -91,8 +93,11 @@ class Ledger:
         # Rows whose outcome was refused since one was not.
         self._refusals = 0
         self._keys: Counter[str] = Counter()
-        # The tenure of the rows that were claimed last, and the one that was reported as over.
-        self._tenure = self._reported = Tenure(-inf)
+        # The lease of the rows that were claimed last, and the one that was reported as over. It is
+        # one for all, since the rows behind one that another reader may have must not overtake it.
+        self._lease = self._reported = Lease(run.now)
+        # When the first of the claims began that have ended since the last renewal began.
+        self._claimed_at = inf
         self._pending = Batch()
         self._commit = Commit(
             "settle rows",
@@ -108,24 +113,26 @@ class Ledger:
     def take(self, rows: Iterable[Row], began: float) -> None:
         """Enter rows that were claimed by a call that began at `began`.
 
-        While a row of an earlier tenure is still in the pipeline, or its return is not recorded
-        yet, later rows of its key join that tenure, because they must not overtake it. Rows of a
+        While a row whose lease is over is still in the pipeline, or its return is not recorded yet,
+        later rows of its key get that lease too, because they must not overtake it. Rows of a
         key that has been held back since the call began are given back at once: what holds the key
         back may turn out to be void, and then nothing else would return them.
         """
         now = self._run.now()
-        if not self.held or self._tenure.until <= now:
-            self._tenure = Tenure(began + self._terms.lease)
+        until = began + self._terms.lease
+        if not self.held or not self._lease.held:
+            self._lease = Lease(self._run.now, until)
+        # A renewal that began after the claim may have been quicker.
+        self._lease.until = min(self._lease.until, until)
+        self._claimed_at = min(self._claimed_at, began)
         returned, held_back = set(self._pending.returned), self._pending.held_back
-        over: dict[str | None, Tenure] = {
-            row.key: row.tenure
+        over: dict[str | None, Lease] = {
+            row.key: row.lease
             for row in self.held
-            if row.tenure.until <= now
-            and row.key is not None
-            and (not row.ended or row in returned)
+            if row.lease.until <= now and row.key is not None and (not row.ended or row in returned)
         }
         for row in rows:
-            row.tenure = over.get(row.key, self._tenure)
+            row.lease = over.get(row.key, self._lease)
             self.held[row] = None
             self.idle.clear()
             if row.key is not None:
@@ -135,11 +142,11 @@ class Ledger:
 
     def holds(self, row: Row) -> bool:
         """Whether it is certain that no other reader processes the row."""
-        tenure = row.tenure
-        if self._run.now() < tenure.until:
+        lease = row.lease
+        if lease.held:
             return row in self.held
-        if tenure is not self._reported:
-            self._reported = tenure
+        if lease is not self._reported:
+            self._reported = lease
             self._run.errors.warn(
                 f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out "
                 "before it was renewed, so rows that had not begun by then are returned. Give a "
@@ -282,6 +289,8 @@ class Ledger:
             for part in row.parts or ():
                 part.settle()
         now = self._run.now()
+        if batch.returned:
+            self.returned_at = now
         self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
         self.lost += len(batch.abandoned)
         self._marked(len(batch.finished))
@@ -390,13 +399,13 @@ class Ledger:
         rows = list(self.held)
         if not rows:
             return
-        tenure, began = self._tenure, self._run.now()
+        lease, began = self._lease, self._run.now()
+        self._claimed_at = inf
         try:
             lost = await self._store.renew(rows, self._terms)
         except Refused:
             lost = await self._renew_apart(rows)
-        if self._run.now() < tenure.until:
-            tenure.until = began + self._terms.lease
+        lease.renew(min(began, self._claimed_at) + self._terms.lease)
         # They are reported when their events end, if they have begun.
         for row in lost:
             self._forget(row)

@@ -299,7 +299,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
         if manner.follow or self._left or self._goes_on:
             await self._change(wait)
-        elif ledger.due:
+        elif ledger.due or ledger.returned_at >= self._claims.began:
             await asyncio.sleep(wait)
         elif not ledger.held or not await self._is_busy():
             self._suspects_at = 0.0

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from penstock.streams.base.keys import key_function
 from penstock.streams.delivery.commit import Kind, Part, Parts
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.errors import PenstockError, describe
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
@@ -32,7 +33,6 @@ __all__ = [
     "Row",
     "Settlement",
     "Store",
-    "Tenure",
     "Terms",
     "columns_of",
     "lost_rows",
@@ -93,18 +93,6 @@ class Terms:
         return f"{self.owner} left"
 
 
-@dataclass(slots=True, eq=False)
-class Tenure:
-    """The period in which rows certainly still belong to their reader.
-
-    It lasts `until` a time of the reader's own clock, which renewals in time extend. Once it is
-    over it stays over, whatever a late renewal finds: some rows that were claimed in it may have
-    been processed elsewhere, and the rows behind them must not overtake.
-    """
-
-    until: float
-
-
 class Row:
     """A claimed row. `age` is the seconds since it was enqueued, `parts` are what was made of it.
 
@@ -113,8 +101,9 @@ class Row:
     `begun` is true when user code was called with it, `ended` when its outcome is known, although
     perhaps not recorded yet.
 
-    `epoch` is that of its key's lease, which grows with every reader that gets the key. `tenure` is
-    that of its reader. `headers` are the context of a trace, set only where columns bring one.
+    `epoch` is that of its key's lease, which grows with every reader that gets the key. `lease` is
+    that of all rows of its reader. `headers` are the context of a trace, set only where columns
+    bring one.
     """
 
     __slots__ = (
@@ -126,14 +115,14 @@ class Row:
         "headers",
         "id",
         "key",
+        "lease",
         "parts",
         "payload",
-        "tenure",
         "token",
     )
 
     headers: dict[str, str]
-    tenure: Tenure
+    lease: Lease
 
     def __init__(
         self,

@@ -131,8 +131,7 @@ class RemoteDesk(SourceStage[Any]):
             await self._leases.renew()
 
     def holds(self, token: RemoteJob, /) -> bool:
-        """Whether it is certain that no other worker has a job."""
-        return self.run.now() < token.parcel.until
+        return token.parcel.lease.held
 
     async def _called(self, message: Msg) -> None:
         self._announced_capacity = -1
@@ -182,7 +181,7 @@ class RemoteDesk(SourceStage[Any]):
             return
         self._count_dry(self.run.now())
         self._dry_since = None
-        parcel = leases.held[message.subject] = Parcel(message, len(jobs), leases.until)
+        parcel = leases.held[message.subject] = Parcel(message, len(jobs), leases.newest)
         self._size = len(jobs)
         again = place_of(message.reply).delivered > 1
         for number, generation, value in jobs:

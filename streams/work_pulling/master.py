@@ -21,7 +21,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
-from penstock.streams.nats.cluster.lease import Lease, take
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry, take
 from penstock.streams.nats.cluster.letters import JetStreamLetters
 from penstock.streams.protocol.event import Event
 from penstock.streams.work_pulling.wire import BEAT, Wire, check_size
@@ -62,7 +62,7 @@ class Master:
         self._wire = wire
         self._patient = patient
         self._client: Client | None = None
-        self._lease: Lease | None = None
+        self._lease: LeaseEntry | None = None
         self._seconds = wire.lease
         self._outbox: Outbox | None = None
         self._letters = 0
@@ -140,7 +140,7 @@ class Master:
             return
         await self._stay(lease)
 
-    async def _be_the_only_one(self) -> Lease:
+    async def _be_the_only_one(self) -> LeaseEntry:
         assert self._client is not None
         wire = self._wire
         table, self._seconds = await wire.leases(self._client)
@@ -159,7 +159,7 @@ class Master:
                 )
             await asyncio.sleep(min(1.0, self._seconds / 5))
 
-    async def _stay(self, lease: Lease) -> None:
+    async def _stay(self, lease: LeaseEntry) -> None:
         """Renew the lease and forget silent workers, until the end."""
         from nats.errors import Error
 
@@ -170,7 +170,7 @@ class Master:
                 due = now + self._seconds / 5
                 # While no server answers, the lease may expire.
                 with suppress(Error, TimeoutError):
-                    await lease.renew(self._seconds)
+                    await lease.write(self._seconds)
             self._crew.forget_the_silent()
             await asyncio.sleep(min(BEAT, self._seconds / 5))
         self.offering.stop(

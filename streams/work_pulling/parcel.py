@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.leases import Leased
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Parcel(Leased):
 
     __slots__ = ("epic", "known", "open", "subject")
 
-    def __init__(self, message: Message, jobs: int, until: float) -> None:
-        super().__init__(message.reply, until)
+    def __init__(self, message: Message, jobs: int, lease: Lease) -> None:
+        super().__init__(message.reply, lease)
         self.subject = message.subject
         self.epic = message.subject.split(".")[-2]
         self.open = jobs

@@ -88,7 +88,7 @@ class Deliveries:
             self._empty = asyncio.get_running_loop().create_future()
             # Events that operators hold until more come do not leave.
             lease = partition.lease
-            patience = min(lease.deadline - lease.now(), _PATIENCE)
+            patience = min(lease.until - lease.now(), _PATIENCE)
             await asyncio.wait([self._empty], timeout=max(0.0, patience))
 
     async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:

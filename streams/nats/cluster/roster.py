@@ -13,7 +13,7 @@ from orjson import dumps, loads
 from penstock.streams import clock
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
-from penstock.streams.nats.cluster.lease import Lease, take
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry, take
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -121,7 +121,7 @@ class Roster:
         """Announce that a worker has left."""
         await self._table.delete(f"m.{id}")
 
-    async def take(self, partition: int, owner: bytes) -> Lease | None:
+    async def take(self, partition: int, owner: bytes) -> LeaseEntry | None:
         """The lease of a partition, or None if another worker holds it."""
         key = f"p.{partition}"
         entry = await self._entry(key)

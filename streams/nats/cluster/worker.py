@@ -229,7 +229,7 @@ class Worker:
                 self._id,
                 about(self.name, self._since, self.partitions, self.restarts, self.running),
             ),
-            *(partition.lease.renew(self._ttl) for partition in self.partitions.values()),
+            *(partition.lease.write(self._ttl) for partition in self.partitions.values()),
             return_exceptions=True,
         )
         self._drop_lost()
@@ -285,7 +285,7 @@ class Worker:
         """Abandon partitions whose lease is lost, at its deadline at the latest."""
         lost = [one for one in self.partitions.values() if not one.lease.held]
         for partition in lost:
-            if clock.monotonic() < partition.lease.deadline + self._ttl / 5:
+            if clock.monotonic() < partition.lease.until + self._ttl / 5:
                 # The loop was not blocked: the servers were unavailable, or the lease was deleted.
                 self._blameless[partition.number] = partition.owner
             del self.partitions[partition.number]
@@ -302,7 +302,7 @@ class Worker:
             self._alarm.cancel()
         if self.partitions:
             loop = asyncio.get_running_loop()
-            first = min(partition.lease.deadline for partition in self.partitions.values())
+            first = min(partition.lease.until for partition in self.partitions.values())
             self._alarm = loop.call_later(max(0.0, first - clock.monotonic()), self._drop_lost)
 
     def _failed(self, error: BaseException, where: str = "") -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
     from penstock.streams.nats.cluster.layout import Layout
-    from penstock.streams.nats.cluster.lease import Lease
+    from penstock.streams.nats.cluster.lease_entry import LeaseEntry
     from penstock.streams.nats.partition.floors import Floor, Floors
 
 __all__ = ["Arrival", "Delivery", "Partition", "Reader"]
@@ -172,7 +172,7 @@ class Partition:
     def __init__(
         self,
         number: int,
-        lease: Lease,
+        lease: LeaseEntry,
         client: Client,
         layout: Layout,
         reader: Reader,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
+    from penstock.streams.delivery.lease import Lease
     from penstock.streams.nats.cluster.layout import Layout
-    from penstock.streams.nats.cluster.lease import Lease
     from penstock.streams.nats.partition.floors import Mark
 
 __all__ = ["Purge"]

@@ -1,4 +1,4 @@
-"""Leases of delivered messages: until when it is certain that no other reader has one."""
+"""The leases of delivered messages, and their renewal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.replies import WORKING
 
 if TYPE_CHECKING:
@@ -20,14 +21,13 @@ _NO_MESSAGE = 1 << 62
 
 
 class Leased:
-    """A delivered message: the subject that acknowledges it, and `until` when no other reader gets
-    it."""
+    """A delivered message: the subject that acknowledges it, and its lease."""
 
-    __slots__ = ("reply", "until")
+    __slots__ = ("lease", "reply")
 
-    def __init__(self, reply: str, until: float) -> None:
+    def __init__(self, reply: str, lease: Lease) -> None:
         self.reply = reply
-        self.until = until
+        self.lease = lease
 
 
 K = TypeVar("K", bound=Hashable)
@@ -59,12 +59,16 @@ class Leases(Generic[K, L]):
         self._ask = f"$JS.ACK.{stream}.{consumer}.1.{_NO_MESSAGE}.1.1.0"
         self._now = now
         self._heard = now()
+        self._newest = Lease(now)
         self._answered = True
 
     @property
-    def until(self) -> float:
-        """Until when a message that arrives now belongs to this reader."""
-        return self._heard + self.length
+    def newest(self) -> Lease:
+        """The lease of a message that arrives now."""
+        until = self._heard + self.length
+        if self._newest.until != until:
+            self._newest = Lease(self._now, until)
+        return self._newest
 
     def came_again(self, key: K, reply: str) -> bool:
         """A message was delivered; returns whether it is held already. Then its lease was over, and
@@ -72,7 +76,7 @@ class Leases(Generic[K, L]):
         known = self.held.get(key)
         if known is None:
             return False
-        known.reply, known.until = reply, self.until
+        known.reply, known.lease = reply, self.newest
         return True
 
     async def renew(self) -> None:
@@ -85,15 +89,15 @@ class Leases(Generic[K, L]):
         from nats.errors import Error
 
         client, asked, renewed = self._client, self._now(), list(self.held.values())
+        # What arrives from here on may have been sent before, and is not renewed with the others.
+        self._newest = Lease(self._now)
         try:
             for one in renewed:
                 await client.publish(one.reply, WORKING)
             await client.request(self._ask, WORKING, timeout=min(self.length / 3, _ANSWER))
         except (Error, TimeoutError):
             return False
-        self._heard, now = asked, self._now()
-        for one in renewed:
-            # One that is over may be another reader's, whatever the server has answered.
-            if now < one.until:
-                one.until = asked + self.length
+        self._heard = asked
+        for lease in {one.lease for one in renewed}:
+            lease.renew(asked + self.length)
         return True

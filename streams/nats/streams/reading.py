@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams import clock
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route
@@ -60,9 +61,9 @@ class _Message(Leased):
     __slots__ = ("data", "delivered", "headers", "sequence", "stored", "subject")
 
     def __init__(
-        self, message: Message, place: Place, until: float, headers: Mapping[str, str]
+        self, message: Message, place: Place, lease: Lease, headers: Mapping[str, str]
     ) -> None:
-        super().__init__(message.reply, until)
+        super().__init__(message.reply, lease)
         self.subject = message.subject
         self.data = message.data
         self.sequence = place.sequence
@@ -171,7 +172,7 @@ class Reading(SourceStage[Any]):
         run.spawn(self._watch(), "standing of read_jetstream")
 
     def holds(self, token: _Message, /) -> bool:
-        return self.run.now() < token.until
+        return token.lease.held
 
     async def _renew(self) -> None:
         while True:
@@ -256,7 +257,7 @@ class Reading(SourceStage[Any]):
             self._replies.send(message.reply, later(0))
             return
         headers = fields_of(message.header) if message.header and self.run.tracing else {}
-        one = _Message(message, place, leases.until, headers)
+        one = _Message(message, place, leases.newest, headers)
         leases.held[one.key] = one
         self._arrived.append(one)
         self._pending = place.pending
@@ -287,13 +288,13 @@ class Reading(SourceStage[Any]):
     def _settle(self, messages: Iterable[_Message], what: bytes) -> None:
         """Send the outcome of messages. What is to come again does so without a word if its lease
         is over, and another reader may have it by now."""
-        self._moved_at = now = self.run.now()
+        self._moved_at = self.run.now()
         replies: list[tuple[str, bytes]] = []
         for message in messages:
             self._leases.held.pop(message.key, None)
-            if now < message.until or what in (ACK, TERM):
+            if (held := message.lease.held) or what in (ACK, TERM):
                 replies.append((message.reply, what))
-            if now >= message.until:
+            if not held:
                 self._count_lost(message)
         self._replies.send_all(replies)
 

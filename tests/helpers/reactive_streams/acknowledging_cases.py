@@ -19,7 +19,7 @@ from penstock import Flowable, Inbox, inbox, read_jetstream, read_jsonl, read_li
 from penstock.streams.errors import Returned
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
-from penstock.streams.nats.cluster.lease import Lease
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry
 from penstock.streams.nats.partition.batches import body_of, header_of
 from penstock.streams.nats.partition.floors import Floors
 from penstock.streams.nats.partition.partition import Partition
@@ -133,7 +133,7 @@ class _Partition(Acknowledging):
             table: Any = server.table
             client: Any = Client(server)
             unused: Any = None
-            lease = Lease(unused, "p.0", b"me", 1, math.inf, run.now)
+            lease = LeaseEntry(unused, "p.0", b"me", 1, math.inf, run.now)
             deliveries = Deliveries("stream", MemorySink())
             floors = Floors(table, "a", "today")
             floors.start()

@@ -1348,7 +1348,7 @@ def test_what_was_at_work_when_the_brokers_confirm_goes_on_and_keeps_its_order(
         async def work(value: dict[str, int]) -> int:
             begun.append(value["n"])
             # The first call is under way before the doubt, in it and after it.
-            await asyncio.sleep(10 if value["n"] == 0 else 1)
+            await asyncio.sleep(10 if value["n"] == 0 else 0.9)
             return value["n"]
 
         flow = source(config={"session.timeout.ms": 3000}).pipe(

@@ -23,7 +23,7 @@ from orjson import dumps
 from penstock import adaptive_flat_map, for_each, from_iterable, group_by, retry, route, spread
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout, token
-from penstock.streams.nats.cluster.lease import Lease
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry
 from penstock.streams.nats.partition.batches import body_of, header_of
 from penstock.streams.nats.partition.floors import Floors
 from penstock.streams.nats.partition.partition import Partition
@@ -76,7 +76,7 @@ class Owner:
         self._book = book
         loop = asyncio.get_running_loop()
         table: Any = None
-        self.lease = Lease(table, "p.0", b"me", next(_EPOCHS), math.inf, loop.time)
+        self.lease = LeaseEntry(table, "p.0", b"me", next(_EPOCHS), math.inf, loop.time)
         self.letters = MemorySink()
         self.deliveries = Deliveries("stream", self.letters)
         layout = Layout("lane", "id", "key", WINDOW, partitions=1, batch=6)
@@ -142,7 +142,7 @@ class Owner:
 
     async def lose(self) -> None:
         """The lease is over; a write of the floor may still be in progress."""
-        self.lease.deadline = -math.inf
+        self.lease.until = -math.inf
         self.running.cancel()
         await self.running.wait()
         await self.partition.abandon()

@@ -19,7 +19,7 @@ from penstock.streams.errors import StreamDiffers
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout
-from penstock.streams.nats.cluster.lease import Lease
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry
 from penstock.streams.nats.cluster.roster import Roster
 from penstock.streams.testing import run_virtual
 
@@ -74,7 +74,7 @@ def roster_of(server: Any) -> Roster:
     return Roster(server, server, server, "b", TTL, asyncio.get_running_loop().time)
 
 
-async def taken(roster: Roster) -> Lease:
+async def taken(roster: Roster) -> LeaseEntry:
     """Check as a worker does, until it has the partition."""
     now = asyncio.get_running_loop().time
     while True:
@@ -108,15 +108,15 @@ def test_what_a_worker_held_that_is_gone_is_anothers_when_its_lease_is_over_and_
             for pause in renewals:
                 await asyncio.sleep(pause)
                 began = now()
-                await lease.renew(TTL)
+                await lease.write(TTL)
             return began
 
-        async def another() -> Lease:
+        async def another() -> LeaseEntry:
             await asyncio.sleep(begins)
             return await taken(roster_of(server))
 
         last, other = await asyncio.gather(lives(), another())
-        assert other.deadline - TTL >= lease.deadline
+        assert other.until - TTL >= lease.until
         assert not lease.held
         # Six ways at most: the last renewal's, and those of a look and of taking it.
         assert now() <= max(last + TTL * 1.01, first) + 8 * max(delays) + TTL / 20

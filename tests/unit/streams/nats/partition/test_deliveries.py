@@ -24,7 +24,7 @@ from penstock import (
 from penstock.streams.delivery.text import text_of
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
-from penstock.streams.nats.cluster.lease import Lease
+from penstock.streams.nats.cluster.lease_entry import LeaseEntry
 from penstock.streams.nats.partition.batches import body_of, header_of
 from penstock.streams.nats.partition.floors import Floors
 from penstock.streams.nats.partition.partition import Partition
@@ -62,7 +62,7 @@ async def owned(
     table: Any = server.table
     unused: Any = None
     client: Any = Client(server)
-    lease = Lease(unused, "p.0", b"me", 1, math.inf, asyncio.get_running_loop().time)
+    lease = LeaseEntry(unused, "p.0", b"me", 1, math.inf, asyncio.get_running_loop().time)
     deliveries = Deliveries("stream", letters or MemorySink())
     floors = Floors(table, "a", "today")
     floors.start()
@@ -298,7 +298,7 @@ def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> Non
         begun.append(number)
         await asyncio.sleep(1)
         # As if the loop had been blocked for longer than that.
-        owners[0].lease.deadline = loop.time()
+        owners[0].lease.until = loop.time()
         return number
 
     async def story() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.delivery.text import text_of
-from penstock.streams.nats.cluster.lease import take
+from penstock.streams.nats.cluster.lease_entry import take
 from penstock.streams.nats.partition.floors import Floors, Mark
 from penstock.streams.testing import run_virtual
 from tests.helpers.nats.model import Table
@@ -67,16 +67,16 @@ def test_a_lease_whose_renewal_is_under_way_is_held_until_its_deadline_and_renew
         table.create = lambda key, value: table.update(key, value, 0)
         lease = await take(table, "p.0", b"me", 10.0, loop.time)
         assert lease is not None
-        deadline = lease.deadline
+        until = lease.until
         table.has_quorum = False
         with pytest.raises(TimeoutError):
-            await lease.renew(10.0)
-        await lease.renew(10.0)
+            await lease.write(10.0)
+        await lease.write(10.0)
         assert lease.held
-        assert lease.deadline == deadline
+        assert lease.until == until
         table.agree()
-        await lease.renew(10.0)
-        await lease.renew(10.0)
-        assert lease.deadline > deadline
+        await lease.write(10.0)
+        await lease.write(10.0)
+        assert lease.until > until
 
     run_virtual(story())

@@ -351,7 +351,7 @@ def test_a_message_whose_lease_was_over_before_it_began_is_left_to_the_next_read
             await until(lambda: running.statistics()["in"] == 3)
             # As after a freeze: another reader may have all of them.
             for message in reading(running)._leases.held.values():
-                message.until = 0.0
+                message.lease.until = 0.0
             goes_on.set()
             await until(lambda: running.statistics()["finished"] == 3)
             await running.drain()
@@ -408,7 +408,7 @@ def test_what_is_over_is_not_taken_from_the_reader_that_has_it_by_now(server: Se
             running = flow.pipe(stage).to(collect([])).start()
             await until(lambda: running.statistics()["in"] == 1)
             for message in reading(running)._leases.held.values():
-                message.until = 0.0
+                message.lease.until = 0.0
             goes_on.set()
             await until(lambda: running.statistics()["returned"] == 1)
             await running.drain()

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.reading import Reading, ReadingSettings
 from penstock.streams.nats.streams.replies import Replies
 from penstock.streams.protocol.event import fail_all, finish_all, give_back_all, new_events
@@ -43,8 +44,8 @@ def test_a_list_is_acknowledged_by_one_call_and_failures_come_again_after_a_whil
         reading = Reading(Probe[Any](), run, StageInfo("read_jetstream"), settings)
         reading._replies = sent  # pyright: ignore[reportPrivateUsage]
         reading._leases = cast(Any, SimpleNamespace(held={}))  # pyright: ignore[reportPrivateUsage]
-        until = run.now() + 1
-        messages = [SimpleNamespace(reply=f"reply {n}", key=n, until=until) for n in range(3)]
+        lease = Lease(run.now, run.now() + 1)
+        messages = [SimpleNamespace(reply=f"reply {n}", key=n, lease=lease) for n in range(3)]
         end(new_events([0, 1, 2], 0.0, reading, messages))
         await run.close()
         return sent.calls

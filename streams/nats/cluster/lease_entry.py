@@ -1,21 +1,23 @@
-"""The lease of a partition: an entry that its owner renews, with a deadline by its own clock."""
+"""The lease of a partition: an entry of a bucket, which its owner writes again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.streams.delivery.lease import Lease
+
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
-__all__ = ["Lease", "take"]
+__all__ = ["LeaseEntry", "take"]
 
 
-class Lease:
-    """Held until `deadline`, counted from before the request that took or renewed it.
+class LeaseEntry(Lease):
+    """`epoch` is the fencing token: the revision at which the lease was taken, which only grows.
 
-    `epoch` is the fencing token: the revision at which the lease was taken, which only grows.
-    Source: M. Kleppmann, "How to do distributed locking", 2016.
+    A write that changes the owner's own entry is the proof that nobody had it in between, however
+    late it comes.
     """
 
     def __init__(
@@ -24,24 +26,22 @@ class Lease:
         key: str,
         owner: bytes,
         revision: int,
-        deadline: float,
+        until: float,
         now: Callable[[], float],
     ) -> None:
+        super().__init__(now, until)
         self.epoch = revision
-        self.deadline = deadline
         self._table = table
         self._key = key
         self.owner = owner
         self._revision = revision
-        self.now = now
         self._lost = False
 
     @property
     def held(self) -> bool:
-        """Whether it is certain that no other worker has the partition."""
-        return not self._lost and self.now() < self.deadline
+        return not self._lost and self.now() < self.until
 
-    async def renew(self, ttl: float) -> None:
+    async def write(self, ttl: float) -> None:
         """Hold the lease for `ttl` more seconds, or find it lost if another worker has taken it."""
         from nats.js.errors import KeyWrongLastSequenceError
 
@@ -51,7 +51,7 @@ class Lease:
         except KeyWrongLastSequenceError:
             await self._look()
         else:
-            self.deadline = began + ttl
+            self.until = began + ttl
 
     async def _look(self) -> None:
         """The entry has changed: was it our own renewal, whose answer was lost?"""
@@ -87,7 +87,7 @@ async def take(
     ttl: float,
     now: Callable[[], float],
     free: int | None = None,
-) -> Lease | None:
+) -> LeaseEntry | None:
     """The lease of `key`, or None if another worker holds it; `free` is a revision at which it was
     seen free, 0 for no entry."""
     from nats.js.errors import KeyWrongLastSequenceError
@@ -99,12 +99,12 @@ async def take(
         )
     except KeyWrongLastSequenceError:
         return await _taken_before(table, key, owner, ttl, now)
-    return Lease(table, key, owner, revision, began + ttl, now)
+    return LeaseEntry(table, key, owner, revision, began + ttl, now)
 
 
 async def _taken_before(
     table: KeyValue, key: str, owner: bytes, ttl: float, now: Callable[[], float]
-) -> Lease | None:
+) -> LeaseEntry | None:
     """The lease that this owner took in an attempt whose answer was lost."""
     from nats.js.errors import NotFoundError
 
@@ -115,6 +115,6 @@ async def _taken_before(
     if entry.value != owner:
         return None
     # How long ago is unknown.
-    lease = Lease(table, key, owner, entry.revision or 0, now(), now)
-    await lease.renew(ttl)
+    lease = LeaseEntry(table, key, owner, entry.revision or 0, now(), now)
+    await lease.write(ttl)
     return lease if lease.held else None

@@ -37,9 +37,12 @@ class Table(MemoryStore):
         super().__init__(json.dumps({"n": n, "key": n % 2}) for n in range(1, rows + 1))
         self.stolen: set[int] = set()
         self.away_until = 0.0
+        # Seconds that a renewal takes.
+        self.renewal = 0.0
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
         await self._answer()
+        await asyncio.sleep(self.renewal)
         return [row for row in rows if row.id in self.stolen]
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
@@ -244,6 +247,37 @@ def test_nothing_begins_after_a_lease_that_could_not_be_renewed_ran_out(
     assert (numbers["finished"], numbers["failed"], numbers["lost_leases"]) == (ROWS, 0, 0)
     (told,) = [message for message in caplog.messages if "the lease of" in message]
     assert "ran out before it was renewed" in told
+
+
+@pytest.mark.parametrize(
+    ("slow", "renewal"), [(0.6 * LEASE, 0.0), (LEASE / 3, 0.0), (LEASE / 2, LEASE / 3)]
+)
+def test_rows_of_a_slow_claim_are_not_held_for_longer_by_a_renewal_that_began_after_it(
+    slow: float, renewal: float
+) -> None:
+    table = Keyed()
+    table.renewal = renewal
+    reading = Reading(table)
+    later, table.waiting = table.waiting[2:], table.waiting[:2]
+    claimed = 0.05 * LEASE
+
+    async def handler(event: dict[str, Any]) -> int:
+        if reading.begin(event) == 1:
+            await asyncio.sleep(claimed)
+            table.waiting += later
+            table.slow = slow
+            await asyncio.sleep(slow + 0.01)
+            # The claim has ended, and no renewal succeeds any more.
+            table.away_until = 4 * LEASE
+        await asyncio.sleep(0.05 * LEASE)
+        return 0
+
+    numbers = run_virtual(reading.run(handler, limit=1))
+    begun = [time for times in reading.begun.values() for time in times]
+    assert any(time < claimed + LEASE for time in begun)
+    assert not any(claimed + 1 + LEASE <= time < 4 * LEASE for time in begun)
+    assert_in_order(reading)
+    assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
 
 
 def test_rows_may_wait_for_many_leases_if_those_are_renewed() -> None:
