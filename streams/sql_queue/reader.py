@@ -15,6 +15,7 @@ from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.io.body import NotAValue, json_value
 from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -27,7 +28,7 @@ from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Refused, Row, Store, Terms
-from penstock.streams.sql_queue.url import database_of
+from penstock.streams.sql_queue.url import database_of, place_of
 
 __all__ = ["Manner", "TableReader"]
 
@@ -68,6 +69,7 @@ class TableReader(SourceStage[dict[str, Any]]):
     ) -> None:
         super().__init__(downstream, run, info)
         self.database = database_of(store.url)
+        self._place = place_of(store.url, store.layout.table)
         self._store = store
         self._terms = terms
         self._manner = manner
@@ -140,6 +142,10 @@ class TableReader(SourceStage[dict[str, Any]]):
     @property
     def is_connected(self) -> bool:
         return self._is_open and not self._insist.is_away
+
+    def identity(self, token: Row, /) -> Identity:
+        # An id may be used again, as after the table was emptied: the time tells the rows apart.
+        return Identity(self._place, f"{token.came:.6f}", token.id)
 
     def leave(self, token: Row, key: Any, /) -> Callable[[], None] | None:
         # Not if the events of one key here may be of several there.

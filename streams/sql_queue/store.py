@@ -94,7 +94,8 @@ class Terms:
 
 
 class Row:
-    """A claimed row. `age` is the seconds since it was enqueued, `parts` are what was made of it.
+    """A claimed row. `age` is the seconds since it was enqueued, which `came` says
+    in seconds since 1970; `parts` are what was made of it.
 
     `payload` is None only in a user's own table that allows null.
 
@@ -110,6 +111,7 @@ class Row:
         "age",
         "attempts",
         "begun",
+        "came",
         "ended",
         "epoch",
         "headers",
@@ -133,12 +135,14 @@ class Row:
         age: float = 0.0,
         key: str | None = None,
         epoch: int | None = None,
+        came: float = 0.0,
     ) -> None:
         self.id = id
         self.token = token
         self.attempts = attempts
         self.payload = payload
         self.age = age
+        self.came = came
         self.key = key
         self.epoch = epoch
         self.begun = self.ended = False
@@ -433,7 +437,7 @@ class NotHeld(Exception):
 
 
 # How many columns of a claimed row come before those of `Layout.context`.
-_COLUMNS = 6
+_COLUMNS = 7
 
 
 def sorted_out(
@@ -441,8 +445,8 @@ def sorted_out(
 ) -> Claim:
     """A claim from the rows that its statement returned, in any order.
 
-    Rows are (id, status, attempts, payload, age, key) and the columns of `Layout.context`, if there
-    are any; in a user's own table the age may be null.
+    Rows are (id, status, attempts, payload, age, came, key) and the columns of `Layout.context`, if
+    there are any; in a user's own table the age may be null, and with it when the row came.
     """
     found = Claim()
     ordered = in_order(rows)
@@ -450,12 +454,13 @@ def sorted_out(
     if ordered and len(ordered[0]) > _COLUMNS:
         contexts = {row[0]: row[_COLUMNS:] for row in ordered}
         ordered = [row[:_COLUMNS] for row in ordered]
-    for id, status, attempts, payload, age, key in ordered:
+    for id, status, attempts, payload, age, came, key in ordered:
         if status == DEAD:
             found.buried.append(id)
         else:
             epoch = None if epochs is None else epochs[key]
-            found.rows.append(Row(id, token, attempts, payload, float(age or 0.0), key, epoch))
+            row = Row(id, token, attempts, payload, float(age or 0.0), key, epoch, came or 0.0)
+            found.rows.append(row)
     if contexts:
         for row in found.rows:
             row.headers = _headers(contexts[row.id])

@@ -13,7 +13,7 @@ from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import Layout
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["database_of", "open_store"]
+__all__ = ["database_of", "open_store", "place_of"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
 
@@ -87,6 +87,15 @@ def database_of(url: str) -> tuple[Any, ...]:
     host = str(parameters.get("host", "")).lower()
     parameters["host"] = "localhost" if host in _HERE else host
     return ("postgresql", *sorted(parameters.items()))
+
+
+def place_of(url: str, table: str) -> str:
+    """The name of a table, the same for each user and from each folder."""
+    kind, *where = database_of(url)
+    if kind == "sqlite":
+        return f"{where[0]}/{table}"
+    found = dict(where)
+    return f"{found['host']}:{found['port']}/{found.get('dbname', found.get('user', ''))}/{table}"
 
 
 def _parameters(url: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
-__all__ = ["identified"]
+__all__ = ["Found", "identified"]
 
 Found = list[tuple[Any, Identity]]
 

@@ -185,7 +185,7 @@ class PostgresStore(PostgresTable):
                 limit = len(rows) >= values["count"]
                 last = max(row[0] for row in rows) if limit else None
                 await self._pass_by(db, values["blocked"], last)
-            epochs = {row[5]: row[-1] for row in rows}
+            epochs = {row[6]: row[-1] for row in rows}
             unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
             if unused:
                 await self._all(db, sql.RELEASE, _leases(unused))

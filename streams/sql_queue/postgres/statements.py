@@ -275,7 +275,7 @@ _CLAIMED = f"""UPDATE {{table}} AS t SET
 """
 _RETURNING = """
 RETURNING t.{id}, t.{status}, t.{attempts}, {payload_of},
-    date_part('epoch', now() - t.{enqueued}), """
+    date_part('epoch', now() - t.{enqueued}), date_part('epoch', t.{enqueued}), """
 
 # Rows that were claimed leave dead entries in the index until the next vacuum: a claim begins
 # behind those that the last one took, and from time to time at the beginning.

@@ -325,7 +325,7 @@ def _keyed(
 ) -> Claim:
     """A claim from what its statement returned, with the keys as texts."""
     return sorted_out(
-        [(*row[:5], _text(row[5]), *row[6:]) for row in rows],
+        [(*row[:6], _text(row[6]), *row[7:]) for row in rows],
         token,
         {_text(key): epoch for key, epoch in epochs},
     )
