@@ -14,6 +14,7 @@ from penstock.streams.errors import BadLine, EventOmitted, describe, message_of,
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.io.body import text_of
 from penstock.streams.io.encoding import encoded
+from penstock.streams.protocol.identity import shown
 
 __all__ = ["Letter", "id_of", "stub", "whole"]
 
@@ -27,7 +28,8 @@ _KEY = re.compile(r"[A-Za-z0-9_=-]*")
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A dead-lettered event; `sequence` is its number among the dead letters, `key` its key as
-    written in subjects, `origin` the message it came from.
+    written in subjects, `origin` the message it came from, `identities` those of all events that it
+    was made of.
 
     `body` is the base64 of an event that is not JSON; `value` is then its readable form. `omitted`
     is the size and the SHA-256 of an event that was too large; `value` is then its beginning.
@@ -43,6 +45,7 @@ class Letter:
     origin: str
     body: str | None = None
     omitted: dict[str, Any] | None = None
+    identities: list[str] | None = None
 
     @classmethod
     def of(cls, sequence: int, data: bytes) -> Letter:
@@ -114,7 +117,7 @@ def id_of(stream: str, letter: DeadLetter) -> str:
     """The id of a letter: the same if the same event of a message fails again in the same stage
     after a take-over. Several events from one message have different ids, unless they are equal."""
     digest = blake2b(_bytes_of(letter.value) + letter.stage.encode(), digest_size=8).hexdigest()
-    return f"{stream}:{letter.token}:{digest}"
+    return f"{stream}:{shown(letter.identities) or letter.token}:{digest}"
 
 
 def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **more: Any) -> bytes:
@@ -127,6 +130,8 @@ def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **
         "key": getattr(letter.token, "key", ""),
         "origin": str(letter.token),
     }
+    if letter.identities:
+        said["identities"] = list(map(str, letter.identities))
     return encoded({**said, **more}, OPT_NON_STR_KEYS)
 
 

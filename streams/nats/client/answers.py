@@ -13,9 +13,11 @@ from orjson import dumps, loads
 from penstock.streams.errors import CannotConnect
 
 if TYPE_CHECKING:
+    from nats.js.api import StreamInfo
+
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["answered", "has_no_answer", "info_of", "stored_at"]
+__all__ = ["answered", "born_of", "has_no_answer", "info_of", "stored_at"]
 
 log = logging.getLogger("penstock")
 
@@ -88,6 +90,11 @@ async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
     if "error" in said:
         APIError.from_error(said["error"])
     return dict(said)
+
+
+def born_of(stream: StreamInfo) -> str:
+    """When a stream was created, as one word."""
+    return str(stream.created).replace(" ", "T")
 
 
 async def stored_at(client: Client, stream: str, sequence: int) -> float | int:

@@ -20,6 +20,7 @@ from penstock.streams.io.body import json_value, value_of
 from penstock.streams.nats.partition.partition import Arrival, Delivery, Partition
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -201,6 +202,12 @@ class _Stage(SourceStage[Any]):
 
     def holds(self, token: Delivery, /) -> bool:
         return token[0].partition.begin(token)
+
+    def identity(self, token: Delivery, /) -> Identity:
+        arrival, place = token
+        partition = arrival.partition
+        name = f"{partition.layout.stream}/{partition.number}"
+        return Identity(name, partition.born, (arrival.sequence, place))
 
     def let_go(self) -> None:
         """Take what is left to the next owners of partitions out of the pipeline."""

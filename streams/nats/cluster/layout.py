@@ -14,7 +14,7 @@ from orjson import loads
 from penstock.streams.base.keys import By, key_function, key_name
 from penstock.streams.errors import BuildError, StreamDiffers, describe
 from penstock.streams.keyed.written import identity_json, key_json
-from penstock.streams.nats.client.answers import answered
+from penstock.streams.nats.client.answers import answered, born_of
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.tables import table_of
 from penstock.streams.nats.cluster.letters import stream_of_letters
@@ -195,7 +195,7 @@ class Layout:
 
     async def floors(self, js: JetStreamContext) -> Floors:
         """The bucket of the partitions' floors."""
-        born = str((await answered(lambda: js.stream_info(self.stream))).created)
+        born = born_of(await answered(lambda: js.stream_info(self.stream)))
         return Floors(await table_of(js, self.stream, self._floors), self.stream, born)
 
     @property
@@ -213,7 +213,7 @@ class Layout:
                 info = await js.stream_info(stream)
             except NotFoundError:
                 return stream
-            if stream == self.stream and str(info.created) != born:
+            if stream == self.stream and born_of(info) != born:
                 return stream
         return ""
 

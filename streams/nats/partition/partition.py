@@ -188,6 +188,7 @@ class Partition:
         self.reads_anew = True
         # Arrived and not yet in the pipeline; belongs to the reader.
         self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
+        self.born = floors.born
         self.owner = f"{lease.owner.decode()} {lease.epoch}"
         self._attempts = attempts
         self._blameless = blameless

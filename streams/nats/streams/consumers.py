@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.streams.errors import StreamDiffers, StreamMissing
-from penstock.streams.nats.client.answers import answered, info_of
+from penstock.streams.nats.client.answers import answered, born_of, info_of
 from penstock.streams.nats.client.connection import jetstream
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
+    from nats.js.api import StreamInfo
 
     from penstock.streams.nats.client.client import Client
 
@@ -41,6 +43,8 @@ class Standing(NamedTuple):
     most_deliveries: int
     paused: float
     """For so many more seconds it delivers nothing."""
+    born: str = ""
+    """When its stream was created, which tells it from an earlier one of that name."""
 
 
 async def consumer_of(
@@ -73,19 +77,20 @@ async def _consumer_of(
     from nats.js.errors import NotFoundError
 
     js = jetstream(client)
-    stream, subject, subjects = await _stream_of(js, what)
+    stream, subject = await _stream_of(js, what)
+    source, born = str(stream.config.name), born_of(stream)
     name = durable
     if name is not None:
         try:
-            info = await info_of(client, stream, name)
+            info = await info_of(client, source, name)
         except NotFoundError:
             pass
         else:
-            _compare(info, subject, subjects)
-            return standing_of(info)
+            _compare(info, subject, stream.config.subjects or ())
+            return standing_of(info, born)
     untyped: Any = js
     made = await untyped.add_consumer(
-        stream,
+        source,
         ConsumerConfig(
             durable_name=durable,
             filter_subject=subject,
@@ -96,11 +101,11 @@ async def _consumer_of(
             inactive_threshold=None if durable is not None else _FORGOTTEN,
         ),
     )
-    return standing_of(await info_of(client, stream, made.name))
+    return standing_of(await info_of(client, source, made.name), born)
 
 
-def standing_of(info: dict[str, Any]) -> Standing:
-    """The standing that the server's answer says."""
+def standing_of(info: dict[str, Any], born: str = "") -> Standing:
+    """The standing that the server's answer says; `born` is that of its stream."""
     config: dict[str, Any] = info["config"]
     # Those of the first deliveries, in the place of `ack_wait`.
     waits = config.get("backoff") or [config["ack_wait"]]
@@ -114,22 +119,18 @@ def standing_of(info: dict[str, Any]) -> Standing:
         max(0, config.get("max_ack_pending", 0)),
         max(0, config.get("max_deliver", 0)),
         info.get("pause_remaining", 0) / _NANOSECONDS,
+        born,
     )
 
 
-async def _stream_of(js: JetStreamContext, what: str) -> tuple[str, str | None, Sequence[str]]:
-    """The stream, which of its subjects to read, and all of them."""
+async def _stream_of(js: JetStreamContext, what: str) -> tuple[StreamInfo, str | None]:
+    """The stream, and which of its subjects to read."""
     from nats.js.errors import NotFoundError
 
     if not set(what) & set(".*>"):
-        try:
-            await js.stream_info(what)
-        except NotFoundError:
-            pass
-        else:
-            return what, None, ()
-    found: str = await js.find_stream_name_by_subject(what)
-    return found, what, (await js.stream_info(found)).config.subjects or ()
+        with suppress(NotFoundError):
+            return await js.stream_info(what), None
+    return await js.stream_info(await js.find_stream_name_by_subject(what)), what
 
 
 def _compare(info: dict[str, Any], subject: str | None, subjects: Sequence[str]) -> None:

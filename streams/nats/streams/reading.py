@@ -23,6 +23,7 @@ from penstock.streams.nats.streams.leases import Leased, Leases
 from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.nats.streams.standstill import Standstill
 from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -174,6 +175,11 @@ class Reading(SourceStage[Any]):
     def holds(self, token: _Message, /) -> bool:
         return token.lease.held
 
+    def identity(self, token: _Message, /) -> Identity:
+        consumer = self._consumer
+        assert consumer is not None, "messages are there"
+        return Identity(consumer.stream, consumer.born, token.sequence)
+
     async def _renew(self) -> None:
         while True:
             await self._leases.renew()
@@ -187,7 +193,7 @@ class Reading(SourceStage[Any]):
         assert self._client is not None
         assert before is not None
         try:
-            now = standing_of(await info_of(self._client, before.stream, before.name))
+            now = standing_of(await info_of(self._client, before.stream, before.name), before.born)
         except PenstockError as error:
             self.fail(error)
             return None

@@ -211,7 +211,7 @@ from tests.helpers.identified import identified
 
 class Printed(list):
     def append(self, found):
-        print(found[0], found[1], flush=True)
+        print(f"{found[0]} {found[1]}\\n", end="", flush=True)
 
 def handler(line):
     time.sleep(0.002)

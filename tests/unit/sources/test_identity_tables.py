@@ -100,7 +100,7 @@ from tests.helpers.identified import identified
 
 class Printed(list):
     def append(self, found):
-        print(found[0], found[1], flush=True)
+        print(f"{found[0]} {found[1]}\\n", end="", flush=True)
 
 async def handler(row):
     await asyncio.sleep(0.002)
