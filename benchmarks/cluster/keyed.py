@@ -18,13 +18,14 @@ from typing import Any
 import uvloop
 
 from penstock import from_async_iterable, from_iterable
-from penstock.command.nats.publish import publishing
+from penstock.command.cluster.nats import publishing
 from penstock.command.pipelines.load import load
+from penstock.streams.delivery.view import View
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout, layout_of, token
 from penstock.streams.nats.cluster.publisher import Publisher
-from penstock.streams.nats.cluster.view import View, lag_of, look
+from penstock.streams.nats.cluster.view import lag_of, look
 from penstock.streams.running.engine import Engine
 
 __all__ = ["main"]

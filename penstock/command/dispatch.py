@@ -22,26 +22,19 @@ _MODULES = {
     "check-workflow": "temporal.check_workflow",
     "completion": "completion",
     "counts": "counts.command",
-    "dead-letters": "nats.dead_letters",
+    "dead-letters": "cluster.dead_letters",
     "draw": "pipelines.draw",
     "formula": "temporal.formula",
     "kata": "kata.command",
     "learn": "temporal.learn",
     "mine": "temporal.mine",
     "monitor": "temporal.monitor",
-    "publish": "nats.publish",
+    "publish": "cluster.publish",
     "queue": "queue.command",
     "run": "pipelines.run",
     "santa": "santa.command",
-    "status": "nats.status",
+    "status": "cluster.status",
     "turning-point": "turning_point.command",
-}
-
-# The same where `--on` is an address of Kafka.
-_ON_KAFKA = {
-    "dead-letters": "kafka.dead_letters",
-    "publish": "kafka.publish",
-    "status": "kafka.status",
 }
 
 
@@ -75,6 +68,8 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
 
     options.alone = alone
     module = _MODULES[options.command]
+    if options.command == "run" and options.on is not None:
+        module = "cluster.run"
     try:
         form, level = (getattr(options, name, None) for name in ("log_format", "log_level"))
         if form is not None or level is not None:
@@ -82,8 +77,6 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
 
             # First, so that all that follows is written in this form.
             set_up(form, level)
-        if getattr(options, "on", None) is not None:
-            module = _for_servers(options, module)
         call = import_module(f"penstock.command.{module}").call
         if alone:
             gc.freeze()
@@ -98,17 +91,6 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
         mention(str(error), "error")
         return 1
     return status
-
-
-def _for_servers(options: argparse.Namespace, module: str) -> str:
-    from penstock.streams.errors import BuildError
-    from penstock.streams.kafka.cluster.layout import is_kafka
-
-    if is_kafka(options.on):
-        return _ON_KAFKA.get(options.command, module)
-    if options.kafka_config is not None:
-        raise BuildError("--kafka-config goes with --on kafka://")
-    return module
 
 
 def _usage_error(message: str) -> int:

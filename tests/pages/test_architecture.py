@@ -40,7 +40,8 @@ def test_every_file_that_the_page_names_exists() -> None:
 
 
 def test_every_file_that_the_page_names_without_its_folder_exists_somewhere() -> None:
-    exist = {path.name for path in (HOME / "streams").rglob("*.py")}
+    folders = [HOME / "streams", HOME / "penstock/command"]
+    exist = {path.name for folder in folders for path in folder.rglob("*.py")}
     assert [name for name in re.findall(r"`(\w+\.py)`", PAGE) if name not in exist] == []
 
 

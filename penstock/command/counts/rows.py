@@ -89,7 +89,8 @@ def _check_columns(there: Iterable[str], options: Namespace, where: str) -> None
 
 
 def _read_jsonl(source: str | None) -> tuple[list[Row] | None, int]:
-    from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
+    from penstock.command.pipelines.options import Options
+    from penstock.command.pipelines.run import execute, warnings_to_standard_error
     from penstock.sinks.collect import collect
     from penstock.sources.jsonl import read_jsonl
 

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.command.explain import explain
 from penstock.command.output import flush, is_json, mention, say
 from penstock.command.pipelines.load import load
 from penstock.command.pipelines.logs import kept
+from penstock.command.pipelines.options import Options, Page, options_of
 from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from penstock.streams.telemetry.serving import Serving
 
 __all__ = [
-    "Options",
-    "Page",
-    "ReportPage",
     "call",
     "end_of",
     "execute",
@@ -54,130 +52,12 @@ __all__ = [
 _READER = (("read_jsonl", "read_lines"), "standard input")
 _WRITER = (("write_jsonl",), "standard output")
 
-# Options that require one of others.
-_GOES_WITH = {
-    **dict.fromkeys(("name", "partitions", "replicas", "room", "batch", "lease"), ("on",)),
-    **dict.fromkeys(("attempts", "worker", "kafka_config"), ("on",)),
-    **dict.fromkeys(("host", "allow_control"), ("serve",)),
-    "show_values": ("serve", "report_page", "trace"),
-}
-
-
 Beside = Callable[[Running], AbstractContextManager[None]]
-
-
-class Page(NamedTuple):
-    """The options about the live page."""
-
-    host: str
-    port: int
-    hosts: tuple[str, ...] = ()
-    allow_control: bool = False
-    show_values: bool = False
-    title: str | None = None
-    token: str | None = None
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Page | None:
-        """The options of the command line; None without a page."""
-        if options.serve is None:
-            return None
-        host, port = options.serve
-        return cls(
-            host,
-            port,
-            options.host or (),
-            bool(options.allow_control),
-            bool(options.show_values),
-            options.file,
-            os.environ.get("PENSTOCK_TOKEN") or None,
-        )
-
-
-class ReportPage(NamedTuple):
-    """The options about the page that is written at the end."""
-
-    path: str
-    title: str
-    show_values: bool = False
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> ReportPage | None:
-        """The options of the command line; None without a page."""
-        if options.report_page is None:
-            return None
-        return cls(options.report_page, options.file, bool(options.show_values))
-
-
-class Options(NamedTuple):
-    """The command-line options besides the file; the deadline in seconds."""
-
-    input: str | None = None
-    output: str | None = None
-    limit: tuple[int, int] | None = None
-    drain_deadline: float = 20.0
-    report: Literal["text", "json", "none"] = "text"
-    traceback: bool = False
-    arguments: tuple[str, ...] = ()
-    workers: int | Literal["auto"] | None = None
-    page: Page | None = None
-    report_page: ReportPage | None = None
-    trace: float | None = None
-    show_values: bool = False
-    alone: bool = False
-    """The process serves only this run and ends after it."""
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run the sub-command; returns the exit status."""
-    said = Options(
-        options.input,
-        options.output,
-        options.limit,
-        options.drain_deadline,
-        options.report,
-        options.traceback,
-        tuple(for_the_file),
-        options.workers,
-        Page.of(options),
-        ReportPage.of(options),
-        options.trace,
-        bool(options.show_values),
-        options.alone,
-    )
-    _check_company(options)
-    if options.on is not None:
-        if options.workers is not None:
-            raise BuildError(
-                "--workers divides the work among processes of this machine, --on among all that "
-                "run on these servers: give one of them"
-            )
-        from penstock.command.nats.run import Cluster, work
-        from penstock.streams.kafka.cluster.layout import is_kafka
-
-        if is_kafka(options.on):
-            from penstock.command.kafka.run import work_on_topic
-
-            return work_on_topic(options, said)
-        return work(options.file, said, Cluster.of(options))
-    return run(options.file, said)
-
-
-def _check_company(options: argparse.Namespace) -> None:
-    """Refuse options that would be ignored: most options of servers and workers need these."""
-    for option, company in _GOES_WITH.items():
-        if getattr(options, option) is None or any(
-            getattr(options, one) is not None for one in company
-        ):
-            continue
-        text = f"{_named(option)} goes with {' or '.join(map(_named, company))}"
-        if option == "attempts":
-            text += "; in one process set it in the pipeline, by on_error=retry(times)"
-        raise BuildError(text)
-
-
-def _named(option: str) -> str:
-    return "--" + option.replace("_", "-")
+    return run(options.file, options_of(options, for_the_file))
 
 
 def run(where: str, options: Options) -> int:

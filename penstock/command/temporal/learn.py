@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from penstock.command.output import counted, put, write
-from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
+from penstock.command.pipelines.options import Options
+from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.propositions import Propositions, as_text
 from penstock.sinks.for_each import for_each

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, mention, put, write
-from penstock.command.pipelines.run import Options, execute, warnings_to_standard_error
+from penstock.command.pipelines.options import Options
+from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.temporal.check_workflow import (
     broken_by,
     check_picture,

@@ -12,12 +12,8 @@ from reactivex import operators as ops
 
 from penstock.command.output import mention
 from penstock.command.pictures.monitor import MonitorPicture
-from penstock.command.pipelines.run import (
-    Options,
-    execute,
-    nothing_beside,
-    warnings_to_standard_error,
-)
+from penstock.command.pipelines.options import Options
+from penstock.command.pipelines.run import execute, nothing_beside, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of

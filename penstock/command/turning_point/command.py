@@ -12,14 +12,9 @@ from typing import Any
 
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.load import load
+from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.printed import kept_back
-from penstock.command.pipelines.run import (
-    Options,
-    end_of,
-    redirect,
-    tell,
-    warnings_to_standard_error,
-)
+from penstock.command.pipelines.run import end_of, redirect, tell, warnings_to_standard_error
 from penstock.command.turning_point.climb import Climb, Held, Step
 from penstock.command.turning_point.text import as_picture, as_row, end_as_text, heading
 from penstock.sinks import collect

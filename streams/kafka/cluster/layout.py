@@ -23,7 +23,7 @@ from penstock.streams.kafka.reason import reason
 if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline
 
-__all__ = ["Address", "Layout", "address_of", "is_kafka", "key_of"]
+__all__ = ["Address", "Layout", "address_of", "key_of"]
 
 T = TypeVar("T")
 
@@ -41,11 +41,6 @@ class Address(NamedTuple):
 
     servers: str
     topic: str
-
-
-def is_kafka(text: str) -> bool:
-    """Whether this is an address of Kafka."""
-    return text.startswith(_SCHEME)
 
 
 def address_of(text: str) -> Address:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.streams.delivery.text import Unusable
+from penstock.streams.delivery.view import View
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import letters_of
@@ -15,7 +16,7 @@ from penstock.streams.kafka.cluster.records import ANSWER, committed, marks, pla
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
 from penstock.streams.kafka.offsets.state import State
 
-__all__ = ["Member", "Part", "View", "groups_of", "look"]
+__all__ = ["GroupView", "Member", "Part", "groups_of", "look"]
 
 # Unfinished records that are read, of all partitions together, to count their keys.
 _SAMPLE = 10_000
@@ -45,30 +46,18 @@ class Member:
     state: State | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A snapshot of one group. `kept` records are in the topic; `keys` are the most frequent keys
-    of the first `sampled` unfinished records, with how many each has. `ignored` says of a partition
-    why the text beside its offset is not used."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView(View):
+    """A snapshot of one group of a topic; `keys` are the most frequent keys of the first `sampled`
+    unfinished records, with how many each has. `ignored` says of a partition why the text beside
+    its offset is not used."""
 
-    group: str
     topic: str
-    kept: int
-    letters: int
     parts: dict[int, Part]
     members: list[Member]
     keys: list[tuple[str, int]]
     sampled: int
     ignored: dict[int, str]
-
-    @property
-    def unfinished(self) -> int:
-        return sum(part.unfinished for part in self.parts.values())
-
-    @property
-    def owners(self) -> dict[int, Member]:
-        """The member of each partition that has one."""
-        return {number: member for member in self.members for number in member.partitions}
 
 
 def groups_of(layout: Layout, patience: float) -> list[str]:
@@ -82,7 +71,7 @@ def groups_of(layout: Layout, patience: float) -> list[str]:
     return [name for name in names if committed(replace(layout, group=name), count)]
 
 
-def look(layout: Layout, patience: float) -> View:
+def look(layout: Layout, patience: float) -> GroupView:
     """Ask the brokers about the group, and read some of its unfinished records."""
     count = layout.count(layout.topic, patience)
     bounds = marks(layout, layout.topic, count)
@@ -115,16 +104,23 @@ def look(layout: Layout, patience: float) -> View:
         # Where not all were read: not each offset has a record, some belong to transactions.
         rest = max(0, end - floor - above) if read[number] >= most else left[number]
         parts[number] = Part(floor, above, end, rest)
-    return View(
-        layout.group,
-        layout.topic,
-        sum(end - begin for begin, end in bounds),
-        sum(1 for _ in letters_of(layout, patience)),
-        parts,
-        _members(layout, {number: one.state for number, one in enumerate(said)}),
-        [(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
-        sum(left.values()),
-        ignored,
+    members = _members(layout, {number: one.state for number, one in enumerate(said)})
+    return GroupView(
+        name=layout.group,
+        topic=layout.topic,
+        stored=sum(end - begin for begin, end in bounds),
+        letters=sum(1 for _ in letters_of(layout, patience)),
+        lag={number: part.unfinished for number, part in parts.items()},
+        owners={number: member.id for member in members for number in member.partitions},
+        workers={
+            member.id: {"name": member.name} | ({} if member.state is None else member.state.counts)
+            for member in members
+        },
+        parts=parts,
+        members=members,
+        keys=[(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
+        sampled=sum(left.values()),
+        ignored=ignored,
     )
 
 

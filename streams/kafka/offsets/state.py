@@ -17,6 +17,9 @@ SAID = "~"
 """The marker with which the counts begin, after all else in the metadata."""
 
 
+_COUNTS = ("in_flight", "waiting", "finished", "failed")
+
+
 class State(NamedTuple):
     """The counts of a member, whose name has the checksum `who`."""
 
@@ -29,6 +32,11 @@ class State(NamedTuple):
     def __str__(self) -> str:
         return SAID + ",".join(map(str, self))
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts by their names in the statistics."""
+        return {name: getattr(self, name) for name in _COUNTS}
+
     def is_of(self, name: str) -> bool:
         """Whether the member with this name has written these counts."""
         return self.who == _checksum(name)
@@ -36,7 +44,7 @@ class State(NamedTuple):
 
 def state_of(name: str, numbers: dict[str, Any]) -> State:
     """The state of the member with this name, from its statistics."""
-    counts = (numbers[one] for one in ("in_flight", "waiting", "finished", "failed"))
+    counts = (numbers[one] for one in _COUNTS)
     return State(_checksum(name), *counts)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from orjson import dumps
 
+from penstock.streams.delivery.view import View
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.cluster.layout import Layout
@@ -19,30 +20,11 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["View", "lag_of", "layouts_there", "look"]
+__all__ = ["lag_of", "layouts_there", "look"]
 
 T = TypeVar("T")
 
 _AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A snapshot. `lag` is how much of each partition is not finished, counted in `unit`; `owners`
-    are the held partitions by the worker's id; `workers` is the status of each worker."""
-
-    name: str
-    stored: int
-    letters: int
-    lag: dict[int, int]
-    owners: dict[int, str]
-    workers: dict[str, dict[str, Any]]
-    unit: str
-    """`event`, or `message` where each holds several."""
-
-    @property
-    def unfinished(self) -> int:
-        return sum(self.lag.values())
 
 
 async def layouts_there(js: JetStreamContext) -> list[Layout]:
@@ -81,17 +63,25 @@ async def look(client: Client, layout: Layout) -> View:
     stored = (await answered(lambda: js.stream_info(layout.stream))).state.messages
     letters = (await answered(lambda: js.stream_info(layout.letters))).state.messages
     lag = await lag_of(client, layout, layout.numbers)
-    unit = "message" if layout.in_batches else "event"
+    view = View(
+        name=layout.name,
+        stored=stored,
+        letters=letters,
+        lag=lag,
+        owners={},
+        workers={},
+        unit="message" if layout.in_batches else "event",
+    )
     try:
         roster = await answered(lambda: Roster.open(client, layout.stream))
     except BucketNotFoundError:
-        return View(layout.name, stored, letters, lag, {}, {}, unit)
+        return view
     workers = await answered(roster.members)
     found = await _of_each(
         layout.numbers, lambda partition: answered(lambda: roster.owner(partition))
     )
     owners = {partition: worker for partition, worker in found.items() if worker}
-    return View(layout.name, stored, letters, lag, owners, workers, unit)
+    return replace(view, owners=owners, workers=workers)
 
 
 async def _of_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ATTEMPTS", "Worker"]
 
-Beside = Callable[["Worker", Running], Awaitable[AbstractAsyncContextManager[object]]]
+Beside = Callable[[Running], Awaitable[AbstractAsyncContextManager[object]]]
 
 ATTEMPTS = 3
 """The default number of attempts for an event."""
@@ -170,7 +170,7 @@ class Worker:
                 )
                 async with AsyncExitStack() as beside:
                     if self._beside is not None:
-                        await beside.enter_async_context(await self._beside(self, self.running))
+                        await beside.enter_async_context(await self._beside(self.running))
                     if self._leaving:
                         self.running.begin_drain(self._drain_deadline, by_signal=True)
                     for partition in self.partitions.values():

@@ -22,7 +22,7 @@ from nats.errors import Error
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock import from_async_iterable
-from penstock.command.nats.publish import publishing
+from penstock.command.cluster.nats import publishing
 from penstock.command.pipelines.load import load
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import connect, jetstream

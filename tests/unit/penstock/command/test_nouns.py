@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.command.nats.pool_status import pool_as_text
-from penstock.command.nats.status import as_text
-from penstock.streams.nats.cluster.view import View
+from penstock.command.cluster.nats import as_text
+from penstock.command.cluster.nats_pools import pool_as_text
+from penstock.streams.delivery.view import View
 from penstock.streams.picture import bound_text, total_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.work_pulling.view import Epic, PoolView
@@ -13,7 +13,7 @@ from penstock.streams.work_pulling.view import Epic, PoolView
 def test_one_of_a_kind_is_in_the_singular() -> None:
     stage = StageInfo("take", "", 1)
     assert (bound_text(stage), total_text([stage])) == ("1 event", "Holds at most 1 event at once.")
-    pipeline = as_text(View("one", 1, 1, {0: 1}, {}, {}, "event"))
+    pipeline = as_text(View(name="one", stored=1, letters=1, lag={0: 1}, owners={}, workers={}))
     assert "one: 1 event unfinished, 1 kept, 1 dead letter\n  1 partition, 1 of" in pipeline
     pool = pool_as_text(PoolView("one", 1, 1, 1, Epic("e", 1.0, 1, 1, 1, 1, 1)))
     assert "1 job done" in pool

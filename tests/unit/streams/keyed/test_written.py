@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.command.kafka.publish import _record_of
+from penstock.command.cluster.kafka import record_of
 from penstock.streams.errors import WrongType
 from penstock.streams.kafka.writing import _key_bytes as kafka_key
 from penstock.streams.keyed.written import identity_json, key_json
@@ -162,9 +162,9 @@ def test_the_text_of_a_key_is_its_json(key: object, text: bytes) -> None:
 
 
 def test_events_whose_key_is_none_are_published_to_one_partition_of_kafka() -> None:
-    assert _record_of("to")({"to": None}).key == b"null"
-    assert _record_of("to")({"to": 1.0}).key == 1.0
-    assert _record_of(None)({"to": None}).key is None
+    assert record_of("to")({"to": None}).key == b"null"
+    assert record_of("to")({"to": 1.0}).key == 1.0
+    assert record_of(None)({"to": None}).key is None
 
 
 def test_a_set_has_one_text_in_every_process() -> None:

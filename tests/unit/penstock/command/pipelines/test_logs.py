@@ -232,7 +232,7 @@ def test_a_file_that_sets_up_logging_in_any_way_is_refused(
         (("--limit", "many"), "'many' is not a valid N or FLOOR:CEILING"),
         (("--nothing",), "unrecognized arguments: --nothing"),
         (("--attempts", "2"), "--attempts goes with --on; in one process"),
-        (("--kafka-config", "a=b", "--on", "nats://h"), "--kafka-config goes with"),
+        (("--kafka-config", "a=b", "--on", "nats://h"), "--kafka-config does not go with"),
     ],
 )
 def test_a_wrong_command_line_is_json_where_that_is_asked_for(

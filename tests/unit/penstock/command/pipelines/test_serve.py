@@ -16,9 +16,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from penstock.command.dispatch import whole_parser
-from penstock.command.pipelines.run import Page as ServedPage
-
 Penstock = Callable[..., Any]
 
 SLOW = """
@@ -110,23 +107,6 @@ def test_with_a_token_it_can_be_drained_from_the_page(started: Callable[..., Pag
     assert page.post("control", {"do": "drain"}, Authorization="Bearer right")[0] == 200
     _, said = page.process.communicate(timeout=30)
     assert page.process.returncode == 4, said
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--serve", "9464"],
-        ["--serve", "[::1]:0", "--allow-control"],
-        ["--serve", "0.0.0.0:9464", "--host", "box.example,box"],
-    ],
-)
-def test_a_worker_gets_all_that_is_said_about_the_page(words: list[str]) -> None:
-    def page_of(words: list[str]) -> ServedPage | None:
-        return ServedPage.of(whole_parser().parse_args(["run", "slow.py", *words]))
-
-    page = page_of(words)
-    assert page is not None
-    assert page_of(page.words()) == page
 
 
 def test_it_shows_worker_processes_too(started: Callable[..., Page]) -> None:

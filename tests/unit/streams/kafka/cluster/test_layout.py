@@ -14,9 +14,9 @@ from penstock import (
     group_by,
     spread,
 )
-from penstock.command.kafka.place import layout_of
+from penstock.command.cluster.kafka import layout_of
 from penstock.streams.errors import BuildError
-from penstock.streams.kafka.cluster.layout import Layout, address_of, is_kafka, key_of
+from penstock.streams.kafka.cluster.layout import Layout, address_of, key_of
 
 
 def pipeline(*operators: object) -> Pipeline:
@@ -24,8 +24,6 @@ def pipeline(*operators: object) -> Pipeline:
 
 
 def test_an_address_has_servers_and_a_topic() -> None:
-    assert is_kafka("kafka://a/t")
-    assert not is_kafka("nats://a")
     assert address_of("kafka://a:9092,b:9093/my.orders") == ("a:9092,b:9093", "my.orders")
 
 

@@ -6,7 +6,7 @@ import pytest
 from orjson import dumps
 
 from penstock import Pipeline, adaptive_flat_map, collect, from_iterable, route
-from penstock.command.kafka.run import engine_of
+from penstock.command.cluster.kafka import engine_of
 from penstock.sources import read_jsonl
 from penstock.streams.errors import EventOmitted
 from penstock.streams.kafka.cluster.layout import Layout

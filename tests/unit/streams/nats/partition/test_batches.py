@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orjson import dumps, loads
 
 from penstock import from_iterable
-from penstock.command.nats.publish import publishing
+from penstock.command.cluster.nats import publishing
 from penstock.streams.errors import BuildError, PayloadTooLarge
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.message import Message, header_with

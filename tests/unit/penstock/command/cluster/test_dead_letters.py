@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
-from penstock.command.dead_letters import Chosen, list_letters, publish_again
+from penstock.command.cluster.broker import Stored
+from penstock.command.cluster.dead_letters import Chosen, list_letters, publish_again
 from penstock.streams.errors import PublishFailed
 from penstock.streams.io.letter import Letter
-
-Pairs = AsyncIterator[tuple[Letter, Callable[[], Awaitable[None]]]]
 
 
 def letter(number: int, omitted: dict[str, Any] | None = None) -> Letter:
@@ -29,7 +28,7 @@ def published(letters: list[Letter], refused: int = 0) -> tuple[int, list[bytes]
             raise PublishFailed("no server answers")
         events.append(one.event())
 
-    async def pairs() -> Pairs:
+    async def pairs() -> AsyncIterator[Stored]:
         for one in letters:
             yield one, partial(publish, one)
 
@@ -60,10 +59,10 @@ def test_letters_are_chosen_by_number_and_a_number_that_is_missing_is_reported(
 ) -> None:
     chosen = Chosen([3, 7])
 
-    async def letters() -> AsyncIterator[Letter]:
+    async def letters() -> AsyncIterator[Stored]:
         for one in (letter(1), letter(3)):
             if chosen.has(one):
-                yield one
+                yield one, partial(asyncio.sleep, 0)
 
     assert chosen.status(asyncio.run(list_letters(letters()))) == 1
     printed = capsys.readouterr()

@@ -1,16 +1,34 @@
-"""Dead letters as every kind of server has them: listed as lines of JSON, or published again."""
+"""`penstock dead-letters list|replay --on URLS`: lists dead letters, or tries them again."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 
 from orjson import OPT_APPEND_NEWLINE, dumps
 
+from penstock.command.cluster.broker import Stored, broker_of
 from penstock.command.output import counted, mention, put
 from penstock.streams.errors import EventOmitted, PenstockError
 from penstock.streams.io.letter import Letter
 
-__all__ = ["Chosen", "list_letters", "publish_again"]
+__all__ = ["Chosen", "call", "list_letters", "publish_again"]
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """List the dead letters as JSON lines, or publish their events or jobs again and delete
+    them."""
+    return asyncio.run(_work(options))
+
+
+async def _work(options: argparse.Namespace) -> int:
+    chosen = Chosen(options.id)
+    async with broker_of(options).letters() as letters:
+        some = (stored async for stored in letters.stored if chosen.has(stored[0]))
+        work = list_letters if options.action == "list" else letters.replay or publish_again
+        status = await work(some)
+    return chosen.status(status)
 
 
 class Chosen:
@@ -33,19 +51,17 @@ class Chosen:
         return 1
 
 
-async def list_letters(letters: AsyncIterator[Letter]) -> int:
+async def list_letters(letters: AsyncIterator[Stored]) -> int:
     """Print each letter as a line of JSON; returns the exit status."""
-    async for letter in letters:
+    async for letter, _ in letters:
         status = put(dumps(letter.as_dict(), option=OPT_APPEND_NEWLINE).decode())
         if status:
             return status
     return 0
 
 
-async def publish_again(
-    letters: AsyncIterator[tuple[Letter, Callable[[], Awaitable[None]]]],
-) -> int:
-    """Call what publishes the event of each letter; returns the exit status.
+async def publish_again(letters: AsyncIterator[Stored]) -> int:
+    """Publish the event of each letter; returns the exit status.
 
     A letter without its whole event is reported and left out; any other error ends it.
     """

@@ -1,0 +1,155 @@
+"""What a broker supplies to the sub-commands with `--on`, and the table of brokers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from typing import ClassVar, NamedTuple, Protocol
+
+from penstock.command.output import counted
+from penstock.command.pipelines.options import Options
+from penstock.streams.delivery.view import View
+from penstock.streams.errors import BuildError
+from penstock.streams.io.letter import Letter
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.runtime.running import Report, Running
+
+__all__ = [
+    "PATIENCE",
+    "Beside",
+    "Broker",
+    "Letters",
+    "Look",
+    "Member",
+    "Publishing",
+    "Stored",
+    "broker_of",
+    "head",
+    "name_of",
+]
+
+PATIENCE = 3.0
+"""Seconds for which an interactive command looks for a server."""
+
+# The module and the class of each broker in this folder, by the scheme of its addresses. An address
+# without one of these is of the first.
+_BROKERS = {"nats": "nats.Nats", "kafka": "kafka.Kafka"}
+
+Beside = Callable[[Running], Awaitable[AbstractAsyncContextManager[object]]]
+"""Enters what is beside a run that has just been started, until it has ended."""
+
+Look = Callable[[], Awaitable[list[str]]]
+"""Texts about what is on the servers now, one for each pipeline."""
+
+
+Stored = tuple[Letter, Callable[[], Awaitable[object]]]
+"""A dead letter, and what publishes its event again and deletes the letter."""
+
+
+Publishing = tuple[Pipeline, Callable[[Report], str]]
+"""A pipeline that stores the events of a source, and what is said of them at its end."""
+
+
+class Member(Protocol):
+    """One process of a pipeline. A lost lease may end its run, and another one begin."""
+
+    running: Running | None
+    restarts: int
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def id(self) -> str:
+        """Its id in a view; "" while it has none."""
+        ...
+
+    async def run(self) -> Report:
+        """Work until drained; returns the report of the last run. Raises what ended it."""
+        ...
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Letters(NamedTuple):
+    """The dead letters of one pipeline, each with what publishes its event again; or `replay` does
+    so with all that are chosen, and returns the exit status."""
+
+    stored: AsyncIterator[Stored]
+    replay: Callable[[AsyncIterator[Stored]], Awaitable[int]] | None = None
+
+
+class Broker(Protocol):
+    """The servers and the pipeline that the options of a command name."""
+
+    refused: ClassVar[Mapping[str, str]]
+    """The options that it does not know, each with the reason."""
+
+    def __init__(self, options: argparse.Namespace) -> None: ...
+
+    def prepare(self, pipeline: Pipeline) -> str:
+        """Settle where the pipeline is on the servers; returns its name there, for a message."""
+        ...
+
+    def member(
+        self, pipeline: Pipeline, attempts: int, options: Options, beside: Beside
+    ) -> AbstractAsyncContextManager[tuple[Member, Callable[[], Awaitable[View]]]]:
+        """A process that works on the prepared pipeline, and a view of the whole. In a stage
+        without `on_error` an event has so many attempts."""
+        ...
+
+    def publishing(self, pipeline: Pipeline) -> AbstractAsyncContextManager[Publishing]:
+        """What stores the events of the prepared pipeline's own source."""
+        ...
+
+    def looking(self) -> AbstractAsyncContextManager[Look]:
+        """The state of the named pipeline, or of all that are there."""
+        ...
+
+    def letters(self) -> AbstractAsyncContextManager[Letters]:
+        """The dead letters of the named pipeline."""
+        ...
+
+
+def broker_of(options: argparse.Namespace) -> Broker:
+    """The broker of the address in `--on`. Raises BuildError for invalid addresses, and for options
+    that are about another broker."""
+    scheme = options.on.partition("://")[0]
+    if scheme not in _BROKERS or "://" not in options.on:
+        scheme = next(iter(_BROKERS))
+    module, _, name = _BROKERS[scheme].partition(".")
+    kind: type[Broker] = getattr(import_module(f"{__package__}.{module}"), name)
+    for option, why in kind.refused.items():
+        if getattr(options, option, None) is not None:
+            option = option.replace("_", "-")
+            raise BuildError(f"--{option} does not go with --on {scheme}://: {why}")
+    return kind(options)
+
+
+def head(view: View, where: str = "", rate: float | None = None) -> list[str]:
+    """The first lines of the text about a view, which is kept `where`."""
+    free = len(view.lag) - len(view.owners)
+    fullest, most = max(view.lag.items(), key=lambda one: one[1], default=(0, 0))
+    return [
+        f"{view.name}: {counted(view.unfinished, view.unit)} unfinished, {view.stored:,} kept"
+        f"{where}, {counted(view.letters, 'dead letter')}"
+        + ("" if rate is None else f", {rate:,.0f} events/s finished"),
+        f"  {counted(len(view.lag), 'partition')}, {free} of them with no worker"
+        + (f"; most behind is {fullest} with {most:,}" if most else ""),
+    ]
+
+
+def name_of(where: str, given: str | None) -> str:
+    """The pipeline's name on the servers: the file's, with that of the pipeline in it."""
+    if given is not None:
+        return given
+    path, colon, name = where.rpartition(":")
+    if not colon or os.path.exists(where):
+        path, name = where, ""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return f"{stem}-{name}" if name else stem

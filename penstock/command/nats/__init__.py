@@ -1,1 +1,0 @@
-"""The sub-commands about pipelines and work pools on NATS JetStream."""
