@@ -36,12 +36,13 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.limit_control import OnLimitChange, Overload
-from penstock.streams.execution.worker_stage import Settings, WorkerStage
+from penstock.streams.execution.options import CallOptions
+from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_async, require_count, require_parameters
@@ -138,18 +139,27 @@ def adaptive_flat_map(
     limiter_for(limit)
     # The first run has the given one, all others have copies of its original state.
     given, original = [limit], _copied(limit)
-    settings = Settings(
-        handler, name, timeout, on_error, ordered, overload, on_limit_change, window
-    )
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def limiter(run: Run) -> Limiter:
             return limiter_for(run.limit or (given.pop() if given else _copied(original)))
 
+        options = CallOptions(
+            handler=handler,
+            timeout=timeout,
+            on_error=on_error,
+            ordered=ordered,
+            window=window,
+            overload=overload,
+            on_limit_change=on_limit_change,
+            limiter=limiter,
+            is_shared=isinstance(limit, Shared),
+        )
+
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
             lent = run.overrides.lent
-            own = settings if lent is None else replace(settings, on_limit_change=None)
+            own = options if lent is None else replace(options, on_limit_change=None)
             stage = WorkerStage(downstream, run, info, own, lent or limiter(run))
             run.add_tunable(info, stage.retune)
             return stage
@@ -176,9 +186,7 @@ def adaptive_flat_map(
                 routed=routed,
                 under=info,
                 policy=on_error,
-                work=Work(
-                    window, limiter, 0, ordered, is_sharing, not is_async(handler), on_limit_change
-                ),
+                work=options,
             )
 
         return source.then(make, info(limit), turns=False)

@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
+from penstock.streams.execution.options import BatchOptions
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Work
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
@@ -76,13 +77,20 @@ def batch(
     require_seconds("batch", **given(latency=latency))
     check_timeout("batch", handler, timeout)
     # Slow to import, and few pipelines have one.
-    from penstock.streams.execution.batch_stage import BatchSettings, BatchStage
+    from penstock.streams.execution.batch_stage import BatchStage
 
-    settings = BatchSettings(
-        handler, name, timeout, on_error, max_size, max_wait, latency, parallel
+    options = BatchOptions(
+        handler=handler,
+        timeout=timeout,
+        on_error=on_error,
+        window=max_size,
+        parallel=parallel,
+        max_size=max_size,
+        max_wait=max_wait,
+        latency=latency,
     )
     # Waiting events, the results of all calls, undelivered results, and retries.
-    bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
+    bound = 2 * max_size + options.limit * (2 if isinstance(on_error, Retry) else 1)
     note = f"1 to {max_size:,} per call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
 
     @on_stream
@@ -96,8 +104,8 @@ def batch(
             works=True,
             routed=routed_by(on_error),
             policy=on_error,
-            work=Work(max_size, parallel=parallel),
+            work=options,
         )
-        return source.then(partial(BatchStage, settings=settings), info, turns=False)
+        return source.then(partial(BatchStage, options=options), info, turns=False)
 
     return operator

@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.limit_control import Overload
+from penstock.streams.execution.options import CallOptions
 from penstock.streams.extras import require
 from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
 from penstock.streams.flowable import Flowable
@@ -158,7 +159,7 @@ class WorkPool:
         """
         from penstock.streams.work_pulling.desk import RemoteDesk
         from penstock.streams.work_pulling.hub import Bench
-        from penstock.streams.work_pulling.working import How, worker
+        from penstock.streams.work_pulling.working import UNREPORTED, GivenUp, worker
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             if self._wire is None:
@@ -168,5 +169,11 @@ class WorkPool:
 
         info = StageInfo("jobs", self.name, 0, acknowledges=True)
         jobs: Flowable[Any] = Flowable(attach, info)
-        again = retry(self._attempts, backoff)
-        return worker(jobs, How(handler, cast(Any, limit), timeout, overload, again))
+        options = CallOptions(
+            handler=handler,
+            timeout=timeout,
+            on_error=retry(self._attempts, backoff, route(GivenUp())),
+            overload=overload,
+            window=UNREPORTED,
+        )
+        return worker(jobs, limit, options)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
-from penstock.streams.execution.calling_stage import CallingStage, CallSettings
+from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
+from penstock.streams.execution.options import BatchOptions
 from penstock.streams.keyed.queues import close_turns, open_turns, release
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
@@ -36,37 +36,22 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
 
-__all__ = ["BatchSettings", "BatchStage"]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSettings(CallSettings):
-    """The arguments of `penstock.batch`, which documents each."""
-
-    max_size: int
-    max_wait: float
-    latency: float | None
-    parallel: int
-
-    @property
-    def limit(self) -> int:
-        """Events that may be in calls at once."""
-        return self.max_size * self.parallel
+__all__ = ["BatchStage"]
 
 
 class BatchStage(CallingStage):
     """Has up to `parallel` slots, each of which takes a batch and calls the handler with it."""
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, options: BatchOptions
     ) -> None:
-        super().__init__(downstream, run, info, settings, settings.max_size)
-        self._settings = settings
-        self._handler = _by_contract(opened(settings.handler, run), settings.name)
+        super().__init__(downstream, run, info, options)
+        self._options = options
+        self._handler = _by_contract(opened(options.handler, run), options.name)
         self._turns = BatchTurns(self._siblings)
-        self._size = BatchSize(settings.max_size, settings.latency)
-        self._parallel = run.overrides.parallel or settings.parallel
-        self._linger = Linger(settings.max_wait, self._parallel)
+        self._size = BatchSize(options.max_size, options.latency)
+        self._parallel = run.overrides.parallel or options.parallel
+        self._linger = Linger(options.max_wait, self._parallel)
         self._requested = 0
         # When the first event of the open batch arrived.
         self._opened = 0.0
@@ -92,7 +77,7 @@ class BatchStage(CallingStage):
         self._drain()
 
     def _enter(self, event: Event[Any]) -> None:
-        if self._waiting.put((event,), self._settings.limit) and self._gathering:
+        if self._waiting.put((event,), self._options.limit) and self._gathering:
             open_turns((event.turn,))
 
     def _proceed(self) -> None:
@@ -106,8 +91,8 @@ class BatchStage(CallingStage):
         """Request the events that are missing in the open batch."""
         waiting = self._waiting
         room = self._size.size - self._requested - (len(waiting) - waiting.retrying)
-        room += min(0, self._settings.max_size - self._results.waiting)
-        if room > 0 and waiting.has_room(self._settings.limit):
+        room += min(0, self._options.max_size - self._results.waiting)
+        if room > 0 and waiting.has_room(self._options.limit):
             self._requested += room
             self.upstream.request(room)
 
@@ -119,7 +104,7 @@ class BatchStage(CallingStage):
             not self._inbox
             or self.state >= CLOSED
             or self._calling >= self._parallel
-            or self._results.waiting > self._settings.max_size
+            or self._results.waiting > self._options.max_size
         ):
             return False
         self._gather()
@@ -363,7 +348,7 @@ class BatchStage(CallingStage):
             self._turns.put_off(event)
             return
         self._turns.retry(event)
-        if self._waiting.put_retry(event, self._settings.limit):
+        if self._waiting.put_retry(event, self._options.limit):
             self.in_flight += 1
 
     def _again(self, event: Event[Any], in_slot: bool) -> None:
@@ -371,7 +356,7 @@ class BatchStage(CallingStage):
             self.in_flight -= 1
         if not self._inbox:
             self._opened = self._now()
-        self._waiting.retry(event, self._settings.limit)
+        self._waiting.retry(event, self._options.limit)
         self._drain()
 
     def _no_more_attempts(self, event: Event[Any]) -> None:

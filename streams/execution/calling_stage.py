@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
@@ -24,11 +22,11 @@ from penstock.streams.errors import (
     own_error,
 )
 from penstock.streams.execution.handler import is_own
+from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy
-from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.finishing_stage import FinishingStage
@@ -43,17 +41,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 
-__all__ = ["CallSettings", "CallingStage"]
-
-
-@dataclass(frozen=True, slots=True)
-class CallSettings:
-    """The arguments that all operators that call a handler have, which document each."""
-
-    handler: Callable[..., Any]
-    name: str
-    timeout: float | None
-    on_error: OnError
+__all__ = ["CallingStage"]
 
 
 class CallingStage(FinishingStage, ABC):
@@ -89,31 +77,28 @@ class CallingStage(FinishingStage, ABC):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        settings: CallSettings,
-        window: int,
-        *,
-        ordered: bool = False,
+        options: CallOptions,
     ) -> None:
         super().__init__(downstream, run, info)
         self.in_flight: int = 0
         self.peak_in_flight: int = 0
-        self._name = name = settings.name
+        self._name = name = options.name
         self._now = run.now
         # The advice for a handler of the library's own is different: a user cannot change it.
-        self._is_own = is_own(settings.handler)
+        self._is_own = is_own(options.handler)
         self._who = str(info) if self._is_own else f"'{name}' ({info})"
-        self._waiting = Waiting(run.policy(settings.on_error), run, window, self._again)
+        self._waiting = Waiting(run.policy(options.on_error), run, options.window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
-        self._results = (InOrder if ordered else Results)(downstream, window)
+        self._results = (InOrder if options.ordered else Results)(downstream, options.window)
         self._timeouts: CallLimits | None = None
-        if settings.timeout is not None:
-            self._timeouts = Timeouts(run, settings.timeout, name)
+        if options.timeout is not None:
+            self._timeouts = Timeouts(run, options.timeout, name)
         self._traced = None
         if run.tracing is not None:
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
-        self._faults = ErrorPolicy(settings.on_error, run, info)
+        self._faults = ErrorPolicy(options.on_error, run, info)
         self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
         # Whether each slot has begun; in order, so that the same run always ends in the same way.
         self._tasks: dict[asyncio.Task[None], bool] = {}

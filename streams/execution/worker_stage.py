@@ -12,15 +12,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.errors import BuildError, not_awaited
-from penstock.streams.execution.calling_stage import CallingStage, CallSettings
+from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
-from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
+from penstock.streams.execution.limit_control import LimitControl
+from penstock.streams.execution.options import CallOptions
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
@@ -41,23 +41,13 @@ from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.validation import is_async, is_coroutine_function
 
-__all__ = ["Settings", "WorkerStage"]
+__all__ = ["WorkerStage"]
 
 # Seconds, read between two plain calls, after which the results so far do not wait for the rest.
 _FLUSH_AFTER = 0.001
 
 # A name of the module is looked up several times faster than a member of an enum.
 _SUCCESS = Outcome.SUCCESS
-
-
-@dataclass(frozen=True, slots=True)
-class Settings(CallSettings):
-    """The arguments of `penstock.adaptive_flat_map`, which documents each."""
-
-    ordered: bool
-    overload: Overload | None
-    on_limit_change: OnLimitChange | None
-    window: int
 
 
 class WorkerStage(CallingStage):
@@ -89,8 +79,8 @@ class WorkerStage(CallingStage):
         "_learns",
         "_levels",
         "_limit",
+        "_options",
         "_refills",
-        "_settings",
         "_shared",
         "_slice",
         "_slot_drains",
@@ -106,16 +96,15 @@ class WorkerStage(CallingStage):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        settings: Settings,
+        options: CallOptions,
         limiter: Limiter,
     ) -> None:
-        ordered, window = settings.ordered, settings.window
-        super().__init__(downstream, run, info, settings, window, ordered=ordered)
-        self._settings = settings
-        self._handler = opened(settings.handler, run)
+        super().__init__(downstream, run, info, options)
+        self._options = options
+        self._handler = opened(options.handler, run)
         # Whether a call is made in a slot, and makes a coroutine.
-        self._in_slots = is_async(settings.handler)
-        self._is_awaited = is_coroutine_function(settings.handler)
+        self._in_slots = is_async(options.handler)
+        self._is_awaited = is_coroutine_function(options.handler)
         # Whether calls may be in flight together; a plain call may return an awaitable.
         self._is_concurrent = self._in_slots
         self._admitted: int = 0
@@ -148,12 +137,12 @@ class WorkerStage(CallingStage):
     def _set_limiter(self, limiter: Limiter) -> None:
         shared = self._shared = limiter if isinstance(limiter, Shared) else None
         self._acts_after_drain = shared is not None
-        settings = self._settings
+        options = self._options
         self._control = LimitControl(
             limiter if shared is None else shared.limiter,
             self._control_broke,
-            settings.overload,
-            settings.on_limit_change,
+            options.overload,
+            options.on_limit_change,
             self.run.watch_of_limit(self.info),
             moved=self._limit_assigned,
         )
@@ -285,7 +274,7 @@ class WorkerStage(CallingStage):
             if shared is not None:
                 # One more than there are slots, to know whether there is work.
                 room += max(1, shared.free)
-            spare = self._settings.window - self._results.waiting
+            spare = self._options.window - self._results.waiting
             if spare < 0:
                 room += spare
         elif self._admitted or self._results.ready or self._hold_timer.is_set:
@@ -298,9 +287,9 @@ class WorkerStage(CallingStage):
             self._stride = 1 if is_first else fitting(self._stride, now - self._stride_began)
             self._stride_began = now
             room = min(self._stride, self._results.demand)
-            if self._settings.ordered:
+            if self._options.ordered:
                 # Results may wait for an event that is tried again, however much is requested.
-                room = min(room, self._limit + self._settings.window - self._results.waiting)
+                room = min(room, self._limit + self._options.window - self._results.waiting)
         if room > 0 and self._waiting.has_room(self._limit):
             self._admitted += room
             self.upstream.request(room)
@@ -343,7 +332,7 @@ class WorkerStage(CallingStage):
         if self._retries is None:
             return len(self._inbox)
         waiting = self._results.waiting
-        room = self._limit + self._settings.window - waiting - self.in_flight
+        room = self._limit + self._options.window - waiting - self.in_flight
         n = min(len(self._inbox), room)
         return n if n > 0 else int(self._has_head())
 
@@ -365,7 +354,7 @@ class WorkerStage(CallingStage):
             self._watch.begin()
         begun = taken(self._inbox, n)
         self._due.extend(begun)
-        if self._settings.ordered:
+        if self._options.ordered:
             self._results.begin(begun)
         if self._learns:
             self._levels.extend(self._levels_of(n))
@@ -605,7 +594,7 @@ class WorkerStage(CallingStage):
         rest = events[begun:]
         ended_events = events[:done] if rest or begun > done else events
         self._noted = True
-        if self._settings.ordered:
+        if self._options.ordered:
             self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
         if self._shared is not None and not self._is_concurrent:

@@ -44,7 +44,6 @@ __all__ = [
     "State",
     "Subscriber",
     "Subscription",
-    "Work",
     "is_second",
     "send_list",
 ]
@@ -145,25 +144,6 @@ def is_second(stage: _Subscribing, subscription: Subscription) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """How a stage calls its handler.
-
-    `limiter(run)` makes the limiter of a run; None for a stage that has `parallel` calls at
-    once. `ordered`: results leave in the order of the starts. `window`: the most results that wait.
-    `is_shared`: its limit is that of other stages too. `is_plain`: a call is over when it returns,
-    so that one stage has one call at once. `on_limit_change` is called when the limit has changed.
-    """
-
-    window: int
-    limiter: Callable[[Any], Any] | None = None
-    parallel: int = 0
-    ordered: bool = False
-    is_shared: bool = False
-    is_plain: bool = False
-    on_limit_change: Callable[[int, int, str], object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StageInfo:
     """The description of a stage, before anything runs, for `penstock draw` and for errors.
 
@@ -192,7 +172,7 @@ class StageInfo:
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `opens`, whether it reads the streams that are its values;
-    `policy`, what it does with an event that fails; `work`, how it calls its handler; `decode`, the
+    `policy`, what it does with an event that fails; `work`, the options of its calls; `decode`, the
     function with which a source makes values of lines, if it is not the user's and nothing else
     has a part in them; `untouched`, whether the stage sends events on with the values that came,
     which no function of the user's has had. For `penstock check`: `inside()`, the stages inside
@@ -232,7 +212,7 @@ class StageInfo:
     keeps: bool = field(default=True, compare=False, repr=False)
     opens: bool = field(default=False, compare=False, repr=False)
     policy: Any = field(default=None, compare=False, repr=False)
-    work: Work | None = field(default=None, compare=False, repr=False)
+    work: Any = field(default=None, compare=False, repr=False)
     inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)
     calls: str = field(default="", compare=False, repr=False)
     on_end: Callable[[Any], object] | None = field(default=None, compare=False, repr=False)

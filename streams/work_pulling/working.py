@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import check_handler, handler_name
-from penstock.streams.execution.limit_control import Overload
-from penstock.streams.execution.worker_stage import Settings, WorkerStage
-from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry, route, routed_by
+from penstock.streams.execution.handler import check_handler
+from penstock.streams.execution.options import CallOptions
+from penstock.streams.execution.worker_stage import WorkerStage
+from penstock.streams.failures.policy import DeadLetter, LettersOnly, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.pipeline import Pipeline
@@ -23,61 +21,48 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_async
 from penstock.streams.work_pulling.office import Job
 
-__all__ = ["How", "worker"]
+__all__ = ["UNREPORTED", "GivenUp", "worker"]
 
 # The most results that wait for demand, or until the master has them.
-_WINDOW = 512
+UNREPORTED = 512
 
 
-@dataclass(frozen=True)
-class How:
-    """A worker's options."""
-
-    handler: Callable[[Any], Any]
-    limit: Limit
-    timeout: float | None
-    overload: Overload | None
-    retrying: Any
-
-
-def worker(jobs: Flowable[Any], how: How) -> Pipeline:
+def worker(jobs: Flowable[Any], limit: Limit, options: CallOptions) -> Pipeline:
     """The pipeline that processes `jobs` and reports; raises BuildError for invalid options."""
-    handler, name = how.handler, handler_name(how.handler)
+    handler, name, timeout = options.handler, options.name, options.timeout
     check_handler(handler, "work")
     if inspect.isasyncgenfunction(handler):
         raise BuildError(f"work({name}): a job has one result; return a list of several")
-    if how.timeout is not None and not (how.timeout > 0 and is_async(handler)):
+    if timeout is not None and not (timeout > 0 and is_async(handler)):
         raise BuildError(
-            f"work({name}, timeout={how.timeout!r}): needs positive seconds and an async handler; "
+            f"work({name}, timeout={timeout!r}): needs positive seconds and an async handler; "
             "wrap a plain one in in_threads(n)(...) or in_processes(n)(...)"
         )
-    limiter_for(how.limit)
-    again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
-    settings = Settings(handler, name, how.timeout, again, False, how.overload, None, _WINDOW)
+    limiter_for(limit)
 
     def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
-        limit = how.limit if run.limit is None else run.limit
-        stage = WorkerStage(downstream, run, info, settings, limiter_for(copy.deepcopy(limit)))
+        own = limiter_for(copy.deepcopy(limit if run.limit is None else run.limit))
+        stage = WorkerStage(downstream, run, info, options, own)
         run.add_tunable(info, stage.retune)
         return stage
 
-    info = StageInfo("work", name, None, routed=routed_by(again))
+    info = StageInfo("work", name, None, routed=routed_by(options.on_error))
     return jobs.then(make, info).to(_Done())
 
 
 class _Done(Sink[Any]):
     """Reports results."""
 
-    info = StageInfo("report", "", _WINDOW)
+    info = StageInfo("report", "", UNREPORTED)
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
         return _Reporting(closed)
 
 
-class _GivenUp(Sink[DeadLetter], LettersOnly):
+class GivenUp(Sink[DeadLetter], LettersOnly):
     """Reports jobs that failed for good."""
 
-    info = StageInfo("report failures", "", _WINDOW)
+    info = StageInfo("report failures", "", UNREPORTED)
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
         return _Reporting(closed, failures=True)
@@ -86,7 +71,7 @@ class _GivenUp(Sink[DeadLetter], LettersOnly):
 class _Reporting(SinkStage[Any]):
     """Requests another event for each one that the master knows of."""
 
-    asks_first = _WINDOW
+    asks_first = UNREPORTED
 
     def __init__(self, closed: Closed, *, failures: bool = False) -> None:
         super().__init__(closed)

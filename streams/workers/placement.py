@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.streams.errors import BuildError
+from penstock.streams.execution.options import CallOptions
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import file_of
 from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo, Work
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.description import description
 
@@ -79,10 +80,10 @@ class Section:
         return sinks + (work.window if work.limiter is None else 1)
 
     @property
-    def work(self) -> Work:
-        """How its working stage calls the handler."""
-        assert self.working.work is not None
-        return self.working.work
+    def work(self) -> CallOptions:
+        """The options of its working stage."""
+        options: CallOptions = self.working.work
+        return options
 
     def bound(self, limit: tuple[int, int] | None = None) -> int | None:
         """The most events of the source that are ever unfinished in it; None: no bound.
