@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture folders-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-pictures oltp-picture queue-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -85,48 +85,8 @@ bench-workers: .venv/.ready  ## worker processes, next to one process and to in_
 bench-temporal: .venv/.ready  ## monitors, workflow paths, learning and counts over time, next to their bounds
 	$(BIN)/python -m benchmarks.temporal $(ARGS)
 
-santa-pictures: .venv/.ready  ## the pictures of docs/santa.md, drawn again
-	$(BIN)/penstock santa --simulate --limit hill-climb --batches 360 --plot docs/images/santa.svg >/dev/null
-	$(BIN)/penstock santa --race --plot docs/images/santa-race.svg
-	$(BIN)/penstock santa --race --shift --plot docs/images/santa-shift.svg
-
-spreader-picture: .venv/.ready  ## the picture of docs/spreader.md, drawn again
-	sed -n '/^# jobs.py/,/^```/{/^```/!p}' docs/spreader.md >jobs.py
-	$(BIN)/penstock draw jobs.py --format svg --output docs/images/spreader.svg
-	rm jobs.py
-
-kata-picture: .venv/.ready  ## the picture of docs/how-to/run-a-file.md, drawn again
-	$(BIN)/penstock draw examples/kata.py --format svg --output docs/images/kata.svg
-
-kata-steps-picture: .venv/.usable  ## the picture of the README, measured and drawn again
-	$(BIN)/penstock kata --variant all --plot docs/images/kata-steps.svg
-
-limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
-	$(BIN)/python -m benchmarks.limits.plots "P5 shifting" build/limits
-	cp build/limits/p5-shifting.svg docs/images/limits.svg
-
-live-page-pictures: .venv/.ready  ## the live page and a report page in three widths and two themes, in build/pictures; two are in docs/live-page.md; needs chromium
-	$(BIN)/python -m tests.helpers.live_page_pictures
-
-folders-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again
-	$(BIN)/python -m tests.helpers.folders_picture
-
-counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
-	$(BIN)/python -c "import csv, sys; from examples.open_orders import orders; csv.writer(sys.stdout).writerows([('from', 'to'), *orders(5000)])" \
-	  | $(BIN)/penstock counts --format csv --month --plot docs/images/counts.svg >/dev/null
-
-oltp-picture: .venv/.ready  ## the picture of docs/batches.md, measured and drawn again
-	$(BIN)/python -m examples.oltp --curves --seconds 1.5 --plot docs/images/oltp.svg
-
-queue-picture: .venv/.ready  ## a picture of docs/table-queue.md, drawn again
-	$(BIN)/python -m examples.queue_day .venv/day.db
-	cd .venv && bin/penstock queue stats sqlite:///day.db --by hour --plot ../docs/images/queue-hours.svg >/dev/null
-
-workflow-pictures: .venv/.ready  ## the pictures of docs/workflows.md, drawn again
-	$(BIN)/python -m tests.helpers.page_pictures workflows.md
-
-monitor-pictures: .venv/.ready  ## the pictures of docs/monitors.md, drawn again
-	$(BIN)/python -m tests.helpers.page_pictures monitors.md
+pictures: .venv/.ready  ## the pictures of the pages, drawn again: all, or ARGS="kata limits"; ARGS=--help names them
+	$(BIN)/python -m tests.helpers.pictures $(ARGS)
 
 format: .venv/.ready
 	$(BIN)/ruff format .

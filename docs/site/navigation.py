@@ -70,5 +70,10 @@ SECTIONS: dict[str, list[str]] = {
         "migration/bytewax-faust.md",
         "compared.md",
     ],
-    "Project": ["project/CHANGELOG.md", "project/CONTRIBUTING.md", "project/LICENSE.md"],
+    "Project": [
+        "project/CHANGELOG.md",
+        "project/CONTRIBUTING.md",
+        "project/SECURITY.md",
+        "project/LICENSE.md",
+    ],
 }

@@ -30,7 +30,9 @@ def stage(home: Path, target: Path) -> None:
         page.relative_to(home).as_posix(): page.relative_to(home / "docs").as_posix()
         for page in sorted(home.glob("docs/**/*.md"))
     }
-    queue |= {name: _place(name) for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE")}
+    queue |= {
+        name: _place(name) for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md")
+    }
     places = dict(queue)
     while queue:
         source, place = queue.popitem()

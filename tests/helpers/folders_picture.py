@@ -1,6 +1,6 @@
 """Draws the folders, the imports of each, and the path of one event through them, as an SVG.
 
-    python -m tests.helpers.folders_picture
+    make pictures ARGS=folders
 
 writes `docs/images/folders.svg`. The imports are read from the code, the exceptions from the test
 of the layers; only the position of each folder on the sheet is written here. `<title>` has all the
@@ -327,7 +327,3 @@ def _tip(kind: str, x: float, y: float, way: str) -> str:
 def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:
     where = f'x="{x:g}" y="{y:g}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
     return f'<text class="{kind}" {where}>{escape(text)}</text>'
-
-
-if __name__ == "__main__":
-    IMAGE.write_text(picture(), encoding="utf-8")

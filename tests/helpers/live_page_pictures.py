@@ -1,8 +1,6 @@
 """Takes pictures of the live page of the demo, in the second half of its minute, and of a report
 page, in three widths and two themes. They are in build/pictures, to be looked at; two of the live
 page are shown in docs/live-page.md.
-
-python -m tests.helpers.live_page_pictures
 """
 
 from __future__ import annotations
@@ -94,7 +92,3 @@ def _keep(pages: dict[tuple[int, str], Page], name: str) -> None:
     for (width, theme), page in pages.items():
         page.screenshot(path=PICTURES / f"{name}-{theme}-{width}.png", full_page=True)
         page.close()
-
-
-if __name__ == "__main__":
-    main()

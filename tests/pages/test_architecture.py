@@ -46,7 +46,7 @@ def test_every_file_that_the_page_names_without_its_folder_exists_somewhere() ->
 
 
 def test_the_picture_of_the_folders_is_what_the_code_draws() -> None:
-    assert IMAGE.read_text(encoding="utf-8") == picture(), "run make folders-picture"
+    assert IMAGE.read_text(encoding="utf-8") == picture(), "run make pictures ARGS=folders"
 
 
 def test_every_folder_has_a_box_that_names_all_its_imports() -> None:

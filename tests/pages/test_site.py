@@ -108,7 +108,7 @@ def test_a_fault_of_the_site_is_reported(page: str, fault: str, tmp_path: Path) 
 
 def test_a_page_that_links_to_a_missing_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "docs/images").mkdir(parents=True)
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"):
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md"):
         (tmp_path / name).write_text("# Title\n", encoding="utf-8")
     (tmp_path / "README.md").write_text("[gone](docs/gone.md)\n", encoding="utf-8")
     with pytest.raises(staging.BrokenLink, match=r"README\.md links to 'docs/gone\.md'"):

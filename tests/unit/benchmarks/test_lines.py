@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.lines import folders, lines_of_code
+from benchmarks.lines import folder_of, lines_of_code
 
 MODULE = '''"""About the module,
 in two lines."""
@@ -28,19 +28,9 @@ def test_docstrings_comments_and_blank_lines_are_not_code() -> None:
     assert lines_of_code(MODULE) == 6
 
 
-def test_what_is_built_on_the_core_is_not_counted() -> None:
-    code = "x = 1\n"
-    counts = folders(
-        iter(
-            [
-                ("streams/protocol/event.py", code),
-                ("streams/protocol/event.py", code),
-                ("streams/limits/fixed.py", code),
-                ("operators/batch.py", code),
-                ("streams/temporal/formula/formula.py", code),
-                ("streams/nats/client/client.py", code),
-                ("sources/table.py", code),
-            ]
-        )
-    )
-    assert counts == {"streams": 2, "streams/limits": 1, "operators": 1}
+def test_a_module_of_streams_counts_for_its_room_and_others_for_their_top_folder() -> None:
+    assert folder_of("streams/protocol/event.py") == "streams/protocol"
+    assert folder_of("streams/temporal/formula/formula.py") == "streams/temporal"
+    assert folder_of("streams/clock.py") == "streams"
+    assert folder_of("operators/rx/zip.py") == "operators"
+    assert folder_of("penstock/command/output.py") == "penstock"

@@ -184,7 +184,7 @@ def test_the_pictures_of_the_page_are_those_that_are_drawn(
     made_by = re.compile("<dc:title>Matplotlib .*</dc:title>")
     kept = (HOME / "docs/images" / name).read_text(encoding="utf-8")
     text = made_by.sub("", drawn.read_text(encoding="utf-8"))
-    assert text == made_by.sub("", kept), "make santa-pictures"
+    assert text == made_by.sub("", kept), "make pictures ARGS=santa"
 
 
 def test_a_race_without_a_letter_is_shown_and_drawn(tmp_path: Path) -> None:
