@@ -29,6 +29,7 @@ __all__ = [
     "Servers",
     "awaited",
     "client_settings",
+    "connection_of",
     "error_of",
     "needs_client",
     "producer_of",
@@ -62,6 +63,20 @@ _OWN = frozenset(
         "partition.assignment.strategy",
         "transactional.id",
     }
+)
+
+# The settings on which a connection depends begin so.
+_CONNECTION = (
+    "bootstrap.servers",
+    "broker.address.",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "oauth_cb",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
 )
 
 
@@ -113,6 +128,11 @@ def client_settings(
         **chosen,
         **own,
     }
+
+
+def connection_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings on which a connection depends."""
+    return {name: value for name, value in settings.items() if name.startswith(_CONNECTION)}
 
 
 def awaited(callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:

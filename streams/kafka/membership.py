@@ -19,6 +19,7 @@ from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.reason import reason
+from penstock.streams.kafka.topic_ids import topic_ids
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -153,6 +154,9 @@ class Membership:
         # The id of the brokers' cluster, and how many partitions each topic had at the start.
         self._cluster = ""
         self._counts: dict[str, int] = {}
+        # The ids of topics, empty where brokers do not say one, and whether they can be asked.
+        self._topic_ids: dict[str, str] = {}
+        self._has_controller = False
         # Partitions whose next record is not there any more.
         self._stranded: list[Partition] = []
         self._wanted = asyncio.Event()
@@ -276,6 +280,7 @@ class Membership:
         if found is not None and found.error is not None:
             raise self._error(found.error, topic)
         self._cluster = answer.cluster_id or ""
+        self._has_controller = answer.controller_id in answer.brokers
         self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
 
     def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
@@ -478,10 +483,29 @@ class Membership:
         """Partitions have come: begin where the group has finished."""
         self._joined_at = self._polled_at
         committed = await self._committed(consumer, places) if places else []
+        await self._identify({place.topic for place in places})
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
         await self._fetch(consumer, [await self._begin(consumer, place) for place in committed])
+
+    async def _identify(self, topics: set[str]) -> None:
+        """Find out the ids of topics, where they are not known and brokers can be asked."""
+        from confluent_kafka import KafkaException
+
+        unknown = topics - self._topic_ids.keys()
+        if not unknown or not self._has_controller:
+            return
+        try:
+            found = await topic_ids(self._settings.client, unknown)
+        except KafkaException as raised:
+            found = dict[str, str]()
+            self._run.errors.warn(
+                f"read_kafka: the brokers do not say the ids of {', '.join(sorted(unknown))} "
+                f"({raised.args[0].str()}): errors and dead letters do not name identities of "
+                "their records"
+            )
+        self._topic_ids |= {topic: found.get(topic, "") for topic in unknown}
 
     async def _fetch(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Have records fetched from these offsets on."""
@@ -511,6 +535,7 @@ class Membership:
         # What is committed must not be forgotten.
         accepted = len(committed.metadata or "") if said.finished else 0
         partition = Partition(self._cluster, *key, floor, said.finished, accepted)
+        partition.generation = self._topic_ids.get(key[0], "")
         partition.begins = is_new and floor is not None
         self.partitions[key] = partition
         if self.suspects is not None:
@@ -611,6 +636,9 @@ class Membership:
                 self._let_go([partition.place()])
                 self._forget([partition])
                 partition = self.partitions[key] = Partition(self._cluster, *key, first)
+                self._topic_ids.pop(key[0], None)
+                await self._identify({key[0]})
+                partition.generation = self._topic_ids.get(key[0], "")
                 if self.suspects is not None:
                     self.suspects.take(partition, None, end)
                 self._run.errors.warn(

@@ -19,6 +19,7 @@ from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, va
 from penstock.streams.kafka.transactions import Transactions
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -71,6 +72,13 @@ class Reading(SourceStage[Any]):
 
     def holds(self, token: Token, /) -> bool:
         return self._membership.holds(token.partition)
+
+    def identity(self, token: Token, /) -> Identity | None:
+        partition = token.partition
+        if not partition.generation:
+            return None
+        name = f"{partition.topic}/{partition.number}"
+        return Identity(name, partition.generation, token.offset)
 
     @property
     def is_connected(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.clock import monotonic
+from penstock.streams.kafka.client import connection_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -14,21 +15,6 @@ __all__ = ["reason"]
 
 # Seconds for which another connection is tried, and for which its errors are waited for at a time.
 _LONGEST, _STEP = 3.0, 0.1
-
-# The settings on which a connection depends begin so.
-_CONNECTION = (
-    "bootstrap.servers",
-    "broker.address.",
-    "enable.sasl.",
-    "enable.ssl.",
-    "https.",
-    "oauth_cb",
-    "sasl.",
-    "security.",
-    "socket.",
-    "ssl.",
-)
-
 
 # In the text about a connection that the broker ended because of the certificate.
 _BY_BROKER = "SSL routines"
@@ -47,8 +33,7 @@ def reason(fault: KafkaError, settings: Mapping[str, Any]) -> KafkaError:
     if fault.code() not in (Code._TRANSPORT, Code._TIMED_OUT, Code._ALL_BROKERS_DOWN):
         return fault
     found: list[KafkaError] = []
-    about = {name: value for name, value in settings.items() if name.startswith(_CONNECTION)}
-    producer = Producer({**about, "log_level": 0, "error_cb": found.append})
+    producer = Producer({**connection_of(settings), "log_level": 0, "error_cb": found.append})
     until = monotonic() + _LONGEST
     try:
         while monotonic() < until:

@@ -41,6 +41,8 @@ class Partition:
         self.cluster = cluster
         self.topic = topic
         self.number = number
+        self.generation = ""
+        """The id of the topic, which tells it from an earlier one of its name; empty if unknown."""
         self.ledger = Ledger[None](known=known)
         """Its records, from the first that was read here."""
         self.inside = 0

@@ -226,7 +226,7 @@ class Member:
         if topic not in ("", known):
             fault = KafkaError(KafkaError._UNKNOWN_TOPIC)
             found = {topic: SimpleNamespace(error=fault, partitions={})}
-        return SimpleNamespace(topics=found, cluster_id=CLUSTER)
+        return SimpleNamespace(topics=found, cluster_id=CLUSTER, brokers={}, controller_id=-1)
 
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self._callbacks = callbacks
