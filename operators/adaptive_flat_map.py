@@ -42,7 +42,8 @@ from penstock.streams.failures.policy import OnError, Retry, check_policy, route
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_async, require_count, require_parameters
@@ -182,11 +183,10 @@ def adaptive_flat_map(
                 name,
                 bound,
                 note,
-                works=True,
                 routed=routed,
-                under=info,
                 policy=on_error,
-                work=options,
+                placement=Placement(works=True, work=options),
+                picture=Picture(under=info),
             )
 
         return source.then(make, info(limit), turns=False)

@@ -34,7 +34,7 @@ from penstock.streams.execution.handler import check_handler, check_timeout, han
 from penstock.streams.execution.options import BatchOptions
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
@@ -101,10 +101,9 @@ def batch(
             name,
             bound,
             note + ends,
-            works=True,
             routed=routed_by(on_error),
             policy=on_error,
-            work=options,
+            placement=Placement(works=True, work=options),
         )
         return source.then(partial(BatchStage, options=options), info, turns=False)
 

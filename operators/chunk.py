@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.rx.lists import Lists
 from penstock.streams.validation import given, require_count, require_seconds
@@ -43,7 +43,9 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
     require_seconds("chunk", **given(wait=wait))
     detail = f"{size:,}" if wait is None else f"{size:,} or {wait:g} s"
 
-    info = StageInfo("chunk", detail, size, gathers=size, until_more=wait is None and size > 1)
+    info = StageInfo(
+        "chunk", detail, size, gathers=size, delivery=Delivery(until_more=wait is None and size > 1)
+    )
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[list[T]]:

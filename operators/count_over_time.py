@@ -34,7 +34,8 @@ from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_duration
@@ -103,7 +104,14 @@ def count_over_time(
     # What is missing of the others is none.
     reads = (by, of, id) if id is not None else (by, begin, of)
     info = StageInfo(
-        "count_over_time", detail, 0, note, absorbs=True, routed=routed, calls=calls, reads=reads
+        "count_over_time",
+        detail,
+        0,
+        note,
+        routed=routed,
+        delivery=Delivery(absorbs=True),
+        placement=Placement(reads=reads),
+        picture=Picture(calls=calls),
     )
 
     def count(downstream: Subscriber[Period], run: Run, info: StageInfo) -> Counting:

@@ -56,7 +56,8 @@ from penstock.streams.protocol.event import (
     drop_all,
     end_all,
 )
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
@@ -116,12 +117,11 @@ def distinct_within(
     calls = called_name(by, time)
     info = StageInfo(
         *("distinct_within", detail, hold, note),
-        by=by,
-        reads=(by, time),
-        seconds=seconds,
         routed=routed,
-        calls=calls,
-        untouched=not (callable(by) or callable(time)),
+        placement=Placement(
+            by=by, reads=(by, time), seconds=seconds, untouched=not (callable(by) or callable(time))
+        ),
+        picture=Picture(calls=calls),
     )
 
     @on_stream
@@ -181,7 +181,9 @@ class _Window(Stage[Any, Any]):
         self._faults = faults
         self._ahead, self._latest = ahead, inf
         # A stage below that keeps events until others come.
-        self._until_more = next((below for below, _ in run.stages if below.until_more), None)
+        self._until_more = next(
+            (below for below, _ in run.stages if below.delivery.until_more), None
+        )
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
         self._base = 0

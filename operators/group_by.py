@@ -56,7 +56,8 @@ from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.stage import KeyedStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_positive, require_count, require_parameters
@@ -177,17 +178,19 @@ def group_by(
         key_name(by),
         buffer,
         note,
-        by=by,
-        reads=(by,),
         gathers=gathers,
         routed=routed_by(on_error, overflow),
         spills=spill_events if overflow == "spill" else 0,
-        keeps=each is not None,
         policy=on_error,
-        inside=None if each is None else partial(_inside, each),
-        calls=called_name(by),
-        untouched=each is None and not callable(by),
-        has_share=True,
+        delivery=Delivery(inside=None if each is None else partial(_inside, each)),
+        placement=Placement(
+            by=by,
+            reads=(by,),
+            keeps=each is not None,
+            untouched=each is None and not callable(by),
+            has_share=True,
+        ),
+        picture=Picture(calls=called_name(by)),
     )
 
     def beyond(run: Run, info: StageInfo) -> Overflow:

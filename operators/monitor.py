@@ -48,7 +48,8 @@ from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Stage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import is_async, require_parameters
@@ -187,7 +188,7 @@ class _Monitor(Stage[Any, Any]):
             self._letters = channel_to(cast(Any, on_violation), run)
         # Where the stage calls other functions too, these calls are traced together with it.
         self._traced = None
-        if not info.calls:
+        if not info.picture.calls:
             self._traced = run.traced(info, called_name(cast(Any, on_violation)))
         self._reported = 0
         # Events that were requested and have not come.

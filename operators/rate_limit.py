@@ -43,7 +43,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Subscriber
+from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
@@ -248,9 +249,8 @@ def rate_limit(
         detail,
         1,
         routed=routed_by(on_error),
-        calls=calls,
-        untouched=untouched,
-        reads=(cost,),
+        placement=Placement(untouched=untouched, reads=(cost,)),
+        picture=Picture(calls=calls),
     )
     return on_stream(lambda source: source.then(make, info, passes=True))
 

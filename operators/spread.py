@@ -42,7 +42,8 @@ from penstock.streams.errors import BuildError, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Answer, Expanding
@@ -102,7 +103,13 @@ class _Spread:
         bound = 0 if groups is not None else feeders or _MOST_OPEN
         keeps = groups is None or feeders is not None
         untouched = groups is not None
-        info = StageInfo("spread", detail, bound, feeders=feeders, keeps=keeps, untouched=untouched)
+        info = StageInfo(
+            "spread",
+            detail,
+            bound,
+            placement=Placement(keeps=keeps, untouched=untouched),
+            picture=Picture(feeders=feeders),
+        )
         turns = groups is not None or source.turns
         flowable = _Spreading(
             attach, info, groups or source, turns=turns, spreads=True, passes=is_grouped

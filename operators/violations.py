@@ -39,7 +39,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
-from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import check_demand
 

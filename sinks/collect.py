@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.protocol.event import Event, finish_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["collect"]

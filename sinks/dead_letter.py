@@ -29,7 +29,7 @@ from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["dead_letters"]
@@ -49,7 +49,11 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
 class _DeadLetters(Sink[DeadLetter], LettersOnly):
     def __init__(self, path: Path) -> None:
         self.info = StageInfo(
-            "dead_letters", output_name(path), WINDOW, "appends", path=path, appends=True
+            "dead_letters",
+            output_name(path),
+            WINDOW,
+            "appends",
+            files=Files(path=path, appends=True),
         )
         self._path = path
 

@@ -39,7 +39,8 @@ from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscription
+from penstock.streams.protocol.stage import CLOSED, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
 from penstock.streams.validation import is_async

@@ -30,7 +30,7 @@ from penstock.streams.extras import require
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count, is_positive, is_text, require_parameters
 
@@ -93,7 +93,7 @@ class _JetStream(Sink[Any]):
             "until it is stored",
             routed=routed_by(settings.on_error),
             policy=settings.on_error,
-            reads=(settings.id,),
+            placement=Placement(reads=(settings.id,)),
         )
         self.in_workers = in_workers
         self._settings = settings

@@ -35,7 +35,7 @@ from penstock.streams.io.encoding import json_line, json_lines
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["write_jsonl"]
@@ -62,10 +62,8 @@ class _JsonLines(Sink[Any]):
             output_name(path),
             WINDOW,
             "batches of 64 KiB",
-            path=path,
             routed=routed_by(on_error),
-            empties=not append,
-            appends=append,
+            files=Files(path=path, empties=not append, appends=append),
         )
         self._path = path
         self._append = append

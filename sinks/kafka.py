@@ -50,7 +50,7 @@ from penstock.streams.kafka.transactional import TransactionalWriting
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import (
     is_count,
@@ -158,7 +158,7 @@ class _Kafka(Sink[Any]):
             self._until,
             routed=routed_by(settings.on_error),
             policy=settings.on_error,
-            reads=(settings.key,),
+            placement=Placement(reads=(settings.key,)),
         )
         self.in_workers = in_workers
         self._settings = settings

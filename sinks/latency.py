@@ -36,7 +36,8 @@ from penstock.streams.diagnostics.histogram import (
 from penstock.streams.errors import BuildError, CannotOpen, add_note, cancelled_inside
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import CLOSED, StageInfo
+from penstock.streams.protocol.stage import CLOSED
+from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_positive
 
@@ -92,7 +93,7 @@ class latency_histogram(Sink[Any]):
         if log is not None:
             require_interval_log()
         detail = "" if every is None else f"every {every:g} s"
-        self.info = StageInfo("latency_histogram", detail, 0, path=log)
+        self.info = StageInfo("latency_histogram", detail, 0, files=Files(path=log))
         self._every = every
         self._log = log
         self._report = report

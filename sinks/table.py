@@ -33,7 +33,7 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["write_table"]

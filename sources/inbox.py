@@ -42,7 +42,8 @@ from penstock.streams.errors import (
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage, source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count
@@ -90,7 +91,7 @@ class Inbox(Flowable[T]):
         if not is_count(capacity):
             raise BadArgument(f"inbox(capacity={capacity!r}): at least 1 event must fit")
         entrance = self._entrance = _Entrance[T]()
-        info = StageInfo("inbox", bound=capacity, on_end=entrance.end)
+        info = StageInfo("inbox", bound=capacity, delivery=Delivery(on_end=entrance.end))
 
         def attach(downstream: Subscriber[T], run: Run) -> None:
             _Reader(downstream, run, info, entrance).start()

@@ -34,7 +34,8 @@ from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed
 from penstock.streams.flowable import Flowable
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.source_stage import source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_duration, is_text
 
@@ -127,7 +128,9 @@ def read_jetstream(
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
     note = "requests as many messages as there is demand"
     routed = routed_by(on_bad_message)
-    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True, routed=routed)
+    info = StageInfo(
+        "read_jetstream", detail, 0, note, routed=routed, delivery=Delivery(acknowledges=True)
+    )
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()

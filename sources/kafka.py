@@ -54,7 +54,8 @@ from penstock.streams.kafka.membership import GroupSettings
 from penstock.streams.kafka.reading import Reading, ReadingSettings
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.protocol.source_stage import source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import (
     is_at_least,
@@ -235,8 +236,8 @@ def read_kafka(
         f"{', '.join(names)}, group {group}",
         0,
         "requests as many records as there is demand",
-        acknowledges=True,
         routed=routed_by(on_bad_record),
+        delivery=Delivery(acknowledges=True),
     )
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:

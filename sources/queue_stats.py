@@ -29,7 +29,8 @@ from penstock.streams.clock import clock_of
 from penstock.streams.errors import BuildError, DatabaseUnavailable
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.validation import is_positive

@@ -44,7 +44,8 @@ from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import Backoff, check_backoff
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_at_least, is_count
 
@@ -108,7 +109,7 @@ def read_table(
         ", ".join(details),
         batch,
         f"claims up to {batch} rows",
-        acknowledges=True,
+        delivery=Delivery(acknowledges=True),
     )
 
     manner = Manner(

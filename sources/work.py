@@ -40,7 +40,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.pipeline import Pipeline
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ class WorkPool:
         routed = routed_by(on_error)
         if on_error is None and self._wire is not None:
             routed = (StageInfo("letters", bound=WINDOW),)
-        info = StageInfo("offer", self.name, None, note, works=True, routed=routed)
+        info = StageInfo(
+            "offer", self.name, None, note, routed=routed, placement=Placement(works=True)
+        )
         return source.then(make, info, turns=False)
 
     def work(
@@ -167,7 +170,7 @@ class WorkPool:
             else:
                 RemoteDesk(downstream, run, jobs.info, self._wire).start()
 
-        info = StageInfo("jobs", self.name, 0, acknowledges=True)
+        info = StageInfo("jobs", self.name, 0, delivery=Delivery(acknowledges=True))
         jobs: Flowable[Any] = Flowable(attach, info)
         options = CallOptions(
             handler=handler,

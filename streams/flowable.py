@@ -23,7 +23,8 @@ from penstock.streams.errors import BuildError, WrongType
 from penstock.streams.protocol.fields import as_changed, refuse_missing
 from penstock.streams.protocol.forgetting import refuse_to_absorb
 from penstock.streams.protocol.numbering import numbered_below
-from penstock.streams.protocol.stage import EventSubscriber, RunningStage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import EventSubscriber, RunningStage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.fluent import Fluent
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Flowable(Fluent[T_co]):
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         if passes and above is not None:
-            values = above.values if info.untouched else as_changed(above.values)
+            values = above.values if info.placement.untouched else as_changed(above.values)
         self.values = values
         refuse_missing(self.info, values if above is None else above.values)
         self.above = above
@@ -291,7 +292,7 @@ class Flowable(Fluent[T_co]):
 def _cannot_read_groups(info: StageInfo, above: Flowable[Any]) -> str:
     grouping = next(stage.info for stage in above.chain()[::-1] if stage.info.name == "group_by")
     refused = f"{info} works on single events, and {grouping} makes groups of them: "
-    if info.works:
+    if info.placement.works:
         return refused + "insert spread() between them"
     return refused + (
         f"put spread() between them, or {info.name} before group_by or into "

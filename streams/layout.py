@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.streams.protocol.numbering import with_above
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["Arrow", "Bend", "Layout", "Place", "layout"]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from penstock.streams.layout import Arrow, Layout, layout
 from penstock.streams.markup import in_xml
 from penstock.streams.protocol.numbering import all_stages, with_above
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = [
     "as_svg",
@@ -108,7 +108,7 @@ def as_svg(
             else _flow(flow, middle, bottom - _GAP)
         )
     height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
-    has_parts = any(stage.feeders for stage in all_stages(column))
+    has_parts = any(stage.picture.feeders for stage in all_stages(column))
     style = _STYLE + (_PARTS if has_parts else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     if note:
@@ -224,7 +224,7 @@ def _towards(
 
 
 def _height(stage: StageInfo) -> float:
-    return _HEIGHT + (0 if stage.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14)
+    return _HEIGHT + (0 if stage.picture.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14)
 
 
 def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
@@ -248,8 +248,8 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
             'height="21" rx="10.5"/>'
         )
         parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
-    if stage.feeders is not None:
-        parts += _feeding(stage.feeders, left + _WIDTH / 2, top + _HEIGHT)
+    if stage.picture.feeders is not None:
+        parts += _feeding(stage.picture.feeders, left + _WIDTH / 2, top + _HEIGHT)
     return "\n  ".join(parts)
 
 
@@ -358,7 +358,7 @@ def total_text(stages: list[StageInfo]) -> str:
     stages = list(all_stages(stages))
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
-    makers = [str(stage) for stage in stages if stage.makes]
+    makers = [str(stage) for stage in stages if stage.delivery.makes]
     made = f", and what the streams made by {' and '.join(makers)} hold" if makers else ""
     if open_ended:
         return (

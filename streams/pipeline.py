@@ -27,7 +27,7 @@ from penstock.streams.protocol.fields import refuse_missing
 from penstock.streams.protocol.forgetting import refuse_engine
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.description import description
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.loading import check_not_loading
@@ -157,13 +157,13 @@ class Pipeline:
         sources = [stage for stage in stages if stage.is_source]
         written = _files_of_letters(stages)
         for sink in stages[-len(self.sinks) :]:
-            if sink.empties and any(source.continues for source in sources):
-                refuse_to_empty(sink.path)
-            if sink.path is not None:
-                written.append(Written(str(sink), sink.path, sink.appends))
+            if sink.files.empties and any(source.delivery.continues for source in sources):
+                refuse_to_empty(sink.files.path)
+            if sink.files.path is not None:
+                written.append(Written(str(sink), sink.files.path, sink.files.appends))
         for source in sources:
             for output in written:
-                refuse_same_file(source.path, output.path)
+                refuse_same_file(source.files.path, output.path)
         refuse_overwriting(written)
 
     def standard_streams(self) -> set[int]:
@@ -206,9 +206,9 @@ def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
         id(sink): (sink, f"'{sink.name}' of {stage}") for stage in stages for sink in stage.routed
     }
     return [
-        Written(name, sink.path, sink.appends)
+        Written(name, sink.files.path, sink.files.appends)
         for sink, name in routed.values()
-        if sink.path is not None
+        if sink.files.path is not None
     ]
 
 

@@ -24,7 +24,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.inputs import Input, as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
 from penstock.streams.rx.lift import WithStock

@@ -27,7 +27,8 @@ from reactivex import Observable
 
 from penstock.streams.errors import WrongType, describe
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
@@ -72,7 +73,7 @@ def catch(
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        info = StageInfo("catch", makes=not known)
+        info = StageInfo("catch", delivery=Delivery(makes=not known))
         return succession(source, partial(_Catching, choose=choose), info, known)
 
     return operator

@@ -31,7 +31,8 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import PREFETCH, Latest, Several, Waiting, several
@@ -81,7 +82,9 @@ def combine_latest(
 
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(streams) + 1
-        info = StageInfo("combine_latest", f"of {n}", n, gathers=n, until_more=True)
+        info = StageInfo(
+            "combine_latest", f"of {n}", n, gathers=n, delivery=Delivery(until_more=True)
+        )
         return several([source, *streams], _Combining, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.combine_latest(*others))

@@ -31,7 +31,7 @@ from reactivex import compose
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import Exclusive, switched
 from penstock.streams.rx.lift import WithStock
@@ -57,5 +57,7 @@ def exhaust_map(project: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flo
 
 def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
     """`exhaust_map` of the values themselves: streams, Observables or futures."""
-    info = StageInfo("exclusive", "", 2, opens=True, makes=True)
+    info = StageInfo(
+        "exclusive", "", 2, delivery=Delivery(makes=True), placement=Placement(opens=True)
+    )
     return WithStock(lambda source: source.then(Exclusive, info), stock.exclusive())

@@ -28,7 +28,8 @@ from reactivex import operators as stock
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber, send_list
+from penstock.streams.protocol.stage import Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flattening import flattened
 from penstock.streams.rx.combining.inputs import as_stream

@@ -25,7 +25,8 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
@@ -53,7 +54,7 @@ def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        info = StageInfo("on_error_resume_next", makes=not known)
+        info = StageInfo("on_error_resume_next", delivery=Delivery(makes=not known))
         return succession(source, partial(_Resuming, choose=choose), info, known)
 
     return operator

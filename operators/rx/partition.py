@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
 from penstock.streams.rx.lift import Last, check_demand

@@ -32,7 +32,7 @@ from reactivex.abc import SchedulerBase
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, Memory, kept_note, mapped
 from penstock.streams.rx.lift import HOLD, check_demand

@@ -20,7 +20,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.succession import Succession, again
 

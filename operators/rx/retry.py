@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from penstock.streams.failures.policy import Backoff, check_backoff
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, State, Subscriber
+from penstock.streams.protocol.stage import State, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.combining.succession import Succession, again

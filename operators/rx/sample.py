@@ -33,7 +33,8 @@ from reactivex.abc import SchedulerBase
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo
+from penstock.streams.protocol.stage import CLOSED
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.inputs import Input, as_stream
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.signalled import Signalled, signalled

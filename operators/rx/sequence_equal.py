@@ -32,7 +32,8 @@ from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
+from penstock.streams.protocol.stage import CLOSED, State, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,

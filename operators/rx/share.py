@@ -32,7 +32,7 @@ from typing import TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
 from penstock.streams.rx.lift import on_stream

@@ -30,7 +30,7 @@ from typing import Any, TypeVar, cast
 from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import Switching, switched
 from penstock.streams.rx.lift import WithStock
@@ -73,5 +73,7 @@ def flat_map_latest(mapper: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], 
 
 def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
     """`switch_map` of the values themselves: streams, Observables or futures."""
-    info = StageInfo("switch_latest", "", 2, opens=True, makes=True)
+    info = StageInfo(
+        "switch_latest", "", 2, delivery=Delivery(makes=True), placement=Placement(opens=True)
+    )
     return WithStock(lambda source: source.then(Switching, info), stock.switch_latest())

@@ -36,7 +36,8 @@ from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
@@ -71,7 +72,7 @@ def timeout_with_mapper(
         make = partial(_Timing, first=first, mapper=timeout_duration_mapper, other=following)
         others = [] if following is None else [following]
         makes = timeout_duration_mapper is not None or isinstance(first, Flowable)
-        info = StageInfo("timeout_with_mapper", makes=makes)
+        info = StageInfo("timeout_with_mapper", delivery=Delivery(makes=makes))
         return succession(source, make, info, others)
 
     return operator

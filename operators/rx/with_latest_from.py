@@ -27,7 +27,8 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber, send_list
+from penstock.streams.protocol.stage import UNBOUNDED, Subscriber, send_list
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Latest, Several, Waiting, several
@@ -77,7 +78,9 @@ def with_latest_from(
 
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(others) + 1
-        info = StageInfo("with_latest_from", f"of {n}", n, gathers=n, until_more=True)
+        info = StageInfo(
+            "with_latest_from", f"of {n}", n, gathers=n, delivery=Delivery(until_more=True)
+        )
         return several([source, *others], _Following, info, holds=True, prefetch=_AHEAD)
 
     return WithStock(operator, stock.with_latest_from(*sources))

@@ -24,7 +24,7 @@ from reactivex import operators as stock
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import PREFETCH, Several, several
 from penstock.streams.rx.lift import WithStock
@@ -73,7 +73,7 @@ def zip(
 
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(others) + 1
-        info = StageInfo("zip", f"of {n}", 0, gathers=n, until_more=n > 1)
+        info = StageInfo("zip", f"of {n}", 0, gathers=n, delivery=Delivery(until_more=n > 1))
         return several([source, *others], _Zipping, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.zip(*args))

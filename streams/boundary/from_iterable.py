@@ -19,7 +19,8 @@ from penstock.streams.errors import (
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage, source
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.validation import is_async_iterable, is_iterable, require_parameters
@@ -74,12 +75,19 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
         _require_function("from_iterable", "an iterable", iterable)
     given = _Given(iterable, is_made=is_iterable(iterable))
     # Numbered here, because a copy costs much where many streams are inside one.
-    info = StageInfo("from_iterable", number=1, is_source=True, once=given.once)
+    info = StageInfo("from_iterable", number=1, is_source=True, delivery=_read(given))
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Iteration(downstream, run, info, given).start()
 
     return Flowable(attach, info)
+
+
+_AGAIN = Delivery()
+
+
+def _read(given: _Given) -> Delivery:
+    return Delivery(once=given.once) if given.once else _AGAIN
 
 
 class _Given:
@@ -209,7 +217,7 @@ def from_async_iterable(
             )
         _require_function("from_async_iterable", "an async iterable", factory)
     given = _Given(factory, is_made=is_async_iterable(factory))
-    info = StageInfo("from_async_iterable", number=1, is_source=True, once=given.once)
+    info = StageInfo("from_async_iterable", number=1, is_source=True, delivery=_read(given))
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         Pulling(downstream, run, info, partial(given.read, aiter)).start()

@@ -13,7 +13,8 @@ from reactivex.abc import DisposableBase
 from penstock.streams.errors import BufferFull, BuildError, NoLoop, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.scheduler import LoopScheduler
 from penstock.streams.validation import is_count

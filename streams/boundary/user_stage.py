@@ -16,7 +16,8 @@ from penstock.streams.protocol.acknowledgement import with_ancestors
 from penstock.streams.protocol.blame import error_in, fail_event, has_blamed, is_ours
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Stage, StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import UNCONNECTED, Stage, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

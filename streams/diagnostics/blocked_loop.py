@@ -22,7 +22,7 @@ from penstock.streams.clock import clock_of, queued_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.protocol.blame import event_name, is_ours
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 

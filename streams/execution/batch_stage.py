@@ -25,12 +25,8 @@ from penstock.streams.limits.batch_size import BatchSize
 from penstock.streams.protocol.acknowledgement import NOBODY, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
-from penstock.streams.protocol.stage import (
-    CLOSED,
-    FAILED,
-    StageInfo,
-    Subscriber,
-)
+from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import PAUSE
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed

@@ -30,13 +30,8 @@ from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.finishing_stage import FinishingStage
-from penstock.streams.protocol.stage import (
-    CLOSED,
-    FAILED,
-    StageInfo,
-    Subscriber,
-    Subscription,
-)
+from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
 from penstock.streams.runtime.tasks import is_cancelled_by_owner

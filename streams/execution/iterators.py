@@ -15,7 +15,7 @@ from penstock.streams.boundary.once import new_iterator
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits

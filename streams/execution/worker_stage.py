@@ -27,14 +27,8 @@ from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
-from penstock.streams.protocol.stage import (
-    CANCELLED,
-    CLOSED,
-    FAILED,
-    StageInfo,
-    Subscriber,
-    Subscription,
-)
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed

@@ -13,7 +13,8 @@ from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.identity import identities
-from penstock.streams.protocol.stage import MOST_LETTERS, send_list
+from penstock.streams.protocol.stage import send_list
+from penstock.streams.protocol.stage_info import MOST_LETTERS
 
 if TYPE_CHECKING:
     from penstock.streams.protocol.sink_stage import Sink

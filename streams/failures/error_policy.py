@@ -10,7 +10,7 @@ from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.sink_stage import SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["ErrorPolicy"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.validation import is_at_least, is_count, require_count
 
 if TYPE_CHECKING:

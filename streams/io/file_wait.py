@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.streams.io.position import Position
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 

@@ -20,7 +20,7 @@ from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.paths import OPEN_FLAGS
 from penstock.streams.io.reader import CHUNK
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 

@@ -32,7 +32,8 @@ from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
 from penstock.streams.protocol.fields import decoded_type
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count, require_parameters, seconds_of, unit_of
@@ -114,15 +115,19 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         ", ".join(details),
         0,
         f"reads {CHUNK // 1024} KiB at a time",
-        path=path,
         routed=routed_by(options.on_bad_line),
-        acknowledges=options.position is not None,
-        continues=options.position is not None,
-        reads=(options.created,),
-        once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
-        decode=line_format.decode_all
-        if line_format.repeatable and not callable(options.created)
-        else None,
+        delivery=Delivery(
+            acknowledges=options.position is not None,
+            continues=options.position is not None,
+            once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
+        ),
+        placement=Placement(
+            reads=(options.created,),
+            decode=line_format.decode_all
+            if line_format.repeatable and not callable(options.created)
+            else None,
+        ),
+        files=Files(path=path),
     )
 
     def attach(downstream: Subscriber[T], run: Run) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.standard_streams import Taken, standing_for
 
 if sys.platform != "win32":
@@ -181,14 +181,14 @@ def standard_streams_of(stages: Iterable[StageInfo]) -> set[int]:
     """The numbers of the standard streams that these stages read and write."""
     used: set[object] = set()
     for stage in stages:
-        if stage.path is not None:
-            read, path = actual_input(stage.path), actual_output(stage.path)
+        if stage.files.path is not None:
+            read, path = actual_input(stage.files.path), actual_output(stage.files.path)
             used.add(
                 (0 if read == "-" else read) if stage.is_source else 1 if path == "-" else path
             )
         for sink in stage.routed:
-            if sink.path is not None:
-                path = actual_output(sink.path)
+            if sink.files.path is not None:
+                path = actual_output(sink.files.path)
                 used.add(1 if path == "-" else path)
     return {number for number in (0, 1) if number in used}
 

@@ -21,7 +21,8 @@ from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["OnBadRecord", "Reading", "ReadingSettings"]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 
 if TYPE_CHECKING:
     from penstock.streams.keyed.overflow import Overflow
@@ -17,6 +18,9 @@ __all__ = ["Group", "Grouped"]
 
 K_co = TypeVar("K_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
+
+
+_ONCE = Delivery(once="a group is read once")
 
 
 class Group(Flowable[T_co], Generic[K_co, T_co]):
@@ -34,7 +38,7 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
         within: StageInfo,
         values: Any = None,
     ) -> None:
-        info = StageInfo("group", within=within, once="a group is read once")
+        info = StageInfo("group", within=within, delivery=_ONCE)
         super().__init__(attach, info, values=values)
         self._key = key
 
@@ -61,7 +65,7 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
         above: Flowable[Any],
         overflow: Callable[[Run, StageInfo], Overflow],
     ) -> None:
-        super().__init__(self._refuse, info, above, passes=info.inside is None)
+        super().__init__(self._refuse, info, above, passes=info.delivery.inside is None)
         self.rotate = rotate
         self.overflow = overflow
 

@@ -22,7 +22,7 @@ from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Backlog", "Overflow", "Tail"]

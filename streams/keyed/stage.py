@@ -16,13 +16,13 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
     CLOSED,
     COMPLETING,
-    StageInfo,
     State,
     Subscriber,
     Subscription,
     is_second,
     send_list,
 )
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["HOTTEST", "STARVED", "KeyedStage"]

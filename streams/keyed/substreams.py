@@ -24,7 +24,8 @@ from penstock.streams.keyed.substream import Substream
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
+from penstock.streams.protocol.stage import CLOSED, State, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST, TimeSlice
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
@@ -231,7 +232,7 @@ class Substreams(KeyedStage):
                 f"not {type(flowable).__name__}"
             )
         for stage in flowable.chain():
-            if stage.info.works:
+            if stage.info.placement.works:
                 raise BuildError(
                     f"{stage.info.name} inside group_by(each=...) would have a limit of its own in "
                     "every group: put it after spread(), where all groups share one"

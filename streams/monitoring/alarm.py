@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.monitoring.timed_watching import TimedWatch
 from penstock.streams.monitoring.watching import Watch
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.temporal.monitors.timed.deadlines import in_microseconds
 from penstock.streams.temporal.monitors.violation import Violation

@@ -11,7 +11,8 @@ from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.forgetting import refuse_early_end
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Expanding
 from penstock.streams.temporal.periods.intervals import (

@@ -21,7 +21,7 @@ from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, routed_by
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.temporal.automata.automaton import Automaton, text_of
 from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.monitors.monitor import Monitor
@@ -170,8 +170,8 @@ class Rule:
         return StageInfo(
             *(self.stage, self.text + by, bound, "; ".join(notes)),
             routed=routed,
-            reads=(self.by, self.time),
-            calls=called_name(self.by, self.time, *self.tests.values()),
+            placement=Placement(reads=(self.by, self.time)),
+            picture=Picture(calls=called_name(self.by, self.time, *self.tests.values())),
         )
 
 

@@ -8,7 +8,7 @@ from penstock.streams.errors import add_note, describe, notes_of, own_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = [
     "blame",

@@ -14,13 +14,13 @@ from penstock.streams.protocol.stage import (
     COMPLETING,
     OPEN,
     UNCONNECTED,
-    StageInfo,
     State,
     Subscriber,
     Subscription,
     is_second,
     send_list,
 )
+from penstock.streams.protocol.stage_info import StageInfo
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

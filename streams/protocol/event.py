@@ -30,7 +30,6 @@ __all__ = [
     "by_origin",
     "drop_all",
     "end_all",
-    "fail_all",
     "finish_all",
     "give_back_all",
     "new_events",
@@ -224,13 +223,6 @@ def finish_all(events: list[Event[Any]]) -> None:
 def drop_all(events: Iterable[Event[Any]], cause: str) -> None:
     """`drop` for each of `events`."""
     end_all(events, DROPPED, cause)
-
-
-def fail_all(
-    events: Iterable[Event[Any]], error: BaseException, *, acknowledged: bool = False
-) -> None:
-    """`fail` for each of `events`."""
-    end_all(events, FORGIVEN if acknowledged else FAILED, error)
 
 
 def give_back_all(events: Iterable[Event[Any]]) -> None:

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from penstock.streams.errors import BuildError
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["as_changed", "decoded_type", "refuse_missing"]
 
@@ -37,7 +37,7 @@ def as_changed(values: Any) -> Any:
 def refuse_missing(stage: StageInfo, values: Any) -> None:
     """Raise BuildError if `stage` reads a field, by its name or place, that values of this type
     cannot have."""
-    for key in stage.reads if values is not None else ():
+    for key in stage.placement.reads if values is not None else ():
         kinds = [kind for kind in _alternatives(values) if kind is not type(None)]
         if isinstance(key, str | int) and kinds and all(_lacks(kind, key) for kind in kinds):
             fields = list(dict.fromkeys(name for kind in kinds for name in _fields(kind)))

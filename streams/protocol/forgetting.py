@@ -14,7 +14,7 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["not_seen", "refuse_early_end", "refuse_engine", "refuse_to_absorb"]
 
@@ -27,7 +27,7 @@ def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
     source = _forgetting(above)
     if source is not None and (absorbing := _absorbing(stage)):
         raise BuildError(_early_end(absorbing, str(source)))
-    for column in stage.inputs if stage.absorbs_inputs else ():
+    for column in stage.inputs if stage.delivery.absorbs_inputs else ():
         source = _forgetting(column)
         if source is not None:
             raise BuildError(_early_end(str(stage), str(source)))
@@ -48,15 +48,15 @@ def not_seen(stages: Iterable[StageInfo]) -> Iterator[str]:
         ended = [(maker, absorbing) for maker in makers if (absorbing := _absorbing(stage))]
         for column in stage.inputs:
             yield from not_seen(column)
-            beside = [one for one in all_stages(column) if one.makes]
-            ended += [(maker, str(stage)) for maker in beside if stage.absorbs_inputs]
+            beside = [one for one in all_stages(column) if one.delivery.makes]
+            ended += [(maker, str(stage)) for maker in beside if stage.delivery.absorbs_inputs]
             makers += beside
         for maker, absorbing in ended:
             yield (
                 f"{maker} may read streams that are made while it runs. If one of them forgets "
                 f"events once they have ended, as with position=, the run fails at {absorbing}"
             )
-        makers += [stage] if stage.makes else []
+        makers += [stage] if stage.delivery.makes else []
 
 
 def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:
@@ -78,12 +78,12 @@ def _early_end(stage: str, source: str) -> str:
 
 
 def _forgetting(column: Iterable[StageInfo]) -> StageInfo | None:
-    return next((stage for stage in all_stages(column) if stage.acknowledges), None)
+    return next((stage for stage in all_stages(column) if stage.delivery.acknowledges), None)
 
 
 def _absorbing(stage: StageInfo) -> str:
     """The name of the stage, or of one inside its groups, if that ends events itself."""
-    if stage.absorbs:
+    if stage.delivery.absorbs:
         return str(stage)
-    inside = () if stage.inside is None else stage.inside()
-    return next((f"'{one.name}' in {stage}" for one in inside if one.absorbs), "")
+    inside = () if stage.delivery.inside is None else stage.delivery.inside()
+    return next((f"'{one.name}' in {stage}" for one in inside if one.delivery.absorbs), "")

@@ -15,10 +15,10 @@ from penstock.streams.protocol.stage import (
     OPEN,
     UNBOUNDED,
     UNCONNECTED,
-    StageInfo,
     Subscription,
     is_second,
 )
+from penstock.streams.protocol.stage_info import StageInfo
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

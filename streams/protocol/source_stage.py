@@ -21,13 +21,8 @@ from penstock.streams.protocol.event import (
     new_events,
 )
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.stage import (
-    CLOSED,
-    COMPLETING,
-    StageInfo,
-    Subscriber,
-    send_list,
-)
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.streams.protocol.stage import StageInfo
+    from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["Arrivals", "Arriving"]
 

@@ -21,7 +21,7 @@ from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.arrivals import Arrivals
 from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.changeable import Changeable

@@ -9,7 +9,7 @@ from threading import Lock
 
 from penstock.streams.errors import TooManyStages, add_note
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["Room"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
 
 __all__ = ["description"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import BadLine, message_of, notes_of
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.stage import StageInfo
+    from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["ErrorLog", "in_a_line"]
 

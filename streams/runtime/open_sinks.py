@@ -10,7 +10,8 @@ from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import CALL_ERRORS, BuildError, WrongType, describe, own_error
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 

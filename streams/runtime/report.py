@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from penstock.streams.errors import BuildError, MissingExtra
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 from penstock.streams.runtime.sources import Counts

@@ -27,7 +27,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.description import description
@@ -195,7 +195,7 @@ class Running:
         `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """
         # Some may begin later, as in a stream that `concat` reads.
-        later = [one.number for one in all_stages(self.describe()) if one.under is not None]
+        later = [one.number for one in all_stages(self.describe()) if one.picture.under is not None]
         stages = self._run.tunable
         stages.change(stages.chosen(stage, later), limiter_for(limit))
 
@@ -214,7 +214,7 @@ class Running:
         if overflow is not None:
             check_overflow(overflow, "set_share")
         later: dict[int | str, StageInfo] = {
-            one.number: one for one in all_stages(self.describe()) if one.has_share
+            one.number: one for one in all_stages(self.describe()) if one.placement.has_share
         }
         stages = self._run.keyed
         place = stages.chosen(stage, later)
@@ -377,8 +377,8 @@ class Running:
                 if not self._run.drains:
                     self._warn_of_left(self._run.left)
             for stage in all_stages(self._stages):
-                if stage.on_end is not None:
-                    stage.on_end(self._run)
+                if stage.delivery.on_end is not None:
+                    stage.delivery.on_end(self._run)
             if self._recorder is not None:
                 self._recorder.end()
             if self._page is not None:

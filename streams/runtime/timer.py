@@ -6,7 +6,7 @@ from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

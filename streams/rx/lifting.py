@@ -19,7 +19,8 @@ from penstock.streams.boundary.once import ReadOnce
 from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable, Whole
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.beside import Read
 from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap, without_index
@@ -391,14 +392,16 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             bound,
             note,
             gathers=gathers,
-            until_more=until_more,
-            keeps=not all(part.name in STATELESS for part in parts),
-            # FlatMap observes its calls itself.
-            calls="" if _is_flat_map(make) else _called_by(parts),
             inputs=columns([stream for part in parts for stream in part.others]),
-            # The others only give ticks.
-            absorbs_inputs=any(part.others and part.entry.latest for part in parts),
-            makes=_makes_streams(parts),
+            delivery=Delivery(
+                until_more=until_more,
+                # The others only give ticks.
+                absorbs_inputs=any(part.others and part.entry.latest for part in parts),
+                makes=_makes_streams(parts),
+            ),
+            placement=Placement(keeps=not all(part.name in STATELESS for part in parts)),
+            # FlatMap observes its calls itself.
+            picture=Picture(calls="" if _is_flat_map(make) else _called_by(parts)),
         ),
         passes=name in _PASSING,
     )

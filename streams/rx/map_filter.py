@@ -14,7 +14,8 @@ from penstock.streams.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Filter", "Map", "Scan"]

@@ -11,7 +11,8 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import WithStock, name_of
 from penstock.streams.rx.recognise import Part

@@ -17,7 +17,8 @@ from penstock.streams.io.body import NotAValue, json_value
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.observing import Statistics
 
 __all__ = ["GOLDEN", "Arrow", "Arrows"]

@@ -12,7 +12,7 @@ from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.layout import Layout, Place, layout
 from penstock.streams.picture import drawn, reads_text
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Example, Recorder, Sample, example_of
 from penstock.streams.telemetry.unread import UNREAD, unread
 

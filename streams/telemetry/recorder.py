@@ -27,7 +27,8 @@ from penstock.streams.keyed.queues import KeyQueue
 from penstock.streams.picture import drawn
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.observing import Statistics
@@ -103,7 +104,7 @@ class Sample(NamedTuple):
 def kept_text(stages: list[StageInfo], sinks: int) -> str:
     """What a recorder of these stages keeps at most, as `penstock draw` shows it."""
     found = list(all_stages(stages))
-    limits = sum(stage.under is not None for stage in found)
+    limits = sum(stage.picture.under is not None for stage in found)
     # One for each stage but the sinks, and one for each reader of those that several read.
     read = Counter(one for _, above in drawn(stages, sinks) for one in above)
     shared = sum(n for number, n in read.items() if n > 1 and number != stages[-sinks - 1].number)

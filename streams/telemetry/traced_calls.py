@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.streams.boundary.user_stage import UserStage
 from penstock.streams.execution.iterators import is_beginning
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
 
@@ -230,7 +231,7 @@ class TracedStage(UserStage):
                     self.end()
 
     def _begin(self, trace: Trace) -> None:
-        span = self._tracing.start(trace, self._info, self._info.calls, self._now())
+        span = self._tracing.start(trace, self._info, self._info.picture.calls, self._now())
         trace.call = span
         self._open.append((trace, span, _attached(span, trace.context)))
 

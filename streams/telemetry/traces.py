@@ -18,7 +18,8 @@ from penstock.streams.extras import missing_extra
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
 from penstock.streams.protocol.identity import identities, shown
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits, Observer, Statistics
 from penstock.streams.telemetry.arrows import GOLDEN
@@ -119,7 +120,7 @@ class Tracing(AckHook):
         comes, and ends those of the stage above as one leaves."""
         if (
             reader is not None
-            and reader.calls
+            and reader.picture.calls
             and not any(reader is stage for stage in self._elsewhere)
         ):
             below = self._exit.calls = TracedStage(below, reader, self._run, self)

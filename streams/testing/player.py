@@ -11,7 +11,8 @@ from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import WrongType
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import UNBOUNDED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing.leaks import no_leaks
 from penstock.streams.testing.loop import HORIZON, VirtualTimeLoop

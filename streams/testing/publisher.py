@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Ending, Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing.ledger import Ledger
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import CLOSED, StageInfo
+from penstock.streams.protocol.stage import CLOSED
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["MemorySink"]

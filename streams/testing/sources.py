@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing.ledger import Ledger
 
@@ -55,7 +56,7 @@ class MemorySource(Flowable[T]):
     """
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        super().__init__(self._start, StageInfo("memory", acknowledges=True))
+        super().__init__(self._start, StageInfo("memory", delivery=Delivery(acknowledges=True)))
         self.ledger = Ledger()
         self._ready: deque[T] = deque()
         self._rest = iter(items)

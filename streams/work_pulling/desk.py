@@ -18,7 +18,8 @@ from penstock.streams.nats.streams.leases import Leases
 from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.work_pulling.parcel import Parcel, RemoteJob, jobs_in

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import PoolBusy
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_async
 from penstock.streams.work_pulling.office import Job

@@ -37,15 +37,9 @@ from penstock.streams.protocol.event import (
     give_back_all,
 )
 from penstock.streams.protocol.finishing_stage import FinishingStage
-from penstock.streams.protocol.stage import (
-    CANCELLED,
-    CLOSED,
-    COMPLETING,
-    OPEN,
-    StageInfo,
-    Subscriber,
-)
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, COMPLETING, OPEN, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages

@@ -15,7 +15,8 @@ from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all, new_events
 from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
 from penstock.streams.workers.messages import Ended, Events, Parts

@@ -10,7 +10,8 @@ from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.workers.dealing import Crew, Dealing

@@ -20,7 +20,7 @@ from penstock.streams.io.paths import file_of
 from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.description import description
 
@@ -82,7 +82,7 @@ class Section:
     @property
     def work(self) -> CallOptions:
         """The options of its working stage."""
-        options: CallOptions = self.working.work
+        options: CallOptions = self.working.placement.work
         return options
 
     def bound(self, limit: tuple[int, int] | None = None) -> int | None:
@@ -101,16 +101,16 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
     Raises BuildError if no stage calls a handler, or its limit is shared, and for a sink that is to
     be opened in the workers and cannot.
     """
-    at = next((at for at, stream in enumerate(chain) if stream.info.works), None)
+    at = next((at for at, stream in enumerate(chain) if stream.info.placement.works), None)
     if at is None:
         raise BuildError(
             "workers= runs the handler of adaptive_flat_map or batch in several processes, and "
             "this pipeline has neither: leave it out, or put what takes long into a handler"
         )
     working = chain[at].info
-    if working.work is None:
+    if working.placement.work is None:
         raise BuildError(f"{working} cannot run in workers: leave workers= out")
-    if working.work.is_shared:
+    if working.placement.work.is_shared:
         raise BuildError(
             f"{working} shares its limit with other stages, which works within one process only: "
             "give it a limit of its own, or leave workers= out"
@@ -120,21 +120,21 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
         first -= 1
     if chain[first - 1].groups:
         # `chain[first]` is the spread, which goes where its group_by is.
-        first += 1 if chain[first - 1].info.keeps else -1
+        first += 1 if chain[first - 1].info.placement.keeps else -1
     last = at
     while last + 1 < len(chain) and _passes(chain[last + 1]):
         last += 1
-    if last + 1 < len(chain) and chain[last + 1].info.opens:
+    if last + 1 < len(chain) and chain[last + 1].info.placement.opens:
         # What makes streams of the results is where these are read: they cannot be sent.
         last = at
     source, *between = [stream.info for stream in chain[:first]]
-    decode = source.decode if all(info.untouched for info in between) else None
-    file = "" if source.path is None else file_of(source.path)
+    decode = source.placement.decode if all(info.placement.untouched for info in between) else None
+    file = "" if source.files.path is None else file_of(source.files.path)
     streams = tuple(chain[first : last + 1])
     section = Section(chain[first - 1], streams, working, None, file, decode)
     grouped = chain[first]
     if isinstance(grouped, Grouped):
-        section = replace(section, by=grouped.info.by, overflow=grouped.overflow)
+        section = replace(section, by=grouped.info.placement.by, overflow=grouped.overflow)
     ends = zip(description(chain[-1], sinks)[len(chain) :], sinks, strict=True)
     inside = tuple((info, sink) for info, sink in ends if sink.in_workers)
     if last + 1 < len(chain):
@@ -142,7 +142,7 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
             above = chain[last + 1].info
             raise _cannot_be_opened(inside[0][0], f"{above} above it runs in the parent")
         return section
-    if inside and working.work.ordered:
+    if inside and working.placement.work.ordered:
         raise _cannot_be_opened(
             inside[0][0], f"{working} has ordered=True, and only the parent puts results in order"
         )
@@ -175,4 +175,4 @@ def _nothing(value: Any) -> bytes:
 
 def _passes(stream: Flowable[Any]) -> bool:
     """Whether it passes single events on, and keeps nothing of them."""
-    return not (stream.info.keeps or stream.groups)
+    return not (stream.info.placement.keeps or stream.groups)

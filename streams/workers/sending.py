@@ -11,7 +11,7 @@ from penstock.streams.errors import NotPicklable
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import may_begin
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer

@@ -37,7 +37,8 @@ from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.io.line_writer import LineWriting
 from penstock.streams.keyed.expiry import Idle
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.rx.lifted import LiftedHolding
 from penstock.streams.testing import MemorySink, MemorySource

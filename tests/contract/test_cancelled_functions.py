@@ -24,7 +24,7 @@ from penstock import (
 )
 from penstock import ops as _ops
 from penstock.streams.errors import HandlerCancelled
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 
 # What reactivex says of its types does not fit a lambda.

@@ -17,7 +17,7 @@ from penstock import (
     spread,
     write_jsonl,
 )
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.running.engine import Engine
 from penstock.streams.testing import CountedSource, MemorySink
 from penstock.streams.testing.plugin import Run

@@ -32,7 +32,7 @@ from penstock import (
 from penstock import ops as _ops
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing import MemorySink, MemorySource, run_virtual
 
 # What reactivex says of its types does not fit a lambda.

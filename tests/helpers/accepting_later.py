@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["AcceptingLater"]

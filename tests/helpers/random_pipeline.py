@@ -38,7 +38,7 @@ from penstock import (
 )
 from penstock import ops as ours
 from penstock.streams.errors import HoldExceeded
-from penstock.streams.protocol.stage import MOST_LETTERS
+from penstock.streams.protocol.stage_info import MOST_LETTERS
 from penstock.streams.runtime.sources import Counts
 from penstock.streams.testing import MemorySink, MemorySource
 from tests.helpers.accepting_later import AcceptingLater

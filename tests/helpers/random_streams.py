@@ -22,7 +22,8 @@ from penstock.streams.errors import DrainTimeout
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import MemorySink, no_leaks, run_virtual
 from tests.contract.test_conservation import check

@@ -10,7 +10,7 @@ from penstock.command.pipelines.load import load
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.forgetting import not_seen
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["call", "check"]
 

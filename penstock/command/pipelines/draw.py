@@ -19,7 +19,7 @@ from penstock.streams.picture import (
 )
 from penstock.streams.pipeline import Pipeline, cores
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.workers.placement import section_of
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "call",
     "check_limit",
     "draw",
-    "most_held",
     "parts_of",
 ]
 
@@ -85,7 +84,7 @@ def draw(
 
 def check_limit(pipeline: Pipeline) -> None:
     """Raise BuildError if there is nothing that the option --limit could limit."""
-    if all(stage.under is None for stage in all_stages(pipeline.describe())):
+    if all(stage.picture.under is None for stage in all_stages(pipeline.describe())):
         raise BuildError(
             "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
         )
@@ -132,10 +131,10 @@ def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
     for stage, above in drawn(stages, sinks):
         parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
         label = "<br>".join(_escaped(part) for part in parts if part)
-        if stage.feeders is None:
+        if stage.picture.feeders is None:
             lines.append(f'    s{stage.number}["{label}"]')
         else:
-            lines += _mermaid_parts(stage.number, label, stage.feeders)
+            lines += _mermaid_parts(stage.number, label, stage.picture.feeders)
         for other in above:
             said = f"|{_escaped(noted[other])}|" if noted[other] else ""
             arrows.append(f"    s{other} -->{said} s{stage.number}")
@@ -148,11 +147,11 @@ def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
 
 def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
     """The parts of a stage that has several, and what each of them does."""
-    if stage.feeders is None:
+    if stage.picture.feeders is None:
         return []
     return [
         ("dispatcher", "gives each free feeder the next group"),
-        (counted(stage.feeders, "feeder"), "each has one group, until that is empty"),
+        (counted(stage.picture.feeders, "feeder"), "each has one group, until that is empty"),
         ("spreader", "takes one event of each feeder in rotation"),
     ]
 
@@ -168,12 +167,6 @@ def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
         *(f"        s{number}d --> {node} --> s{number}s" for node, _ in names),
         "    end",
     ]
-
-
-def most_held(stages: list[StageInfo]) -> int | None:
-    """The most events of the sources that can be unfinished at once; None without a bound."""
-    held = [stage.holds for stage in all_stages(stages)]
-    return None if None in held else sum(n for n in held if n is not None)
 
 
 def _escaped(text: str) -> str:

@@ -25,7 +25,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.process.standard_streams import keep
 from penstock.streams.runtime.running import Report, Running

@@ -101,7 +101,7 @@ async def _values(pipeline: Pipeline, path: str) -> tuple[list[Any], bool]:
     """
     own = pipeline.flowable.chain()[0]
     source: Flowable[Any] = own
-    if own.info.name not in ("read_jsonl", "read_lines") or own.info.path != "-":
+    if own.info.name not in ("read_jsonl", "read_lines") or own.info.files.path != "-":
         source = read_lines(path) if own.info.name == "read_lines" else read_jsonl(path)
     input_path.set(path)
     values: list[Any] = []

@@ -15,7 +15,8 @@ from typing import Any
 
 from penstock.streams.protocol.event import DROPPED, RETURNED, Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Load"]

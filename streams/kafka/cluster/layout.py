@@ -74,9 +74,9 @@ def key_of(pipeline: Pipeline) -> By[Any] | None:
     """By what its events are partitioned: the key of the first `group_by`, or else that of a
     `distinct_within` behind the source, so that equal events meet."""
     stages = pipeline.describe()
-    keys = [stage.by for stage in stages if stage.name == "group_by"]
+    keys = [stage.placement.by for stage in stages if stage.name == "group_by"]
     if not keys and stages[1].name == "distinct_within":
-        keys = [stages[1].by]
+        keys = [stages[1].placement.by]
     return keys[0] if keys else None
 
 

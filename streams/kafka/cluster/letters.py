@@ -24,7 +24,7 @@ from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.record import KafkaRecord, headers_of
 from penstock.streams.kafka.writing import Writing, WritingSettings
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:

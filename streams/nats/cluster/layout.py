@@ -335,10 +335,10 @@ def layout_of(
     if batch is not None and batch > LARGEST:
         raise BuildError(f"batch={batch}: at most {LARGEST:,} events go into one message")
     stages = pipeline.describe()
-    key = next((stage.by for stage in stages if stage.name == "group_by"), None)
+    key = next((stage.placement.by for stage in stages if stage.name == "group_by"), None)
     head = stages[1]
     if head.name == "distinct_within":
-        return Layout(name, head.by, key, head.seconds or _WINDOW, **given)
+        return Layout(name, head.placement.by, key, head.placement.seconds or _WINDOW, **given)
     return Layout(name, None, key, _WINDOW, **given)
 
 

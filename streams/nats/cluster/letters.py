@@ -12,7 +12,7 @@ from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:

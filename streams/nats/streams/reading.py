@@ -25,7 +25,8 @@ from penstock.streams.nats.streams.standstill import Standstill
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
 

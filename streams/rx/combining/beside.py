@@ -16,7 +16,8 @@ from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import CLOSED, StageInfo, State
+from penstock.streams.protocol.stage import CLOSED, State
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import Input, part_for, unknown_part
 
@@ -172,7 +173,7 @@ class Beside:
             return
         self._ready.append(source)
         info = self._stage.info
-        if info.absorbs_inputs:
+        if info.delivery.absorbs_inputs:
             try:
                 refuse_early_end(info, events)
             except PenstockError as error:

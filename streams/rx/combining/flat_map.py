@@ -17,7 +17,8 @@ from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber, send_list
+from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN

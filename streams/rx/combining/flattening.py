@@ -11,7 +11,7 @@ from reactivex import Observable
 
 from penstock.streams.execution.handler import called_name
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flat_map import FlatMap
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.validation import require_count
@@ -52,5 +52,11 @@ def flattened(
     # Those that are open, and an event of each of their streams, and those that wait.
     most = 2 * max_concurrent + ahead
     detail = f"{max_concurrent:,} at once"
-    info = StageInfo(name, detail, most, opens=function is None, makes=True)
+    info = StageInfo(
+        name,
+        detail,
+        most,
+        delivery=Delivery(makes=True),
+        placement=Placement(opens=function is None),
+    )
     return source.then(make, info)

@@ -17,13 +17,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import read_once
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import (
-    UNCONNECTED,
-    StageInfo,
-    Subscriber,
-    Subscription,
-    is_second,
-)
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 from penstock.streams.validation import is_async, is_iterable
@@ -93,9 +88,9 @@ def check_begins_again(operator: str, source: Flowable[Any]) -> None:
     The answer may change: a file that did not exist may be a pipe when it does.
     """
     for info in all_stages(stage.info for stage in source.chain()):
-        once = info.once
-        if not once and info.is_source and info.path is not None:
-            once = read_once(info.path)
+        once = info.delivery.once
+        if not once and info.is_source and info.files.path is not None:
+            once = read_once(info.files.path)
         if once:
             raise BuildError(
                 f"{operator} reads its source again from the start, and {info} cannot begin "

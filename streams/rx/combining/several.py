@@ -13,7 +13,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import PREFETCH
 from penstock.streams.rx.combining.inputs import Input, part_for, reading_all

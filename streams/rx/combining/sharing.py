@@ -17,13 +17,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import (
-    UNCONNECTED,
-    EventSubscriber,
-    StageInfo,
-    Subscriber,
-    Subscription,
-)
+from penstock.streams.protocol.stage import UNCONNECTED, EventSubscriber, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.rx.combining.inputs import as_stream
@@ -180,7 +175,7 @@ def mapped(
         stream.info = replace(stream.info)
         as_stream(info.name, mapper(stream)).attach(downstream, run)
 
-    flowable: Flowable[Any] = Flowable(attach, replace(info, makes=True), source)
+    flowable: Flowable[Any] = Flowable(attach, replace(info, delivery=Delivery(makes=True)), source)
     return flowable
 
 

@@ -9,7 +9,8 @@ from reactivex import Observable
 
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber, send_list
+from penstock.streams.protocol.stage import Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several

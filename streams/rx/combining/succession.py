@@ -15,14 +15,8 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import (
-    CLOSED,
-    COMPLETING,
-    StageInfo,
-    State,
-    Subscriber,
-    send_list,
-)
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, State, Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,

@@ -15,7 +15,8 @@ from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
@@ -178,4 +179,4 @@ def switched(
     )
     with_index = function if indexed or function is None else without_index(function)
     make = partial(stage, function=with_index, calls=called_name(function))
-    return source.then(make, StageInfo(name, "", 2, makes=True))
+    return source.then(make, StageInfo(name, "", 2, delivery=Delivery(makes=True)))

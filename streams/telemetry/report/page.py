@@ -14,7 +14,7 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import message_of, notes_of
 from penstock.streams.picture import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.report import Report, done_with, how_it_ended
 from penstock.streams.telemetry.recorder import Recorder
 from penstock.streams.telemetry.report.charts import (

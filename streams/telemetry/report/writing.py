@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import is_same_file
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.telemetry.report.history import History
 from penstock.streams.telemetry.report.page import report_page
 
@@ -73,7 +73,9 @@ def check_path(path: str, stages: Iterable[StageInfo] = ()) -> None:
     for stage in all_stages(stages):
         for file in (stage, *stage.routed):
             is_input = file.is_source
-            if file.path is not None and is_same_file(path, file.path, is_input=is_input):
+            if file.files.path is not None and is_same_file(
+                path, file.files.path, is_input=is_input
+            ):
                 raise BuildError(
                     f"cannot write a report page to {path}: it is a file of the pipeline, of {file}"
                 )

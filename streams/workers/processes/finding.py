@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.loading import loading
 
 __all__ = ["Place", "Stages", "place_of"]

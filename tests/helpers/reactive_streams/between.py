@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
 from penstock import Event, Flowable, Pipeline
-from penstock.streams.protocol.event import Ending, drop_all, fail_all, finish_all, give_back_all
+from penstock.streams.protocol.event import Ending, drop_all, end_all, finish_all, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher, Probe
 
@@ -112,9 +113,9 @@ def end(events: list[Event[Any]], how: How) -> None:
         case "drop":
             drop_all(events, "a test")
         case "fail":
-            fail_all(events, error)
+            end_all(events, Ending.FAILED, error)
         case "forgive":
-            fail_all(events, error, acknowledged=True)
+            end_all(events, Ending.FORGIVEN, error)
         case "give back":
             give_back_all(events)
 

@@ -31,7 +31,7 @@ from penstock import (
 )
 from penstock.streams.boundary.from_observable import Overflow
 from penstock.streams.errors import InboxClosed
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Terms
 from penstock.streams.sql_queue.reader import Manner, TableReader

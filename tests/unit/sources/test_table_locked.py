@@ -11,7 +11,8 @@ import pytest
 
 from penstock import Flowable, collect, for_each, from_iterable, read_table, write_table
 from penstock.streams.failures.policy import Backoff
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Terms, insist
 from penstock.streams.sql_queue.reader import Manner, TableReader

@@ -14,7 +14,7 @@ from penstock import Flowable, collect, from_iterable, group_by, ops, spread
 from penstock.streams.layout import Layout, layout
 from penstock.streams.picture import as_svg
 from penstock.streams.protocol.numbering import with_above
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 SVG = "{http://www.w3.org/2000/svg}"
 

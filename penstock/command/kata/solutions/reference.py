@@ -24,7 +24,8 @@ from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.event import Event as Envelope
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Running
 

@@ -21,7 +21,8 @@ from penstock import (
     route,
 )
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.runtime.report import Report
 from penstock.streams.testing import MemorySink, MemorySource

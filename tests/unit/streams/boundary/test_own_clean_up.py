@@ -25,7 +25,8 @@ from penstock import (
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.runtime.running import Running
 from penstock.streams.testing.plugin import Run
@@ -160,7 +161,9 @@ def breaking(method: str) -> Pipeline:
             source,
         )
 
-    numbers: Flowable[int] = Flowable(start, StageInfo("numbers", acknowledges=True))
+    numbers: Flowable[int] = Flowable(
+        start, StageInfo("numbers", delivery=Delivery(acknowledges=True))
+    )
     grouped = numbers.pipe(group_by(lambda number: number % 3, buffer=8), spread(), passing)
     return grouped.pipe(adaptive_flat_map(work, limit=Fixed(2))).to(_Hold(method))
 

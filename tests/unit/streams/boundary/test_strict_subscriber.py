@@ -20,7 +20,8 @@ from penstock import (
     route,
 )
 from penstock.streams.errors import HandlerCancelled
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySource, Probe
 from penstock.streams.testing.plugin import Run

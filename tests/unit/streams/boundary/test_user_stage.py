@@ -29,7 +29,8 @@ from penstock.streams.protocol.event import (
 )
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySink, MemorySource, Probe, play
 from penstock.streams.testing.loop import VirtualTimeLoop

@@ -21,7 +21,8 @@ from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Row, Settlement, Terms
 from penstock.streams.sql_queue.reader import Manner, TableReader

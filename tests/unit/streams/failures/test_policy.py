@@ -12,7 +12,7 @@ from penstock.streams.failures.policy import Backoff, check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run

@@ -19,7 +19,7 @@ from penstock.streams.base.keys import key_function
 from penstock.streams.errors import describe
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.keyed.key_faults import KeyFaults
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import MemorySource, Probe
 

@@ -27,7 +27,8 @@ from penstock import (
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.ledger import Ledger
@@ -43,7 +44,7 @@ class Shelf(Flowable[Any]):
     """
 
     def __init__(self, items: Iterable[tuple[str, int]], claim: int = 1) -> None:
-        super().__init__(self._start, StageInfo("shelf", acknowledges=True))
+        super().__init__(self._start, StageInfo("shelf", delivery=Delivery(acknowledges=True)))
         self.waiting = list(items)
         self.claim = claim
         self.left: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.queues import KeyedQueues, close_turns, hand_over, open_turns, release
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 
 NOBODY = Nobody()
 

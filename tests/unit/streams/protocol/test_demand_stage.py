@@ -9,7 +9,8 @@ import pytest
 from penstock import Event, Flowable, from_iterable
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher
 

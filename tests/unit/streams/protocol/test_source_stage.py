@@ -8,7 +8,8 @@ import pytest
 
 from penstock.streams.protocol.event import Event, drop_all, fail_all, finish_all, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing.plugin import Run
 

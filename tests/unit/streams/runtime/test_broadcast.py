@@ -23,7 +23,8 @@ from penstock.streams.errors import OutputClosed
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import CountedSource, MemorySink, MemorySource, run_virtual

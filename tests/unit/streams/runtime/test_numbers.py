@@ -23,7 +23,7 @@ from penstock import (
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing.plugin import Run
 
 
@@ -183,7 +183,7 @@ def test_a_limit_without_a_number_is_refused_where_any_stream_has_another_one(
 
 def test_a_limit_of_the_running_is_that_of_the_stages_of_all_streams() -> None:
     pipeline = limited(9, 3).pipe(ops.merge(limited(9, 5))).to(collect([]))
-    notes = [s.note for s in all_stages(pipeline.describe((1, 2))) if s.under is not None]
+    notes = [s.note for s in all_stages(pipeline.describe((1, 2))) if s.picture.under is not None]
     assert notes == ["1 to 2 at once, 256 results"] * 2
 
 

@@ -33,7 +33,7 @@ from penstock import (
 from penstock.streams.errors import BuildError, CannotOpen, DrainTimeout, NoLoop
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run

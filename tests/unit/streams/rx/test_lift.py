@@ -35,7 +35,7 @@ from penstock import (
 from penstock import ops as _ours
 from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.rx.scheduler import LoopScheduler

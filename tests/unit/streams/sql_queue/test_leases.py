@@ -15,7 +15,8 @@ from penstock import Flowable, adaptive_flat_map, collect, for_each, group_by, s
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Claim, Row, Settlement, Terms
 from penstock.streams.sql_queue.reader import Manner, TableReader

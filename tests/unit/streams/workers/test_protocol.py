@@ -19,7 +19,8 @@ from penstock import (
 )
 from penstock.streams.limits import Outcome
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing.loop import VirtualTimeLoop, run_virtual

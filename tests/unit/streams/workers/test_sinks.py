@@ -35,7 +35,7 @@ from penstock import (
 )
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.protocol.sink_stage import Closed
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.testing.loop import run_virtual

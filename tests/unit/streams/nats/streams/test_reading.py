@@ -10,7 +10,7 @@ from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.reading import Reading, ReadingSettings
 from penstock.streams.nats.streams.replies import Replies
 from penstock.streams.protocol.event import fail_all, finish_all, give_back_all, new_events
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import Probe, run_virtual
 

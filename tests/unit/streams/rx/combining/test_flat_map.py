@@ -31,7 +31,8 @@ from penstock import (
 )
 from penstock import ops as _ours
 from penstock.streams.errors import BufferFull, BuildError, PenstockError
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.testing import (
