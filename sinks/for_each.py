@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from penstock.streams.base.taken import taken
 from penstock.streams.errors import (
     UnfinishedResult,
     cancelled_inside,
@@ -34,7 +35,6 @@ from penstock.streams.execution.handler import check_handler, check_result, hand
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all

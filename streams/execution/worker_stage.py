@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from penstock.streams.base.taken import taken
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.errors import BuildError, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage
@@ -22,7 +23,6 @@ from penstock.streams.execution.iterators import Iterators, is_beginning, is_ite
 from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.keyed.queues import release
-from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
-from penstock.streams import clock
+from penstock.streams.base.taken import taken
+from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.errors import BadLine, WorkerLost
-from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
-from penstock.streams.kafka.membership import CHUNK, GroupSettings, Membership
+from penstock.streams.kafka.membership import GroupSettings, Membership
 from penstock.streams.kafka.offsets.commits import Commits
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
 from penstock.streams.kafka.transactions import Transactions
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -41,35 +38,26 @@ class ReadingSettings(NamedTuple):
     on_bad_record: OnBadRecord
 
 
-class Reading(SourceStage[Any]):
+class Reading(LeasedSource[Token]):
     """One run of `penstock.read_kafka`.
 
-    `_arrived` records have not gone out; `_again` are those that were returned and go out before
-    them.
+    `_again` are records that were returned, and go out before those that have arrived.
     """
 
     _withdrawing = False
-    # The record that ends the stream, once the events before it are out.
-    _failure: BadLine | None = None
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: ReadingSettings
     ) -> None:
-        super().__init__(downstream, run, info)
+        super().__init__(downstream, run, info, settings.on_bad_record, settings.retry_after)
         self.ack = self._acknowledge
         self.nack = self._take_back
         self._settings = settings
-        on_bad = settings.on_bad_record
-        self._letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None
         self._membership = Membership(run, self, settings.group)
-        self._arrived: deque[Token] = deque()
         self._again: list[Token] = []
-        # Timers of records that have failed, and all of these that have not gone out again.
-        self._later: deque[TimerHandle] = deque()
-        self._failed: set[Token] = set()
-        # From wall time, which stamps records, to the loop's clock.
-        self._offset = run.now() - clock.wall()
-        run.lessors.append(self)
+
+    def open(self) -> None:
+        self._membership.start()
 
     def holds(self, token: Token, /) -> bool:
         return self._membership.holds(token.partition)
@@ -87,48 +75,38 @@ class Reading(SourceStage[Any]):
 
     # Records into the pipeline.
 
-    def produce(self) -> None:
-        self._membership.start()
-        if self._withdrawing or not self._membership.is_sure():
+    @property
+    def may_send(self) -> bool:
+        # A call with one of the last records may have taken longer than the brokers wait.
+        return not self._withdrawing and self._membership.is_sure()
+
+    def has_room(self) -> None:
+        if not self.may_send:
             return
-        while self.demand and (self._again or self._arrived) and self._failure is None:
-            tokens = self._take(min(self.demand, CHUNK))
-            if not tokens:
-                # Nothing may begin before a commit.
-                self._membership.wake()
-                return
-            now = self.run.now()
-            self.send_all(self._events(tokens, now))
-            # A call with one of these may have taken longer than the brokers wait.
-            if not self._membership.is_sure() or self._slice.is_over(now):
-                return
-        if self._failure is not None:
-            self.fail(self._failure)
-        elif self._is_caught_up:
+        if self._is_caught_up:
             self.complete()
         else:
             self._membership.wake()
 
-    def _take(self, most: int) -> list[Token]:
-        """The next records to emit; only the first of all that are unfinished, if the others could
-        not be remembered when they are finished."""
-        again, arrived = self._again, self._arrived
-        suspects = self._membership.suspects
+    def next_of(self, most: int) -> list[Token]:
+        """Only the first of all that are unfinished, if the others could not be remembered when
+        they are finished."""
+        again, suspects = self._again, self._membership.suspects
         if self._membership.commits.is_full or (suspects is not None and suspects.withholds):
             return self._take_if(self._may_begin, most)
         tokens = again[:most]
         del again[:most]
-        return tokens + taken(arrived, most - len(tokens))
+        return tokens + taken(self.arrived, most - len(tokens))
 
     def _take_if(self, may_begin: Callable[[Token], bool], most: int) -> list[Token]:
         tokens: list[Token] = []
         kept: list[list[Token]] = []
-        for waiting in (self._again, self._arrived):
+        for waiting in (self._again, self.arrived):
             rest: list[Token] = []
             kept.append(rest)
             for token in waiting:
                 (tokens if len(tokens) < most and may_begin(token) else rest).append(token)
-        self._again, self._arrived = kept[0], deque(kept[1])
+        self._again, self.arrived = kept[0], deque(kept[1])
         return tokens
 
     def _may_begin(self, token: Token) -> bool:
@@ -144,33 +122,31 @@ class Reading(SourceStage[Any]):
             not self._settings.follow
             and bool(partitions)
             and not self._again
-            and not self._arrived
+            and not self.arrived
             and all(partition.at_end for partition in partitions)
         )
 
     @property
     def room(self) -> int:
         """How many records may be read now."""
-        if self.state or self._failure is not None or self._membership.commits.is_full:
+        if self.state or self.failure is not None or self._membership.commits.is_full:
             return 0
         suspects = self._membership.suspects
         if suspects is not None and suspects.trial is not None:
             # What waits of the others is not begun, so that some of these can be.
-            waiting = (*self._again, *self._arrived)
+            waiting = (*self._again, *self.arrived)
             return max(0, self.demand - sum(one.partition is suspects.trial for one in waiting))
-        return max(0, self.demand - len(self._arrived) - len(self._again))
+        return max(0, self.demand - len(self.arrived) - len(self._again))
 
     def came(self, records: list[Token], /) -> None:
         """Records were read, or a partition is at its end."""
-        self._arrived += records
+        self.arrived += records
         self.wake()
 
-    def _events(self, tokens: Collection[Token], now: float) -> list[Event[Any]]:
-        """The events of records but for those that end here; up to one that ends the stream."""
-        if self._failed:
-            self._failed.difference_update(tokens)
+    def events(self, tokens: Collection[Token], now: float) -> list[Event[Any]]:
+        self.failed.difference_update(tokens)
         events: list[Event[Any]] = []
-        decode, records, since = self._settings.decode, self._settings.records, self._offset
+        decode, records, since = self._settings.decode, self._settings.records, self.from_wall
         for token in tokens:
             message = token.message
             stamp = message.timestamp()[1] / 1000
@@ -180,8 +156,10 @@ class Reading(SourceStage[Any]):
             try:
                 value = value_of(message, decode, token)
             except BadLine as bad:
-                self._bad(token, bad, created)
-                if self._failure is not None:
+                if self.letters is not None:
+                    token.partition.inside += 1
+                self.bad(token, bad, text_of(message.value()), created)
+                if self.failure is not None:
                     break
                 continue
             if records:
@@ -207,17 +185,11 @@ class Reading(SourceStage[Any]):
             stamp,
         )
 
-    def _bad(self, token: Token, bad: BadLine, created: float) -> None:
-        self.run.errors.count_bad_line(bad)
-        if self._letters is not None:
-            self.received += 1
-            token.partition.inside += 1
-            letter = Event(text_of(token.message.value()), created, self, token)
-            self._letters.send(letter, bad, str(self.info), 1)
-        elif self._settings.on_bad_record == "stop":
-            self._failure = bad
-        else:
-            self._membership.commits.finish((token,))
+    def give_back(self, tokens: Iterable[Token], /) -> None:
+        """They are not committed, and so the group reads them again."""
+
+    def refuse(self, token: Token, /) -> None:
+        self._membership.commits.finish((token,))
 
     # Outcomes.
 
@@ -225,22 +197,15 @@ class Reading(SourceStage[Any]):
         self._membership.finish([event.token for event in events])
 
     def _take_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
-        again: list[Token] = []
-        for event in events:
-            self._membership.take_back(event.token)
-            if not self.state:
-                again.append(event.token)
-        if again and error is not None:
-            self._failed.update(again)
-            self._later.append(
-                self.run.call_later(self._settings.retry_after, self.info, self._emit_later, again)
-            )
-        elif again:
-            self._emit_again(again)
+        tokens: list[Token] = [event.token for event in events]
+        for token in tokens:
+            self._membership.take_back(token)
+        if error is not None:
+            self.retry(tokens)
+        elif not self.state:
+            self._emit_again(tokens)
 
-    def _emit_later(self, tokens: list[Token]) -> None:
-        # Timers of one delay run in the order in which they were set.
-        self._later.popleft()
+    def given_again(self, tokens: list[Token], /) -> None:
         self._emit_again(tokens)
 
     def _emit_again(self, tokens: list[Token]) -> None:
@@ -272,9 +237,9 @@ class Reading(SourceStage[Any]):
 
     def let_go(self) -> None:
         """Take what has not begun out of the pipeline; what is still ours goes in again."""
-        self._arrived = deque(token for token in self._arrived if token.partition.held)
+        self.arrived = deque(token for token in self.arrived if token.partition.held)
         self._again = [token for token in self._again if token.partition.held]
-        self._failed = {token for token in self._failed if token.partition.held}
+        self.failed = {token for token in self.failed if token.partition.held}
         self._withdrawing = True
         try:
             self.run.withdraw()
@@ -284,29 +249,26 @@ class Reading(SourceStage[Any]):
 
     def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
         """Send a record that has ended so many processes to the dead letters, if it is here."""
-        assert self._letters is not None
+        assert self.letters is not None
 
         def is_it(token: Token) -> bool:
             return token.partition is partition and token.offset == offset
 
         tokens = self._take_if(is_it, 1)
-        for event in self._events(tokens, self.run.now()):
+        for event in self.events(tokens, self.run.now()):
             self.received += 1
             error = WorkerLost(
                 f"{event.token} was alone in the last of {lost} processes that were lost while "
                 "they worked on it: each was killed, or blocked for longer than the brokers wait"
             )
-            self._letters.send(event, error, str(self.info), lost)
+            self.letters.send(event, error, str(self.info), lost)
         return bool(tokens)
 
     # The end.
 
     def release(self) -> None:
-        self.leave_to_others(len(self._failed))
-        self._arrived.clear()
+        super().release()
         self._again.clear()
-        for timer in self._later:
-            timer.cancel()
 
     def statistics(self) -> dict[str, Any]:
         """The statistics of every source, and those of the group.
@@ -323,7 +285,7 @@ class Reading(SourceStage[Any]):
             **super().statistics(),
             "partitions": len(membership.partitions),
             "lag": sum(partition.lag for partition in membership.partitions.values()),
-            "read_ahead": len(self._arrived) + len(self._again),
+            "read_ahead": len(self.arrived) + len(self._again),
             "known": membership.skipped,
             "expired": membership.expired,
             "ignored": membership.ignored,

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from penstock.streams.base.keys import Key
+from penstock.streams.base.taken import taken
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.flowable import Flowable, Whole
@@ -21,7 +22,6 @@ from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.place import Place, new_place
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.keyed.substream import Substream
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber

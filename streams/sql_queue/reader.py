@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any
 
+from penstock.streams.base.taken import taken
+from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
-from penstock.streams.io.body import NotAValue, json_value
+from penstock.streams.io.body import NotAValue, json_value, text_of
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.sql_queue.analytics.statistics import due
@@ -56,8 +56,8 @@ class Manner:
     wait_for_leases: bool = True
 
 
-class TableReader(SourceStage[dict[str, Any]]):
-    """`_ready` are rows that were claimed and are not out yet."""
+class TableReader(LeasedSource[Row]):
+    """One run of `penstock.read_table`: what has arrived are claimed rows."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._store = store
         self._terms = terms
         self._manner = manner
-        self._is_open = False
+        self._is_there = False
         self._insist = Insistence(run, store, manner.patience)
         self.ledger = Ledger(
             run,
@@ -92,7 +92,6 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._elsewhere = Elsewhere(store, terms)
         self._told_of_others = False
         self._info = info
-        self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         # Keys whose rows are left in the table, and by how many stages each; whether one has been
@@ -102,7 +101,6 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._redelivered = self._bad = 0
         # How many events have ended, in whichever way.
         self._over = 0
-        run.lessors.append(self)
         self._suspects_at = 0.0
         self._due: int | None = None
         # The rows that had ended, those held, and those that were due or to be tried again, at the
@@ -111,28 +109,16 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     # Events out.
 
-    def produce(self) -> None:
-        run = self.run
-        now = run.now()
-        while self.demand and self._ready and not self._slice.is_over(now):
-            self._emit(min(self._chunk, self.demand, len(self._ready)))
-            before, now = now, run.now()
-            self._chunk = fitting(self._chunk, now - before)
-        if self.demand and not self._ready and not self.state:
-            self._wanted.set()
-            if self._polling is None:
-                run.on_close(self._disconnect)
-                self._polling = run.spawn(self._poll(), "read_table")
+    def open(self) -> None:
+        self.run.on_close(self._disconnect)
+        self._polling = self.run.spawn(self._poll(), "read_table")
 
-    def _emit(self, count: int) -> None:
-        events: list[Event[Any]] = []
-        for _ in range(count):
-            value, row, created = self._ready.popleft()
-            if self.ledger.holds(row):
-                events.append(Event(value, created, self, row))
-            else:
-                self.ledger.give_back(row)
-        self.send_all(events)
+    def has_room(self) -> None:
+        if self.demand:
+            self._wanted.set()
+
+    def is_held(self, token: Row, /) -> bool:
+        return self.ledger.holds(token)
 
     def holds(self, token: Row, /) -> bool:
         held = self.ledger.holds(token)
@@ -142,7 +128,7 @@ class TableReader(SourceStage[dict[str, Any]]):
 
     @property
     def is_connected(self) -> bool:
-        return self._is_open and not self._insist.is_away
+        return self._is_there and not self._insist.is_away
 
     def identity(self, token: Row, /) -> Identity:
         # An id may be used again, as after the table was emptied: the time tells the rows apart.
@@ -181,25 +167,25 @@ class TableReader(SourceStage[dict[str, Any]]):
             there = not self._manner.follow
             await self._insist(partial(self._store.open, there=there, context=context))
             self._warn_of_near_tables()
-            self._is_open = True
+            self._is_there = True
             self.ledger.start()
             if self.run.observers:
                 self.run.spawn(self._count_due(), "due rows of read_table")
             while not self.state:
                 await self._wanted.wait()
                 self._wanted.clear()
-                if not self.demand or self._ready:
+                if not self.demand or self.arrived:
                     continue
                 if self.run.now() >= self._suspects_at:
                     await self._try_suspects()
-                    if not self.demand or self._ready:
+                    if not self.demand or self.arrived:
                         continue
                 goes_on, self._goes_on = self._goes_on, False
                 rows, enough = await self._claims.claim(
                     self.demand, self._over, self._left, more=goes_on
                 )
                 held_back = self._take(rows)
-                if (held_back or not enough) and not self._ready and not self.state:
+                if (held_back or not enough) and not self.arrived and not self.state:
                     await self._until_more()
                 self.wake()
         except Exception as error:
@@ -261,31 +247,28 @@ class TableReader(SourceStage[dict[str, Any]]):
                 continue
             if row.attempts > 1:
                 self._redelivered += 1
-            if row.key == UNREADABLE:
-                self._bad_row(row, "has a text that the database cannot read", row.payload or "")
-                continue
-            if row.payload is None:
-                self._bad_row(row, "is null", "")
-                continue
-            try:
-                value: Any = json_value(row.payload)
-            except NotAValue as bad:
-                self._bad_row(row, str(bad), row.payload)
-                continue
-            if type(value) is dict:
-                self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))
-            else:
-                what = f"is of type {type(value).__name__}, not an object"
-                self._bad_row(row, what, row.payload)
+            row.created = now - max(0.0, row.age)
+            self.arrived.append(row)
         if self.state:
-            self._give_back_ready()
+            self.give_back(taken(self.arrived, len(self.arrived)))
         return held_back
 
-    def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
-        text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
-        self.ledger.fail(
-            row, self._bad_one(row, f"its payload {what}: {describe(text)}"), final=True
-        )
+    def event(self, token: Row, now: float, /) -> Event[Any] | None:
+        payload = token.payload
+        try:
+            if token.key == UNREADABLE:
+                raise NotAValue("has a text that the database cannot read")
+            if payload is None:
+                raise NotAValue("is null")
+            value: Any = json_value(payload)
+            if not isinstance(value, dict):
+                raise NotAValue(f"is of type {type(value).__name__}, not an object")
+        except NotAValue as bad:
+            text = payload if isinstance(payload, str) else text_of(payload)
+            error = self._bad_one(token, f"its payload {bad}: {describe(text)}")
+            self.ledger.fail(token, error, final=True)
+            return None
+        return Event(value, token.created, self, token)
 
     def _unclaimable(self, id: Any, error: Refused) -> None:
         self._bad_one(f"row {id}", f"the database lets nobody claim it: {error}")
@@ -372,8 +355,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             if ending is Ending.DROPPED:
                 self.ledger.drop(tokens)
             else:
-                for token in tokens:
-                    self.ledger.give_back(token)
+                self.give_back(tokens)
 
     def _marked(self, count: int) -> None:
         self._finished += count
@@ -391,14 +373,14 @@ class TableReader(SourceStage[dict[str, Any]]):
     # The end.
 
     def release(self) -> None:
+        super().release()
         self.leave_to_others(self.ledger.to_be_tried(self._claims.began))
-        self._give_back_ready()
         if self._polling is not None and self._polling is not asyncio.current_task():
             self.run.tasks.cancel(self._polling)
 
-    def _give_back_ready(self) -> None:
-        while self._ready:
-            self.ledger.give_back(self._ready.popleft()[1])
+    def give_back(self, tokens: Iterable[Row], /) -> None:
+        for row in tokens:
+            self.ledger.give_back(row)
 
     async def _disconnect(self) -> None:
         try:
@@ -422,7 +404,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             **super().statistics(),
             "claims": self._claims.count,
             "held": len(self.ledger.held),
-            "read_ahead": len(self._ready),
+            "read_ahead": len(self.arrived),
             "pending": self._due,
             "emitted": self._emitted(),
             "redelivered": self._redelivered,

@@ -94,8 +94,8 @@ class Terms:
 
 
 class Row:
-    """A claimed row. `age` is the seconds since it was enqueued, which `came` says
-    in seconds since 1970; `parts` are what was made of it.
+    """A claimed row. `age` is the seconds since it was enqueued, which `came` says in seconds since
+    1970, and `created` in the loop's time; `parts` are what was made of it.
 
     `payload` is None only in a user's own table that allows null.
 
@@ -112,6 +112,7 @@ class Row:
         "attempts",
         "begun",
         "came",
+        "created",
         "ended",
         "epoch",
         "headers",
@@ -123,6 +124,7 @@ class Row:
         "token",
     )
 
+    created: float
     headers: dict[str, str]
     lease: Lease
 

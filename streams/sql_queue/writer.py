@@ -11,12 +11,12 @@ from typing import Any, cast
 
 from orjson import loads
 
+from penstock.streams.base.taken import taken
 from penstock.streams.delivery.commit import Part
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.letter_line import letter_line
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.errors import PenstockError
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.requests import Requests
@@ -17,7 +17,6 @@ from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.streams.leases import Leases
 from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -48,10 +47,10 @@ _MEASURED, _PAUSE = 0.05, 0.01
 _BUSY = 0.125
 
 
-class RemoteDesk(SourceStage[Any]):
+class RemoteDesk(LeasedSource[RemoteJob]):
     """The jobs of one run of a worker, as its source. It never ends by itself.
 
-    The parcels that the leases hold have jobs that are `_arrived`, in the pipeline, or not reported
+    Jobs of the parcels that the leases hold have arrived, are in the pipeline, or are not reported
     yet. A job whose lease ran out before it began is returned instead of begun.
     """
 
@@ -61,16 +60,13 @@ class RemoteDesk(SourceStage[Any]):
     _leases: Leases[str, Parcel]
     _reports: Reports
     _stopping: asyncio.Task[None] | None = None
-    _opening = False
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, wire: Wire) -> None:
         super().__init__(downstream, run, info)
         self.id = uuid4().hex[:12]
         self.ack = self._acknowledge
         self.nack = self._came_back
-        run.lessors.append(self)
         self._wire = wire
-        self._arrived: deque[RemoteJob] = deque()
         self._in_pipe = 0
         # The number of jobs in the last parcel.
         self._size = 1
@@ -89,17 +85,15 @@ class RemoteDesk(SourceStage[Any]):
 
     # Connecting.
 
-    def produce(self) -> None:
-        if not self._opening:
-            self._opening = True
-            self.run.on_close(self._disconnect)
-            self.run.spawn(self._open(), "jobs")
-        while self._arrived and self.demand:
-            job = self._arrived.popleft()
-            self._in_pipe += 1
-            self.emit(job.value, self.run.now(), job)
-            if self._slice.is_over(self.run.now()):
-                break
+    def open(self) -> None:
+        self.run.on_close(self._disconnect)
+        self.run.spawn(self._open(), "jobs")
+
+    def event(self, token: RemoteJob, now: float, /) -> Event[Any]:
+        self._in_pipe += 1
+        return Event(token.value, now, self, token)
+
+    def has_room(self) -> None:
         if self.demand and self._dry_since is None:
             self._dry_since = self.run.now()
         if self._requests is not None:
@@ -164,7 +158,7 @@ class RemoteDesk(SourceStage[Any]):
         """How many messages may be on request."""
         if self.state:
             return 0
-        return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
+        return -(-(self.demand + self._ahead - len(self.arrived)) // self._size)
 
     def _came(self, message: Message) -> None:
         leases = self._leases
@@ -190,9 +184,9 @@ class RemoteDesk(SourceStage[Any]):
             if again:
                 self._reports.ask(job, partial(self._settle, job))
             elif self.state:
-                self._give_back(job)
+                self.give_back((job,))
             else:
-                self._arrived.append(job)
+                self.arrived.append(job)
         self.wake_soon()
 
     def _settle(self, job: RemoteJob, known: bool) -> None:
@@ -205,9 +199,10 @@ class RemoteDesk(SourceStage[Any]):
             # Without a master, the next one clears the queue.
             self._replies.send(parcel.reply, ACK if parcel.known else later(_LATER))
 
-    def _give_back(self, job: RemoteJob) -> None:
-        """Return a job to other workers, without counting an attempt."""
-        self._reports.returned(job, partial(self._settle, job))
+    def give_back(self, tokens: Iterable[RemoteJob], /) -> None:
+        """Return jobs to other workers, without counting an attempt."""
+        for job in tokens:
+            self._reports.returned(job, partial(self._settle, job))
 
     # Outcomes.
 
@@ -259,8 +254,8 @@ class RemoteDesk(SourceStage[Any]):
     def _trim(self) -> None:
         """Return jobs that would wait here to others, because jobs have become slower."""
         self._measure()
-        while len(self._arrived) > self.demand + self._ahead:
-            self._give_back(self._arrived.pop())
+        while len(self.arrived) > self.demand + self._ahead:
+            self.give_back((self.arrived.pop(),))
 
     def _acknowledge(self, events: list[Event[Any]]) -> None:
         self._in_pipe -= len(events)
@@ -271,7 +266,7 @@ class RemoteDesk(SourceStage[Any]):
         self._in_pipe -= len(events)
         for event in events:
             if error is None:
-                self._give_back(event.token)
+                self.give_back((event.token,))
             else:
                 # It stopped its worker: it counts as lost.
                 self._reports.ask(event.token, partial(self._settle, event.token))
@@ -279,10 +274,9 @@ class RemoteDesk(SourceStage[Any]):
     # The end.
 
     def release(self) -> None:
+        super().release()
         if self._requests is None:
             return
-        while self._arrived:
-            self._give_back(self._arrived.popleft())
         self._stopping = new_task(self._requests.stop(), "penstock jobs", self.run.loop)
         self._news.set()
 
@@ -304,4 +298,4 @@ class RemoteDesk(SourceStage[Any]):
 
     def statistics(self) -> dict[str, Any]:
         """The statistics of every source, and the jobs `read_ahead`."""
-        return {**super().statistics(), "read_ahead": len(self._arrived)}
+        return {**super().statistics(), "read_ahead": len(self.arrived)}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from itertools import count, groupby, repeat
 from typing import Any
 
+from penstock.streams.base.taken import taken
 from penstock.streams.errors import NotPicklable
 from penstock.streams.io.encoding import Unencoded
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all, new_events
 from penstock.streams.protocol.sink_stage import SinkStage

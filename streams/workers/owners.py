@@ -19,8 +19,8 @@ from operator import attrgetter, length_hint
 from typing import Any
 
 from penstock.streams.base.keys import Key
+from penstock.streams.base.taken import taken
 from penstock.streams.keyed.overflow import Overflow, Tail
-from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.event import Event
 from penstock.streams.workers.messages import Link
 

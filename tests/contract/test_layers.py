@@ -18,7 +18,6 @@ PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
 ORDER = [
     "errors",
     "clock",
-    "delivery",
     "markup",
     "validation",
     "ahead",
@@ -33,6 +32,7 @@ ORDER = [
     "limits",
     "diagnostics",
     "runtime",
+    "delivery",
     "boundary",
     "flowable",
     "keyed",

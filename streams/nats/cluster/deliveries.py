@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams import clock
+from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.errors import BadLine, PenstockError, WorkerLost
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.flowable import Flowable
@@ -21,7 +21,6 @@ from penstock.streams.nats.partition.partition import Arrival, Delivery, Partiti
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -182,7 +181,7 @@ def _entry(partition: Partition) -> tuple[float, int, Partition]:
     return arrival.position(places[0]), partition.number, partition
 
 
-class _Stage(SourceStage[Any]):
+class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -194,12 +193,12 @@ class _Stage(SourceStage[Any]):
         self.ack = self._done
         self.nack = self._returned
         self._deliveries = deliveries
-        # From the servers' clock, which is wall time, to the loop's.
-        self._offset = run.now() - clock.wall()
         # Partitions that have been full, and of which something could not be noted.
         self._full: set[int] = set()
         self._left_out: set[int] = set()
-        run.lessors.append(self)
+
+    def open(self) -> None:
+        """The partitions are read already."""
 
     def holds(self, token: Delivery, /) -> bool:
         return token[0].partition.begin(token)
@@ -219,23 +218,25 @@ class _Stage(SourceStage[Any]):
             origin is self and token[0].partition.is_left(token) for origin, token in roots(event)
         )
 
-    def produce(self) -> None:
-        deliveries = self._deliveries
-        while deliveries.waiting and self.demand:
-            events: list[Event[Any]] = []
-            room = min(self.demand, _CHUNK)
-            while deliveries.waiting and room:
-                arrival, places = deliveries.first(room)
-                room -= len(places)
-                if arrival.partition.lease.held:
-                    deliveries.entered(arrival.partition, len(places))
-                    events += self._events(arrival, places)
-            self.send_all(events)
-            if self._slice.is_over(self.run.now()):
-                return
+    def next_of(self, most: int) -> list[tuple[Arrival, Sequence[int]]]:
+        deliveries, found = self._deliveries, list[tuple[Arrival, Sequence[int]]]()
+        while deliveries.waiting and most:
+            found.append(deliveries.first(most))
+            most -= len(found[-1][1])
+        return found
 
-    def _events(self, arrival: Arrival, places: Sequence[int]) -> list[Event[Any]]:
-        created = min(arrival.stored + self._offset, self.run.now())
+    def events(
+        self, tokens: Iterable[tuple[Arrival, Sequence[int]]], now: float
+    ) -> list[Event[Any]]:
+        events: list[Event[Any]] = []
+        for arrival, places in tokens:
+            if arrival.partition.lease.held:
+                self._deliveries.entered(arrival.partition, len(places))
+                events += self._events_of(arrival, places, now)
+        return events
+
+    def _events_of(self, arrival: Arrival, places: Sequence[int], now: float) -> list[Event[Any]]:
+        created = min(arrival.stored + self.from_wall, now)
         found = arrival.deliveries(places)
         if len(found) > 1:
             said = arrival.events

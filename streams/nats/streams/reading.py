@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.streams import clock
 from penstock.streams.delivery.lease import Lease
+from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
-from penstock.streams.failures.dead_letters import channel_to
-from penstock.streams.failures.policy import OnBadInput, Route
+from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.answers import info_of
 from penstock.streams.nats.client.connection import connect, jetstream
@@ -24,7 +22,6 @@ from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.nats.streams.standstill import Standstill
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "ReadingSettings"]
 
 
-_CHUNK = 256
 # Seconds until a reader from which nothing comes asks the server why: when it may have caught up,
 # otherwise, and at most.
 _FIRST, _QUIET, _LONGEST = 0.02, 0.5, 5.0
@@ -82,11 +78,8 @@ class _Message(Leased):
         return f"message {self.sequence}, '{self.subject}'"
 
 
-class Reading(SourceStage[Any]):
-    """One run of `penstock.read_jetstream`.
-
-    `_arrived` messages have not gone out; those that the leases hold are not settled.
-    """
+class Reading(LeasedSource[_Message]):
+    """One run of `penstock.read_jetstream`. Messages that the leases hold are not settled."""
 
     _client: Client | None = None
     _consumer: Standing | None = None
@@ -94,9 +87,6 @@ class Reading(SourceStage[Any]):
     _replies: Replies
     _leases: Leases[tuple[int, float], _Message]
     _stopping: asyncio.Task[None] | None = None
-    _opening = False
-    # The message that ends the stream, once the events before it are out.
-    _failure: BadLine | None = None
 
     def __init__(
         self,
@@ -105,15 +95,10 @@ class Reading(SourceStage[Any]):
         info: StageInfo,
         settings: ReadingSettings,
     ) -> None:
-        super().__init__(downstream, run, info)
+        super().__init__(downstream, run, info, settings.on_bad_message, settings.retry_after)
         self.ack = self._acknowledge
         self.nack = self._return
         self._settings = settings
-        on_bad = settings.on_bad_message
-        self._letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None
-        self._arrived: deque[_Message] = deque()
-        # When messages that failed are due again; the server then gives them to any reader.
-        self._due: deque[float] = deque()
         self._standstill = Standstill(run.errors)
         # Messages whose leases ran out, those that other readers have, and when the last one came
         # or ended.
@@ -121,32 +106,15 @@ class Reading(SourceStage[Any]):
         self._moved_at = 0.0
         # Messages of the stream that have not been delivered, as of the last one.
         self._pending: int | None = None
-        # From the servers' clock, which is wall time, to the loop's.
-        self._offset = run.now() - clock.wall()
-        run.lessors.append(self)
 
     # Connecting.
 
-    def produce(self) -> None:
-        if not self._opening:
-            self._opening = True
-            self.run.on_close(self._disconnect)
-            self.run.spawn(self._open(), "read_jetstream")
-        arrived = self._arrived
-        while arrived and self.demand and self._failure is None:
-            events: list[Event[Any]] = []
-            while arrived and len(events) < min(self.demand, _CHUNK) and self._failure is None:
-                message = arrived.popleft()
-                if not self.holds(message):
-                    self._settle([message], later(0))
-                elif (event := self._event(message)) is not None:
-                    events.append(event)
-            self.send_all(events)
-            if self._slice.is_over(self.run.now()):
-                return
-        if self._failure is not None:
-            self.fail(self._failure)
-        elif self._requests is not None:
+    def open(self) -> None:
+        self.run.on_close(self._disconnect)
+        self.run.spawn(self._open(), "read_jetstream")
+
+    def has_room(self) -> None:
+        if self._requests is not None:
             self._requests.look()
 
     async def _open(self) -> None:
@@ -220,7 +188,7 @@ class Reading(SourceStage[Any]):
             moved_at = self._moved_at
             await asyncio.sleep(pause)
             self._look_for_starvation()
-            if self._moved_at != moved_at or not self.demand or self._arrived or self.run.calls:
+            if self._moved_at != moved_at or not self.demand or self.arrived or self.run.calls:
                 pause = _FIRST if self._pending == 0 and not settings.follow else _QUIET
                 continue
             pause = min(2 * pause, _LONGEST)
@@ -238,7 +206,7 @@ class Reading(SourceStage[Any]):
 
     def _look_for_starvation(self) -> None:
         if self._consumer is not None:
-            starves = self.demand > 0 and not self._arrived and self.run.is_starved
+            starves = self.demand > 0 and not self.arrived and self.run.is_starved
             pending = self._pending if starves else 0
             held = len(self._leases.held)
             self._standstill.starve(self._consumer, pending or 0, held, self.run.now())
@@ -253,7 +221,7 @@ class Reading(SourceStage[Any]):
         """How many messages may be on request."""
         if self.state:
             return 0
-        return self.demand - len(self._arrived)
+        return self.demand - len(self.arrived)
 
     def _came(self, message: Message) -> None:
         leases, place = self._leases, place_of(message.reply)
@@ -266,29 +234,25 @@ class Reading(SourceStage[Any]):
         headers = fields_of(message.header) if message.header and self.run.tracing else {}
         one = _Message(message, place, leases.newest, headers)
         leases.held[one.key] = one
-        self._arrived.append(one)
+        self.arrived.append(one)
         self._pending = place.pending
         self.wake_soon()
 
-    def _event(self, message: _Message) -> Event[Any] | None:
-        created = min(message.stored + self._offset, self.run.now())
+    def event(self, token: _Message, now: float, /) -> Event[Any] | None:
+        created = min(token.stored + self.from_wall, now)
         if self._settings.raw:
-            return Event(message.data, created, self, message)
+            return Event(token.data, created, self, token)
         try:
-            return Event(value_of(message.data, json_object, message), created, self, message)
+            return Event(value_of(token.data, json_object, token), created, self, token)
         except BadLine as error:
-            bad = error
-        self.run.errors.count_bad_line(bad)
-        if self._letters is not None:
-            self.received += 1
-            letter = Event(text_of(message.data), created, self, message)
-            self._letters.send(letter, bad, str(self.info), 1)
-        elif self._settings.on_bad_message == "stop":
-            self._failure = bad
-            self._settle([message], later(0))
-        else:
-            self._settle([message], TERM)
-        return None
+            self.bad(token, error, text_of(token.data), created)
+            return None
+
+    def give_back(self, tokens: Iterable[_Message], /) -> None:
+        self._settle(tokens, later(0))
+
+    def refuse(self, token: _Message, /) -> None:
+        self._settle((token,), TERM)
 
     # Outcomes.
 
@@ -343,22 +307,14 @@ class Reading(SourceStage[Any]):
     def _return(self, events: list[Event[Any]], error: BaseException | None) -> None:
         seconds = 0 if error is None else self._settings.retry_after
         self._settle([event.token for event in events], later(seconds))
-        if error is not None and not self.state:
-            self._forget_due()
-            self._due += [self.run.now() + seconds] * len(events)
-
-    def _forget_due(self) -> None:
-        while self._due and self._due[0] <= self.run.now():
-            self._due.popleft()
+        if error is not None:
+            # The server delivers them then, perhaps to another reader.
+            self.retry([event.token for event in events])
 
     # The end.
 
     def release(self) -> None:
-        self._forget_due()
-        self.leave_to_others(len(self._due))
-        if self._arrived:
-            self._settle(self._arrived, later(0))
-        self._arrived.clear()
+        super().release()
         if self._requests is not None:
             self._stopping = new_task(
                 self._requests.stop(), "penstock read_jetstream", self.run.loop
@@ -391,7 +347,7 @@ class Reading(SourceStage[Any]):
         other readers or to come again, as of the last look, and `lost_leases`."""
         return {
             **super().statistics(),
-            "read_ahead": len(self._arrived),
+            "read_ahead": len(self.arrived),
             "pending": self._pending,
             "elsewhere": self._elsewhere,
             "lost_leases": self._lost,
