@@ -24,7 +24,7 @@ from penstock import (
 )
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BuildError, HoldExceeded
-from penstock.streams.protocol.event import fail_all, finish_all
+from penstock.streams.protocol.event import Ending, end_all, finish_all
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -353,7 +353,7 @@ def test_events_that_other_operators_made_end_as_those_of_the_source_do() -> Non
     a, b, c, d = probe.events
     finish_all([a, b])
     assert source.acked == [["a", "b"]]
-    fail_all([c, d], ValueError("handler"))
+    end_all([c, d], Ending.FAILED, ValueError("handler"))
     assert source.failed == [["b", "c"], ["d"]]
     assert source.unsettled == []
 

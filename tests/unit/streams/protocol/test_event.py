@@ -12,7 +12,7 @@ from penstock.streams.protocol.event import (
     Ending,
     Event,
     drop_all,
-    fail_all,
+    end_all,
     finish_all,
     give_back_all,
 )
@@ -28,8 +28,8 @@ ENDS: dict[Ending, Callable[[Event[Any]], None]] = {
 ENDS_OF_ALL: dict[Ending, Callable[[list[Event[Any]]], None]] = {
     Ending.FINISHED: finish_all,
     Ending.DROPPED: lambda events: drop_all(events, "test"),
-    Ending.FORGIVEN: lambda events: fail_all(events, ValueError(), acknowledged=True),
-    Ending.FAILED: lambda events: fail_all(events, ValueError()),
+    Ending.FORGIVEN: lambda events: end_all(events, Ending.FORGIVEN, ValueError()),
+    Ending.FAILED: lambda events: end_all(events, Ending.FAILED, ValueError()),
     Ending.RETURNED: give_back_all,
 }
 # The outcome of a parent: the first of these that any of its children had.

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.protocol.event import Event, drop_all, fail_all, finish_all, give_back_all
+from penstock.streams.protocol.event import (
+    Ending,
+    Event,
+    drop_all,
+    end_all,
+    finish_all,
+    give_back_all,
+)
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -57,12 +64,12 @@ ENDS: dict[str, tuple[Callable[[list[Event[Any]]], None], Calls, dict[str, Any]]
         {"dropped": {"test": 3}},
     ),
     "skipped": (
-        lambda events: fail_all(events, BROKEN, acknowledged=True),
+        lambda events: end_all(events, Ending.FORGIVEN, BROKEN),
         [("ack", [0, 1, 2], None)],
         {"failed": 3},
     ),
     "failed": (
-        lambda events: fail_all(events, BROKEN),
+        lambda events: end_all(events, Ending.FAILED, BROKEN),
         [("nack", [0, 1, 2], BROKEN)],
         {"returned": 3},
     ),

@@ -9,7 +9,13 @@ import pytest
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.reading import Reading, ReadingSettings
 from penstock.streams.nats.streams.replies import Replies
-from penstock.streams.protocol.event import fail_all, finish_all, give_back_all, new_events
+from penstock.streams.protocol.event import (
+    Ending,
+    end_all,
+    finish_all,
+    give_back_all,
+    new_events,
+)
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import Probe, run_virtual
@@ -29,8 +35,11 @@ class Sent(Replies):
     ("end", "reply"),
     [
         (finish_all, b"+ACK"),
-        (lambda events: fail_all(events, ValueError(), acknowledged=True), b"+ACK"),
-        (lambda events: fail_all(events, ValueError()), b'-NAK {"delay": 3000000000}'),
+        (lambda events: end_all(events, Ending.FORGIVEN, ValueError()), b"+ACK"),
+        (
+            lambda events: end_all(events, Ending.FAILED, ValueError()),
+            b'-NAK {"delay": 3000000000}',
+        ),
         (give_back_all, b"-NAK"),
     ],
     ids=["finished", "skipped", "failed", "returned"],
