@@ -47,8 +47,8 @@ from penstock import (
     in_threads,
 )
 from penstock.command.output import write
-from penstock.command.pictures.curves import as_svg
 from penstock.command.turning_point.climb import Climb, Step, turning_point
+from penstock.streams.pictures.curves import as_svg
 
 ACCOUNTS = 1000  # as in SCHEMA
 THREADS = 8

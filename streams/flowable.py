@@ -284,7 +284,7 @@ class Flowable(Fluent[T_co]):
 
     def _repr_svg_(self) -> str:
         """The picture of its stages, as an SVG document, which notebooks show."""
-        from penstock.streams.picture import as_svg
+        from penstock.streams.pictures.pipeline import as_svg
 
         return as_svg([stage.info for stage in self.chain()], [], repr(self))
 

@@ -183,7 +183,7 @@ class Pipeline:
 
     def _repr_svg_(self) -> str:
         """The picture of its stages, as an SVG document, which notebooks show."""
-        from penstock.streams.picture import as_svg
+        from penstock.streams.pictures.pipeline import as_svg
 
         stages, sinks = self.describe(), len(self.sinks)
         return as_svg(stages[:-sinks], stages[-sinks:], repr(self))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
-from penstock.streams.layout import Layout, Place, layout
-from penstock.streams.picture import drawn, reads_text
+from penstock.streams.pictures.lanes import Layout, Place, layout
+from penstock.streams.pictures.pipeline import drawn, reads_text
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Example, Recorder, Sample, example_of
 from penstock.streams.telemetry.unread import UNREAD, unread

@@ -24,7 +24,7 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import BadLine, message_of, notes_of
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.keyed.queues import KeyQueue
-from penstock.streams.picture import drawn
+from penstock.streams.pictures.pipeline import drawn
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import Subscriber

@@ -24,7 +24,6 @@ from penstock.streams.temporal.monitors.verdict import Verdict
 
 if TYPE_CHECKING:
     from penstock.streams.temporal.automata.degeneralise import degeneralised
-    from penstock.streams.temporal.automata.drawing import to_dot, to_svg
     from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
     from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
     from penstock.streams.temporal.learning.search import Finding, Learned, learn
@@ -95,10 +94,8 @@ __all__ = [
     "sequenced",
     "sequenced_join",
     "simplify",
-    "to_dot",
     "to_hoa",
     "to_lbtt",
-    "to_svg",
     "to_text",
     "translate",
 ]
@@ -109,7 +106,6 @@ _ELSEWHERE = {
     "periods.join": ("Overlap", "Overlaps", "sequenced_join"),
     "periods.slices": ("Month", "as_of", "by_month"),
     "automata.degeneralise": ("degeneralised",),
-    "automata.drawing": ("to_dot", "to_svg"),
     "automata.hoa": ("from_hoa", "to_hoa"),
     "periods.intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),
     "automata.lbtt": ("from_lbtt", "to_lbtt"),

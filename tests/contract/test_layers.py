@@ -18,7 +18,6 @@ PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
 ORDER = [
     "errors",
     "clock",
-    "markup",
     "validation",
     "ahead",
     "base",
@@ -26,8 +25,7 @@ ORDER = [
     "extras",
     "pages",
     "protocol",
-    "layout",
-    "picture",
+    "pictures",
     "failures",
     "limits",
     "diagnostics",
@@ -136,7 +134,7 @@ def test_no_folder_imports_from_one_above_it() -> None:
 
 
 def test_temporal_logic_knows_nothing_of_streams() -> None:
-    known = {"base", "errors", "validation", "ahead", "markup"}
+    known = {"base", "errors", "validation", "ahead"}
     assert {pair[1] for pair in arrows() if pair[0] == "temporal"} <= known
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from penstock.command.output import counted, put, write
 from penstock.command.pipelines.load import load
 from penstock.streams.errors import BuildError
-from penstock.streams.picture import (
+from penstock.streams.pictures.pipeline import (
     as_svg,
     bound_text,
     drawn,

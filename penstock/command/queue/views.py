@@ -6,9 +6,9 @@ from argparse import Namespace
 from datetime import UTC, datetime
 
 from penstock.command.output import write
-from penstock.command.pictures.steps import Steps, as_svg
 from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
 from penstock.streams.errors import BuildError
+from penstock.streams.pictures.steps import Steps, as_svg
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.history import HOUR, History, by_hour, by_kind
 from penstock.streams.sql_queue.analytics.statistics import Times, measure

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from penstock.command.explain import explain, users_line
-from penstock.command.output import counted, put
+from penstock.command.output import counted, put, write
 from penstock.command.temporal.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.temporal.automata.automaton import Automaton
@@ -14,6 +15,9 @@ from penstock.streams.temporal.workflow.paths import counter_example, counter_ex
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
 from penstock.streams.temporal.workflow.space import SearchTooLarge
 from penstock.streams.temporal.workflow.workflow import Workflow, near, read_workflow
+
+if TYPE_CHECKING:
+    from penstock.streams.pictures.workflow import Picture
 
 __all__ = ["broken_by", "call", "check_picture", "held", "nothing", "said_of"]
 
@@ -135,6 +139,13 @@ def held(rule: Rule) -> str:
 
 
 def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:
-    from penstock.command.pictures.workflow import picture_of, save
+    from penstock.streams.pictures.workflow import picture_of
 
     save(picture_of(workflow, example), path)
+
+
+def save(picture: Picture, path: str) -> None:
+    """Write the picture to a file, as SVG or, for `.dot`, for Graphviz. Raises CannotOpen."""
+    from penstock.streams.pictures.workflow import as_dot, as_svg
+
+    write(as_svg(picture) if path.endswith(".svg") else as_dot(picture), path)

@@ -6,9 +6,9 @@ from argparse import Namespace
 
 from penstock.command.output import mention, put, write
 from penstock.streams.errors import BuildError
+from penstock.streams.pictures.automaton import to_svg
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.degeneralise import degeneralised
-from penstock.streams.temporal.automata.drawing import to_svg
 from penstock.streams.temporal.automata.hoa import to_hoa
 from penstock.streams.temporal.automata.lbtt import to_lbtt
 from penstock.streams.temporal.automata.translate import translate

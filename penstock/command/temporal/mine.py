@@ -17,6 +17,7 @@ from penstock.command.temporal.check_workflow import (
     held,
     nothing,
     said_of,
+    save,
 )
 from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.rules import read_rules
@@ -103,8 +104,7 @@ def call(options: Namespace, words: list[str]) -> int:
     else:
         write(text, options.output)
     if options.draw:
-        from penstock.command.pictures.mined import picture_of
-        from penstock.command.pictures.workflow import save
+        from penstock.command.temporal.mined_picture import picture_of
 
         save(picture_of(miner), options.draw)
     if status in (0, _BAD_LINES) and (broken or miner.found):

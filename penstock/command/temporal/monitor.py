@@ -11,10 +11,10 @@ from typing import Any
 from reactivex import operators as ops
 
 from penstock.command.output import mention
-from penstock.command.pictures.monitor import MonitorPicture
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, nothing_beside, warnings_to_standard_error
 from penstock.command.temporal.field_option import FieldOption
+from penstock.command.temporal.monitor_picture import MonitorPicture
 from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl

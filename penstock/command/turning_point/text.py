@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.command.pictures.curves import as_svg
 from penstock.command.turning_point.climb import FACTOR, Climb, Step, turning_point
+from penstock.streams.pictures.curves import as_svg
 
 __all__ = ["as_picture", "as_row", "end_as_text", "heading"]
 

@@ -12,12 +12,7 @@ from typing import Any
 
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import message_of, notes_of
-from penstock.streams.picture import as_svg, drawn
-from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.runtime.report import Report, done_with, how_it_ended
-from penstock.streams.telemetry.recorder import Recorder
-from penstock.streams.telemetry.report.charts import (
+from penstock.streams.pictures.charts import (
     Curve,
     Line,
     in_time,
@@ -25,6 +20,11 @@ from penstock.streams.telemetry.report.charts import (
     over_time,
     percentiles,
 )
+from penstock.streams.pictures.pipeline import as_svg, drawn
+from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.report import Report, done_with, how_it_ended
+from penstock.streams.telemetry.recorder import Recorder
 from penstock.streams.telemetry.report.history import History, Point
 from penstock.streams.telemetry.report.html import Cell, Html, document, section, table, text
 from penstock.streams.telemetry.report.machine import machine

@@ -7,7 +7,7 @@ from html import escape
 
 from penstock.command.kata.observe import Measured
 from penstock.command.kata.report.table import LATENCIES, columns_of
-from penstock.streams.telemetry.report.charts import (
+from penstock.streams.pictures.charts import (
     Curve,
     Line,
     nines_of,

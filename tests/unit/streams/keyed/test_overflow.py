@@ -28,7 +28,7 @@ from penstock import (
     spread,
 )
 from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
-from penstock.streams.picture import total_text
+from penstock.streams.pictures.pipeline import total_text
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySource, run_virtual
 

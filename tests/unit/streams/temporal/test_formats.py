@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.streams.errors import BuildError
+from penstock.streams.pictures.automaton import to_dot, to_svg
 from penstock.streams.temporal.automata.automaton import Automaton, Edge
 from penstock.streams.temporal.automata.degeneralise import degeneralised
-from penstock.streams.temporal.automata.drawing import to_dot, to_svg
 from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
 from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
 from penstock.streams.temporal.automata.translate import translate

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command.pictures.steps import as_svg
+from penstock.streams.pictures.steps import as_svg
 
 Penstock = Callable[..., Any]
 

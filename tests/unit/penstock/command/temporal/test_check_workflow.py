@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.command.pictures.workflow import as_dot, as_svg, picture_of
+from penstock.streams.pictures.workflow import as_dot, as_svg, picture_of
 from penstock.streams.temporal.workflow.paths import counter_example
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import Node, Workflow

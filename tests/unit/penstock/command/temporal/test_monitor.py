@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from penstock import inbox
-from penstock.command.pictures.monitor import MonitorPicture
+from penstock.command.temporal.monitor_picture import MonitorPicture
 from penstock.operators.violations import violations_of
 from penstock.streams.monitoring.watching import Rule
 from penstock.streams.temporal import Monitor

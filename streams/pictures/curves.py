@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, floor, log10
 
-from penstock.command.pictures.sheet import (
+from penstock.streams.pictures.sheet import (
     BOTTOM,
     COLOURS,
     HEIGHT,
@@ -14,8 +14,8 @@ from penstock.command.pictures.sheet import (
     WIDTH,
     legend,
     sheet,
-    text,
 )
+from penstock.streams.pictures.svg import text
 
 __all__ = ["Curve", "as_svg"]
 
@@ -31,21 +31,21 @@ def as_svg(title: str, across: str, curves: dict[str, Curve], marks: list[int]) 
     """
     x = _Axis([point[0] for curve in curves.values() for point in curve], LEFT, WIDTH - RIGHT)
     y = _Axis([point[1] for curve in curves.values() for point in curve], HEIGHT - BOTTOM, TOP)
-    parts = [text(LEFT, 26, title, kind="title")]
+    parts = [text("title", LEFT, 26, title)]
     for value in y.ticks():
         at = y.pixel(value)
         parts.append(
             f'<line class="grid" x1="{LEFT}" y1="{at:g}" x2="{WIDTH - RIGHT}" y2="{at:g}"/>'
         )
-        parts.append(text(LEFT - 8, at + 4, f"{value:,g}", anchor="end"))
+        parts.append(text("label", LEFT - 8, at + 4, f"{value:,g}", anchor="end"))
     below = HEIGHT - BOTTOM + 20
     for value in x.ticks():
         at = x.pixel(value)
         parts.append(
             f'<line class="grid" x1="{at:g}" y1="{TOP}" x2="{at:g}" y2="{HEIGHT - BOTTOM}"/>'
         )
-        parts.append(text(at, below, f"{value:,g}", anchor="middle"))
-    parts.append(text(WIDTH - RIGHT, below + 20, across, anchor="end"))
+        parts.append(text("label", at, below, f"{value:,g}", anchor="middle"))
+    parts.append(text("label", WIDTH - RIGHT, below + 20, across, anchor="end"))
     for colour, curve, mark in zip(COLOURS, curves.values(), marks, strict=False):
         points = [(x.pixel(one), y.pixel(other)) for one, other in curve]
         path = "L".join(f"{one:g} {other:g}" for one, other in points)

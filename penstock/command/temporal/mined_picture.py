@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.command.output import counted
-from penstock.command.pictures.workflow import Arc, Picture
+from penstock.streams.pictures.workflow import Arc, Picture
 from penstock.streams.temporal.workflow.mining import Miner
 
 __all__ = ["picture_of"]

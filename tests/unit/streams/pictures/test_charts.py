@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.telemetry.report.charts import (
+from penstock.streams.pictures.charts import (
     Curve,
     Line,
     in_time,

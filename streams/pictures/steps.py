@@ -6,7 +6,8 @@ from datetime import UTC, date, datetime
 from math import ceil, floor, inf, isfinite, log10
 from typing import Any
 
-from penstock.command.pictures.sheet import (
+from penstock.streams.errors import BuildError
+from penstock.streams.pictures.sheet import (
     BOTTOM,
     COLOURS,
     HEIGHT,
@@ -16,9 +17,8 @@ from penstock.command.pictures.sheet import (
     WIDTH,
     legend,
     sheet,
-    text,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.pictures.svg import text
 
 __all__ = ["Steps", "as_svg"]
 
@@ -88,7 +88,7 @@ def _panel(title: str, curves: dict[str, Steps]) -> list[str]:
         # Or one that begins at the last point would not be seen.
         across.high += (across.high - across.low) * _OPEN or 1.0
     up = _Axis([0.0, *filter(isfinite, values)], HEIGHT - BOTTOM, TOP)
-    parts = [text(LEFT, 26, title, kind="title"), *_horizontals(up)]
+    parts = [text("title", LEFT, 26, title), *_horizontals(up)]
     if points:
         parts += _dates(across, points[0])
     for colour, steps in zip(COLOURS, curves.values(), strict=False):
@@ -161,7 +161,7 @@ def _horizontals(up: _Axis) -> list[str]:
             continue
         y = up.pixel(n * step)
         parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:g}" x2="{WIDTH - RIGHT}" y2="{y:g}"/>')
-        parts.append(text(LEFT - 8, y + 4, f"{round(n * step, 10):,g}", anchor="end"))
+        parts.append(text("label", LEFT - 8, y + 4, f"{round(n * step, 10):,g}", anchor="end"))
     return parts
 
 
@@ -186,7 +186,7 @@ def _dates(across: _Axis, example: Any) -> list[str]:
             label = f"{number:,g}"
         x = across.pixel(number)
         anchor = "start" if x < LEFT + _CLOSE else "end" if x > WIDTH - RIGHT - _CLOSE else "middle"
-        parts.append(text(x, HEIGHT - BOTTOM + 22, label, anchor=anchor))
+        parts.append(text("label", x, HEIGHT - BOTTOM + 22, label, anchor=anchor))
     return parts
 
 

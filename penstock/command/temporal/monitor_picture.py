@@ -13,8 +13,8 @@ from typing import Any
 from penstock.command.output import mention
 from penstock.streams.errors import CannotOpen
 from penstock.streams.monitoring.watching import Watch
+from penstock.streams.pictures.automaton import Live, live_svg
 from penstock.streams.runtime.running import Running
-from penstock.streams.temporal.automata.drawing import Live, live_svg
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
 

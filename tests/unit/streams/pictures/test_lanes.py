@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock import Flowable, collect, from_iterable, group_by, ops, spread
-from penstock.streams.layout import Layout, layout
-from penstock.streams.picture import as_svg
+from penstock.streams.pictures.lanes import Layout, layout
+from penstock.streams.pictures.pipeline import as_svg
 from penstock.streams.protocol.numbering import with_above
 from penstock.streams.protocol.stage_info import StageInfo
 

@@ -5,12 +5,13 @@ from xml.etree import ElementTree
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.command.pictures.sheet import sheet
-from penstock.command.pictures.steps import as_svg as steps_svg
-from penstock.command.pictures.workflow import as_svg as workflow_svg
-from penstock.command.pictures.workflow import picture_of
-from penstock.streams.markup import in_xml
-from penstock.streams.temporal import to_svg, translate
+from penstock.streams.pictures.automaton import to_svg
+from penstock.streams.pictures.sheet import sheet
+from penstock.streams.pictures.steps import as_svg as steps_svg
+from penstock.streams.pictures.svg import in_xml
+from penstock.streams.pictures.workflow import as_svg as workflow_svg
+from penstock.streams.pictures.workflow import picture_of
+from penstock.streams.temporal import translate
 from penstock.streams.temporal.formula.formula import Proposition
 from penstock.streams.temporal.workflow.workflow import Node, Workflow
 

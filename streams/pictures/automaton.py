@@ -7,10 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.streams.errors import BuildError
-from penstock.streams.markup import in_xml
-from penstock.streams.temporal.automata.automaton import Automaton
-from penstock.streams.temporal.automata.guards import sets_of
-from penstock.streams.temporal.automata.layout import (
+from penstock.streams.pictures.states import (
     KEY_GAP,
     LINE,
     RADIUS,
@@ -21,6 +18,9 @@ from penstock.streams.temporal.automata.layout import (
     bend,
     laid_out,
 )
+from penstock.streams.pictures.svg import FONT, document, text
+from penstock.streams.temporal.automata.automaton import Automaton
+from penstock.streams.temporal.automata.guards import sets_of
 from penstock.streams.temporal.automata.lbtt import first_lines
 from penstock.streams.temporal.formula.cubes import Guards
 from penstock.streams.temporal.formula.decisions import Decisions
@@ -50,11 +50,12 @@ _SYMBOLS = {
 # Keys have so many colours.
 _MARKS = 5
 
-_STYLE = """
+_STYLE = (
+    FONT
+    + """
     svg { color: #c8552b; }
     .mark1 { color: #0072b2; } .mark2 { color: #00805e; }
     .mark3 { color: #a3508a; } .mark4 { color: #8a6d00; }
-    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
     .sheet { fill: #ffffff; }
     .state { fill: #f4f8fb; stroke: #9db8cc; stroke-width: 1.5; }
     .name { fill: #14344c; font-size: 13px; text-anchor: middle; }
@@ -81,6 +82,7 @@ _STYLE = """
       .count { fill: #a9c0d0; }
     }
 """
+)
 
 
 class Live(NamedTuple):
@@ -118,7 +120,7 @@ def to_svg(what: Automaton | Monitor, *, lines: bool = False) -> str:
     graph = _graph(what, lines)
     _check_size(graph)
     layout = laid_out(graph)
-    return _page(layout.width, layout.height, _drawn(graph, layout))
+    return document(layout.width, layout.height, "automaton", _STYLE, _drawn(graph, layout))
 
 
 def live_svg(monitor: Monitor, live: Live, title: str) -> str:
@@ -143,16 +145,15 @@ def live_svg(monitor: Monitor, live: Live, title: str) -> str:
             on = walkers.setdefault((numbers[source], numbers[target]), [])
             if mark not in on:
                 on.append(mark)
-    parts = [f'<text class="title" x="{_LEFT}" y="28">{in_xml(title)}</text>']
+    parts = [text("title", _LEFT, 28, title)]
     parts += _drawn(graph, layout, {at: marks[some[0]] for at, some in names.items()}, walkers)
     for at, (x, y) in enumerate(layout.places):
-        parts.append(f'<text class="count" x="{x:g}" y="{y + 13:g}">{counts[at]:,}</text>')
+        parts.append(text("count", x, y + 13, f"{counts[at]:,}"))
         for line, name in enumerate(names.get(at, ())):
-            left, top = x - RADIUS - KEY_GAP, y + 4 + line * LINE
-            shown = f'<text class="key" x="{left:g}" y="{top:g}">{in_xml(name)}</text>'
+            shown = text("key", x - RADIUS - KEY_GAP, y + 4 + line * LINE, name)
             parts.append(_marked(shown, marks[name]))
     width = max(layout.width, 2 * _LEFT + len(title) * _LETTER)
-    return _page(width, layout.height, parts)
+    return document(width, layout.height, title, _STYLE, parts)
 
 
 def _live_graph(monitor: Monitor, live: Live) -> tuple[Graph, dict[int | Verdict, int]]:
@@ -238,27 +239,13 @@ def _drawn(
         looks = "state on" if at in marked else "state"
         circle = f'<circle class="{looks}" cx="{x:g}" cy="{y:g}" r="{RADIUS}"/>'
         parts.append(_marked(circle, marked.get(at, 0)))
-        parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{in_xml(name)}</text>')
+        parts.append(text("name", x, y + 4, name))
     return [*parts, *map(_label, graph.arcs, layout.labels)]
 
 
 def _marked(element: str, mark: int) -> str:
     """The element in the colour of a mark; the first is that of everything."""
     return f'<g class="mark{mark}">{element}</g>' if mark else element
-
-
-def _page(width: float, height: float, parts: list[str]) -> str:
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-            f'viewBox="0 0 {width:g} {height:g}" role="img">',
-            f"<style>{_STYLE}</style>",
-            f'<rect class="sheet" width="{width:g}" height="{height:g}"/>',
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
 
 
 def _graph(what: Automaton | Monitor, lines: bool = False) -> Graph:
@@ -370,7 +357,7 @@ def _label(arc: Arc, middle: Point) -> str:
     lines = arc.label.split("\n")
     first = y - (len(lines) - 1) * LINE / 2
     return "".join(
-        f'<text class="label" x="{x:.1f}" y="{first + at * LINE:.1f}">{in_xml(line)}</text>'
+        text("label", round(x, 1), round(first + at * LINE, 1), line)
         for at, line in enumerate(lines)
     )
 

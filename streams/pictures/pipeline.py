@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from penstock.streams.layout import Arrow, Layout, layout
-from penstock.streams.markup import in_xml
+from penstock.streams.pictures.lanes import Arrow, Layout, layout
+from penstock.streams.pictures.svg import FONT, document, text
 from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage_info import StageInfo
 
@@ -31,8 +31,9 @@ _LEAD, _TRACK, _TIP = 32, 14, 30
 # Of a part within a stage, of the feeders among them, and between two rows of parts.
 _PART, _FEEDER, _ROW, _BETWEEN = 96, 70, 24, 20
 
-_STYLE = """
-    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+_STYLE = (
+    FONT
+    + """
     .sheet { fill: #ffffff; }
     .stage { fill: #f4f8fb; stroke: #9db8cc; }
     .ends { fill: #eef6ef; stroke: #9cc3a3; }
@@ -55,6 +56,7 @@ _STYLE = """
       .badge { fill: #1f3f55; }
     }
 """
+)
 
 
 # Of the parts within a stage.
@@ -103,25 +105,18 @@ def as_svg(
         # An even number of arrows leaves the middle to it.
         is_free = len(sinks) % 2 == 0
         parts.append(
-            _text("flow", middle, bottom - 3, flow, "middle")
+            text("flow", middle, bottom - 3, flow, "middle")
             if is_free
             else _flow(flow, middle, bottom - _GAP)
         )
     height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
     has_parts = any(stage.picture.feeders for stage in all_stages(column))
     style = _STYLE + (_PARTS if has_parts else "")
-    parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
+    parts.append(text("total", middle, height - _MARGIN, total, "middle"))
     if note:
         height += _ROW
-        parts.append(_text("total", middle, height - _MARGIN, note, "middle"))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{in_xml(label)}">\n'
-        f"  <style>{style}  </style>\n"
-        f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
-        + "".join(f"  {part}\n" for part in parts if part)
-        + "</svg>\n"
-    )
+        parts.append(text("total", middle, height - _MARGIN, note, "middle"))
+    return document(width, height, label, style, parts)
 
 
 class _Drawing:
@@ -170,7 +165,7 @@ class _Drawing:
         parts = [_bent(points)]
         if flow := self._sent.get((arrow.above, arrow.below)):
             x, y = self._beside(arrow, points)
-            parts.append(_text("flow", x + 12, y, flow))
+            parts.append(text("flow", x + 12, y, flow))
         return parts
 
     def _points(self, arrow: Arrow) -> list[tuple[float, float]]:
@@ -232,22 +227,22 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
     parts = [
         f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{_WIDTH}" '
         f'height="{_height(stage):g}" rx="10"/>',
-        _text("number", left + 16, middle, str(stage.number)),
+        text("number", left + 16, middle, str(stage.number)),
     ]
     bound = bound_text(stage)
     badge = _text_width(bound, _SMALL) + 16 if bound else 0
     room = _WIDTH - 38 - 14
-    parts.append(_text("name", left + 38, middle, _shortened(stage.name, _NAME, room - badge)))
+    parts.append(text("name", left + 38, middle, _shortened(stage.name, _NAME, room - badge)))
     if stage.detail:
         detail = _shortened(stage.detail, _SMALL, room)
-        parts.append(_text("detail", left + 38, top + 43, detail))
+        parts.append(text("detail", left + 38, top + 43, detail))
     if bound:
         right = left + _WIDTH - 12
         parts.append(
             f'<rect class="badge" x="{right - badge:g}" y="{middle - 15:g}" width="{badge:g}" '
             'height="21" rx="10.5"/>'
         )
-        parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
+        parts.append(text("bound", right - badge / 2, middle, bound, "middle"))
     if stage.picture.feeders is not None:
         parts += _feeding(stage.picture.feeders, left + _WIDTH / 2, top + _HEIGHT)
     return "\n  ".join(parts)
@@ -271,7 +266,7 @@ def _part(name: str, middle: float, top: float, width: int) -> str:
     shown = _shortened(name, _SMALL - 2, width)
     return (
         f'<rect class="part" x="{middle - width / 2:g}" y="{top:g}" width="{width}" '
-        f'height="{_ROW}" rx="7"/>' + _text("part-name", middle, top + 16, shown, "middle")
+        f'height="{_ROW}" rx="7"/>' + text("part-name", middle, top + 16, shown, "middle")
     )
 
 
@@ -287,7 +282,7 @@ def _lines(stage: StageInfo) -> list[str]:
 
 def _note(lines: list[str], left: float, top: float) -> list[str]:
     first = top + _HEIGHT / 2 + 4 - (len(lines) - 1) * 8
-    return [_text("note", left, first + 16 * at, line) for at, line in enumerate(lines)]
+    return [text("note", left, first + 16 * at, line) for at, line in enumerate(lines)]
 
 
 def _pipe(x: float, y: float, to_x: float, to_y: float) -> str:
@@ -302,21 +297,16 @@ def _pipe(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _flow(sent: str, x: float, top: float) -> str:
-    return _text("flow", x + 12, top + _GAP / 2 + 4, sent) if sent else ""
+    return text("flow", x + 12, top + _GAP / 2 + 4, sent) if sent else ""
 
 
-def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:
-    where = f'x="{x:g}" y="{y:g}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
-    return f'<text class="{kind}" {where}>{in_xml(text)}</text>'
+def _text_width(shown: str, size: int) -> float:
+    return len(shown) * size * _LETTER
 
 
-def _text_width(text: str, size: int) -> float:
-    return len(text) * size * _LETTER
-
-
-def _shortened(text: str, size: int, room: float) -> str:
+def _shortened(shown: str, size: int, room: float) -> str:
     most = int(room / (size * _LETTER))
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 _MOST_FEEDERS = 4

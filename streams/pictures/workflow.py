@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.command.output import write
-from penstock.streams.markup import in_xml
+from penstock.streams.pictures.svg import FONT, document, text
 from penstock.streams.temporal.workflow.rule import CounterExample
 from penstock.streams.temporal.workflow.workflow import Workflow
 
-__all__ = ["Arc", "Picture", "as_dot", "as_svg", "picture_of", "save"]
+__all__ = ["Arc", "Picture", "as_dot", "as_svg", "picture_of"]
 
 # Of larger graphs only the marked nodes and their neighbours are drawn.
 _MOST_NODES = 60
@@ -25,8 +24,9 @@ _LETTER, _HEIGHT, _ROW, _GAP, _MARGIN = 8.2, 34, 92, 36, 40
 # Of an arc with a share.
 _THINNEST, _WIDER = 1.2, 3.3
 
-_STYLE = """
-    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+_STYLE = (
+    FONT
+    + """
     .sheet { fill: #ffffff; }
     .node { fill: #f4f8fb; stroke: #9db8cc; }
     .node.on { fill: #fdf0ea; stroke: #c8552b; stroke-width: 2; }
@@ -51,6 +51,7 @@ _STYLE = """
       .tip.on, .label.on { fill: #ef8a62; }
     }
 """
+)
 
 _Box = tuple[float, float, float]
 
@@ -119,11 +120,6 @@ def picture_of(workflow: Workflow, example: CounterExample | None) -> Picture:
     )
 
 
-def save(picture: Picture, path: str) -> None:
-    """Write the picture to a file, as SVG or, for `.dot`, for Graphviz. Raises CannotOpen."""
-    write(as_svg(picture) if path.endswith(".svg") else as_dot(picture), path)
-
-
 def as_dot(picture: Picture) -> str:
     """The text that Graphviz draws."""
     lines = ["digraph workflow {", "    node [shape=box, style=rounded]"]
@@ -167,15 +163,10 @@ def as_svg(picture: Picture) -> str:
             f'<rect class="node{mark}" x="{middle - wide / 2:g}" y="{top:g}" width="{wide:g}" '
             f'height="{_HEIGHT}" rx="9"/>'
         )
-        parts.append(_text("name", middle, top + 22, picture.text(name)))
+        parts.append(text("name", middle, top + 22, picture.text(name), "middle"))
     if title:
-        parts.append(_text("title", width / 2, 26, title))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{in_xml(title or "workflow")}">'
-        f'\n  <style>{_STYLE}  </style>\n  <rect class="sheet" width="{width:g}" '
-        f'height="{height:g}" rx="12"/>\n' + "".join(f"  {part}\n" for part in parts) + "</svg>\n"
-    )
+        parts.append(text("title", width / 2, 26, title, "middle"))
+    return document(width, height, title or "workflow", _STYLE, parts)
 
 
 def _layout(
@@ -244,15 +235,10 @@ def _arc(a: _Box, b: _Box, arc: Arc) -> list[str]:
         f'<path class="tip{mark}" d="{tip}"/>',
     ]
     if arc.label:
-        parts.append(_text(f"label{mark}", *label, arc.label, "start"))
+        parts.append(text(f"label{mark}", *label, arc.label))
     return parts
 
 
 def _title(example: CounterExample) -> str:
     title = f"'{example.rule.name}' is broken by {example}"
     return title if len(title) <= _LONGEST else title[: _LONGEST - 1] + "…"
-
-
-def _text(kind: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
-    where = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {where}>{in_xml(text)}</text>'

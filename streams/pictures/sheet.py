@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.streams.markup import in_xml
+from penstock.streams.pictures.svg import document, text
 
 __all__ = [
     "BOTTOM",
@@ -14,7 +14,6 @@ __all__ = [
     "WIDTH",
     "legend",
     "sheet",
-    "text",
 ]
 
 # In pixels.
@@ -49,14 +48,7 @@ def sheet(label: str, *panels: list[str]) -> str:
         + "  </g>"
         for at, parts in enumerate(panels)
     ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{in_xml(label)}">\n'
-        f"  <style>{_STYLE}  </style>\n"
-        f'  <rect class="sheet" width="{WIDTH}" height="{height}" rx="12"/>\n'
-        + "".join(f"  {part}\n" for part in drawn)
-        + "</svg>\n"
-    )
+    return document(WIDTH, height, label, _STYLE, drawn)
 
 
 def legend(names: list[str]) -> list[str]:
@@ -68,10 +60,5 @@ def legend(names: list[str]) -> list[str]:
         x = LEFT + at * slot
         shown = name if len(name) <= longest else f"{name[: longest - 1]}…"
         parts.append(f'<rect x="{x:g}" y="37" width="12" height="4" fill="{COLOURS[at]}"/>')
-        parts.append(text(x + 17, 43, shown))
+        parts.append(text("label", x + 17, 43, shown))
     return parts
-
-
-def text(x: float, y: float, shown: str, *, anchor: str = "start", kind: str = "label") -> str:
-    """An element of text."""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{in_xml(shown)}</text>'

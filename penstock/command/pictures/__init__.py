@@ -1,1 +1,0 @@
-"""The pictures that the commands draw, as SVG."""

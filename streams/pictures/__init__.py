@@ -1,0 +1,1 @@
+"""Pictures as SVG: of pipelines, automata and workflows, and curves on axes."""
