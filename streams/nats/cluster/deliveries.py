@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Deliveries"]
 
 _CHUNK = 256
-# Seconds for which an event that must be alone waits for the others, if a lease is longer.
+# Seconds for which events that must be alone wait for the others, if a lease is longer, and others
+# for them.
 _PATIENCE = 10.0
 # Seconds between two looks at whether handlers are called, and how often none is called before what
 # is in the pipeline is held by operators.
@@ -93,10 +94,10 @@ class Deliveries:
             await asyncio.wait([self._empty], timeout=max(0.0, patience))
 
     async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:
-        """Wait until `left` is done, or no handler has been called for a while: operators hold what
-        is in the pipeline, until more comes."""
-        quiet = 0
-        while not left.done() and quiet < _QUIET:
+        """Wait until `left` is done, but not for what takes long, nor if no handler has been called
+        for a while: operators hold what is in the pipeline, until more comes."""
+        quiet, until = 0, partition.lease.now() + _PATIENCE
+        while not left.done() and quiet < _QUIET and partition.lease.now() < until:
             await asyncio.wait([left], timeout=_LOOK)
             is_quiet = not partition.queue and self._stage is not None and not self._stage.run.calls
             quiet = quiet + 1 if is_quiet else 0
@@ -256,8 +257,7 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
             error, attempts = bad, 1
             self.run.errors.count_bad_line(bad)
         else:
-            suspects = delivery[0].partition.suspects
-            if suspects is None or (attempts := suspects.cost_if_given_up(delivery)) == 0:
+            if not (attempts := delivery[0].partition.cost_if_given_up(delivery)):
                 return event
             error = WorkerLost(
                 f"{attempts} workers that had this event at work died, or were blocked for longer "

@@ -5,8 +5,8 @@ created, since an earlier stream of that name, or a copy of it, has other messag
 written for another, or was damaged, is no floor: everything stored is processed again.
 
 An entry also names the owner, until it hands the partition over, so that the next owner knows
-whether a worker was lost, and which events are in doubt since
-(`penstock.streams.nats.partition.doubt`).
+whether a worker was lost, and has the note of the trial of its events
+(`penstock.streams.delivery.trial`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.delivery.text import About, Unusable, body_in, text_of
-from penstock.streams.nats.partition.doubt import Doubt
+from penstock.streams.delivery.trial import HELD, NOTE, Doubt, doubt_in
 from penstock.streams.nats.partition.seen import Renewed, Seen
 from penstock.streams.runtime.tasks import new_task
 
@@ -41,6 +41,8 @@ _SHARE = 50
 _PAUSE = 1.0
 # The fields of a mark that the first version did not write.
 _OPTIONAL = ("after", "begun", "ended", "dropped")
+# Those of a note in a former version, which is ignored.
+_FORMER = ("left", "tries", "window")
 
 
 class Mark(NamedTuple):
@@ -148,14 +150,13 @@ class Floors:
         partition: int,
         owner: str,
         window: int,
-        attempts: int,
         blameless: str = "",
         is_there: Callable[[Mark], Awaitable[bool]] | None = None,
     ) -> Floor:
         """Take the floor over: writes of former owners that are still under way are refused.
 
         The owner may have `window` unfinished events. One before it that has not handed over was
-        lost, unless it is the `blameless` one: any of those that it may have had may have cost it.
+        lost, unless it is the `blameless` one.
         A floor whose message `is_there` no more, because another one has its number, is not used,
         nor is what was done above it if that is so of one of the last of these messages.
         """
@@ -166,14 +167,17 @@ class Floors:
             if is_there is not None and not await is_there(_mark(said)):
                 self._not_used(partition, "ahead", "it is ahead of what the stream has")
                 said = {}
-            known, doubt, renewed = _mark(said), Doubt.of(said), _renewed(said)
+            known, doubt, renewed = _mark(said), _doubt(said, partition), _renewed(said)
             above = Above.of(said)
             if is_there is not None and not await is_there(Mark(above.sequence, above.stored)):
                 self._not_used(partition, "above", "what is done above it is ahead of the stream")
                 above = Above()
             if said.get("owner", "") not in ("", blameless):
-                doubt = doubt.after_a_loss(window, attempts, known.sequence)
-            doubt = doubt._replace(window=window)
+                doubt = doubt.after()
+            elif doubt.lost:
+                doubt = doubt._replace(reach=-1, begun=0)
+            if not doubt.lost:
+                doubt = Doubt(begun=window)
             with suppress(KeyWrongLastSequenceError):
                 revision = await self.put(partition, owner, known, doubt, renewed, above, revision)
                 return Floor(self, partition, owner, known, doubt, renewed, above, revision)
@@ -194,7 +198,7 @@ class Floors:
         said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
         if again := [list(one) for one in renewed]:
             said["renewed"] = again
-        body = dumps({**said, **above.said(), **doubt.said(), "owner": owner}).decode()
+        body = dumps({**said, **above.said(), "note": str(doubt), "owner": owner}).decode()
         value = text_of(self._about(partition), body).encode()
         return await self._table.update(f"p.{partition}", value, revision)
 
@@ -232,6 +236,17 @@ def _mark(said: dict[str, Any]) -> Mark:
         # Written by another program.
         numbers = {}
     return Mark(said["floor"], said["stored"], **numbers)
+
+
+def _doubt(said: dict[str, Any], partition: int) -> Doubt:
+    if any(field in said for field in _FORMER):
+        log.warning("what is said of lost owners of partition %d has another form", partition)
+    note = str(said.get("note", ""))
+    try:
+        return doubt_in(note.removeprefix(NOTE)) or HELD
+    except ValueError:
+        # Written by another program.
+        return HELD
 
 
 def _renewed(said: dict[str, Any]) -> list[Renewed]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
+from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.errors import StreamMissing
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
@@ -53,6 +54,8 @@ _TEXT = 1 << 14
 _NEED, _OFTEN = 0.05, 3
 # Seconds in which a server creates a consumer, or counts as unavailable.
 _ANSWER = 3.0
+# A number that no message gets.
+_NO_MESSAGE = 1 << 62
 # Seconds by which times differ that are the same, with fewer digits.
 _SAME = 0.001
 # Seconds until an event that a stage reverted is redelivered.
@@ -78,7 +81,8 @@ class Reader(Protocol):
         ...
 
     async def until_left(self, partition: Partition, left: asyncio.Future[None]) -> None:
-        """Wait until `left` is done, or operators hold what is in the pipeline of the partition."""
+        """Wait until `left` is done, or what is in the pipeline of the partition is not expected
+        to end soon."""
 
     def starves(self, partition: Partition) -> bool:
         """Whether the pipeline needs more events, and has all that have arrived of the
@@ -193,6 +197,10 @@ class Partition:
         self._attempts = attempts
         self._blameless = blameless
         self.suspects: Suspects | None = None
+        # What arrived and may not begin while others are in doubt, and the position behind all
+        # that was stored when this owner came.
+        self._held: deque[tuple[Arrival, Sequence[int]]] = deque()
+        self._end: float = inf
         self._client = client
         self._js = jetstream(client, _ANSWER)
         self._reader = reader
@@ -223,8 +231,8 @@ class Partition:
         self._closing = False
         self._fault: Exception | None = None
         self._last_delivery: int = 0
-        # How many messages came after the last one when it was sent.
-        self._behind = 1
+        # How many messages came after the last one when it was sent, and whether there are none.
+        self._behind, self._is_read = 1, False
         self._floor = Mark()
         self._begin(Above())
         self._purge = Purge(number, lease, self._js, layout)
@@ -236,13 +244,15 @@ class Partition:
                 self.number,
                 self.owner,
                 self._least,
-                self._attempts,
                 self._blameless,
                 self._is_there,
             )
             self._floor = self._kept.known
             self._begin(self._kept.above)
             self._kept.look_above = self._look_above
+        if self._kept.doubt.lost and self.suspects is None and self._end == inf:
+            last = await stored_at(self._client, self.layout.stream, _NO_MESSAGE)
+            self._end = self._largest * (last + 1)
             self._doubt()
         await self._close()
         js: Any = self._js
@@ -287,20 +297,44 @@ class Partition:
         return floor.sequence <= message
 
     def _doubt(self) -> None:
-        """Process the events in doubt first."""
-        if self._kept is not None and self._kept.doubt.left:
-            self.suspects = Suspects(self._kept, self._attempts, self)
+        """Try the events in doubt first."""
+        if self._kept is not None and self._kept.doubt.lost:
+            search = Trial(self._ledger, self._kept.doubt, self._attempts, self._end)
+            self.suspects = Suspects(self._kept, search, self)
 
-    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """Pass these events on."""
-        self._reader.arrived(arrival, places)
+    def let_in(self, reach: float) -> None:
+        """Pass on the events that are held before this position."""
+        held = self._held
+        while held and (before := reach - held[0][0].sequence * self._largest) > 0:
+            arrival, places = held.popleft()
+            if here := [place for place in places if place < before]:
+                self._reader.arrived(arrival, here)
+            if len(here) < len(places):
+                held.appendleft((arrival, [place for place in places if place >= before]))
+                return
+
+    @property
+    def window(self) -> int:
+        """How many events may be unfinished."""
+        return self._window
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all that was stored has arrived, as far as is known."""
+        return self._is_read or not self._behind
+
+    def cost_if_given_up(self, delivery: Delivery) -> int:
+        """The number of workers that an event has cost, if it must not begin any more; else 0."""
+        arrival, place = delivery
+        position = arrival.sequence * self._largest + place
+        return 0 if self.suspects is None else self.suspects.cost_if_given_up(position)
 
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Inside, nothing else is in the pipeline."""
         return self._reader.alone(self)
 
     async def until_left(self, left: asyncio.Future[None]) -> None:
-        """Wait until `left` is done, or operators hold what is in the pipeline."""
+        """Wait until `left` is done, or what is in the pipeline is not expected to end soon."""
         await self._reader.until_left(self, left)
 
     def _wanted(self) -> ConsumerConfig:
@@ -383,7 +417,8 @@ class Partition:
         if window != self._window:
             # Fewer at once: what is in the pipeline has room.
             self._window = min(window, self._window)
-            kept.doubt = kept.doubt._replace(window=window)
+            if not kept.doubt.lost:
+                kept.doubt = Doubt(begun=window)
             await kept.settle()
             self._window = window
             if self._requests is not None:
@@ -464,12 +499,17 @@ class Partition:
         elif self.suspects is None or self.suspects.is_over:
             self._reader.arrived(arrival, places)
         else:
-            self.suspects.take_in(arrival, places)
+            self._held.append((arrival, places))
+            self.suspects.look()
 
     def _delivered(self, count: int) -> None:
         """The consumer has nothing more at the moment, and has delivered so many."""
         if count > self._last_delivery:
             self.read_anew()
+            return
+        self._is_read = True
+        if self.suspects is not None:
+            self.suspects.look()
 
     def _gone(self, error: Exception) -> None:
         """Its server is away, somebody deleted it, or a message cannot be taken in."""
@@ -510,7 +550,7 @@ class Partition:
             self._rise()
             if len(ledger) and self._kept is not None:
                 self._kept.changed()
-        self._left(arrival, places)
+        self._left(len(places))
 
     def _rise(self) -> None:
         arrival, floor = self._ledger.mark(None), self._floor
@@ -525,13 +565,11 @@ class Partition:
 
     def returned(self, delivery: Delivery) -> None:
         """An event left the pipeline unfinished: it is delivered again, to the next owner."""
-        arrival, place = delivery
-        self._left(arrival, (place,))
+        self._left(1)
 
     def reverted(self, delivery: Delivery) -> None:
         """A stage reverted the event: it is redelivered later. Later events go on."""
-        arrival, place = delivery
-        self._out_of_pipe(arrival, (place,))
+        self._out_of_pipe(1)
         if not self._closing:
             loop = asyncio.get_running_loop()
             again = loop.call_later(_AGAIN, self._give_again, delivery)
@@ -546,6 +584,7 @@ class Partition:
         if self.suspects is not None:
             self.suspects.stop()
             self.suspects = None
+        self._held.clear()
         self._reader.withdraw(self)
         if self._need is not None:
             self._need.cancel()
@@ -554,16 +593,16 @@ class Partition:
             again.cancel()
         self._reverted.clear()
 
-    def _left(self, arrival: Arrival, places: Collection[int]) -> None:
+    def _left(self, count: int) -> None:
         if len(self._ledger) <= self._window // 2 and self._requests is not None:
             self._requests.look()
-        self._out_of_pipe(arrival, places)
+        self._out_of_pipe(count)
 
-    def _out_of_pipe(self, arrival: Arrival, places: Collection[int]) -> None:
-        self._in_pipe -= len(places)
-        self._reader.left(len(places))
+    def _out_of_pipe(self, count: int) -> None:
+        self._in_pipe -= count
+        self._reader.left(count)
         if self.suspects is not None:
-            self.suspects.ended(arrival, places)
+            self.suspects.look()
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 

@@ -1,13 +1,17 @@
-"""Processes the events in doubt, one per partition at a time."""
+"""The trial of a partition whose last owner was lost: see `penstock.streams.delivery.trial`.
+
+Its note is written with the floor. Nothing else is in the pipeline of the worker while events begin
+that are in doubt; while none is there, other partitions go on.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Protocol
 
+from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
@@ -15,41 +19,45 @@ if TYPE_CHECKING:
 
 __all__ = ["Suspects"]
 
-# A message of a partition, and an event of one.
-Arrival = Any
-Delivery = tuple[Any, int]
-
 # Seconds until a failed write is repeated.
 _PAUSE = 0.5
 
 
 class Gate(Protocol):
-    """Puts delivered events into the pipeline."""
+    """Puts the events of a partition into the pipeline."""
 
-    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """These events are to be worked on."""
+    @property
+    def window(self) -> int:
+        """How many events may be unfinished."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all that was stored has arrived, as far as is known."""
+        ...
+
+    def let_in(self, reach: float) -> None:
+        """The events that wait before this position are to be worked on."""
 
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Inside, nothing else is in the pipeline."""
         ...
 
     async def until_left(self, left: asyncio.Future[None]) -> None:
-        """Wait until `left` is done, or no handler can have the partition's events any more."""
+        """Wait until `left` is done, or what is in the pipeline is not expected to end soon."""
 
 
 class Suspects:
-    """Holds the arrivals of a partition while there is doubt, and passes them on in order."""
+    """Lets the events of a partition in by parts, until none is in doubt."""
 
-    def __init__(self, floor: Floor, attempts: int, gate: Gate) -> None:
-        # Events that are dead-lettered instead of begun, and the workers each has cost.
-        self._given_up: tuple[Arrival, int, int] | None = None
+    def __init__(self, floor: Floor, search: Trial, gate: Gate) -> None:
         self._floor = floor
-        self._attempts = attempts
+        self._search = search
         self._gate = gate
-        self._waiting: deque[tuple[Arrival, deque[int]]] = deque()
+        self._given_up: int | None = None
         self._news = asyncio.Event()
-        # The event that was let in last, and what is done when it has left the pipeline.
-        self._working: tuple[Arrival, int, asyncio.Future[None]] | None = None
+        # Done when the events that were let in last have ended.
+        self._left: asyncio.Future[None] | None = None
         self._task = new_task(self._work(), "penstock suspects")
 
     @property
@@ -57,71 +65,61 @@ class Suspects:
         """Whether nothing is in doubt any more: arrivals go on at once."""
         return self._task.done()
 
-    def take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """Events that arrived, in order."""
-        self._waiting.append((arrival, deque(places)))
-        self._news.set()
-
-    def cost_if_given_up(self, delivery: Delivery) -> int:
+    def cost_if_given_up(self, position: int) -> int:
         """The number of workers that an event has cost, if it must not begin any more; else 0."""
-        if self._given_up is None or (*delivery,) != self._given_up[:2]:
-            return 0
-        return self._given_up[2]
+        return self._search.note.lost if position == self._given_up else 0
 
-    def ended(self, arrival: Arrival, places: Collection[int]) -> None:
-        """The events at these places have left the pipeline. Those that an operator has held may
-        leave while a later one is still with a handler."""
-        if self._working is None:
-            return
-        message, place, left = self._working
-        if message is arrival and place in places and not left.done():
-            left.set_result(None)
+    def look(self) -> None:
+        """Events have arrived or ended, or there are no more."""
+        self._news.set()
+        if self._left is not None and not self._left.done() and self._search.have_ended:
+            self._left.set_result(None)
 
     def stop(self) -> None:
-        """Pass nothing more on."""
-        self._task.cancel()
-        self._waiting.clear()
-        # The worker is still alive: the event has not cost it.
-        self._floor.doubt = self._floor.doubt._replace(trying="", alone=False)
+        """Let nothing more in."""
+        if not self.is_over:
+            self._task.cancel()
+            self._floor.doubt = self._cleared
+
+    @property
+    def _cleared(self) -> Doubt:
+        """The note while nothing of it is at work."""
+        return self._search.note._replace(reach=-1, begun=0)
 
     async def _work(self) -> None:
-        while self._floor.doubt.left > 0:
-            while not self._waiting:
+        search, gate = self._search, self._gate
+        while True:
+            if search.guilty is not None or search.more() is not None:
+                async with gate.alone():
+                    await self._try()
+            elif gate.is_read or not search.may_have_more:
+                break
+            else:
                 self._news.clear()
                 await self._news.wait()
-            arrival, places = self._waiting[0]
-            await self._try(arrival, places.popleft())
-            if not places:
-                self._waiting.popleft()
-        for arrival, places in self._waiting:
-            self._gate.arrived(arrival, list(places))
-
-    async def _try(self, arrival: Arrival, place: int) -> None:
-        floor, event = self._floor, f"{arrival.sequence}.{place}"
-        cost = floor.doubt.cost(event)
-        if floor.doubt.is_certain(event, self._attempts):
-            self._given_up = arrival, place, cost
-            await self._let_in(arrival, place)
-        elif cost < self._attempts - 1:
-            await self._begin(event, arrival, place, alone=False)
-        else:
-            async with self._gate.alone():
-                await self._begin(event, arrival, place, alone=True)
-                floor.doubt = floor.doubt.cleared(event)
-                await self._write()
-                return
-        floor.doubt = floor.doubt.cleared(event)
-
-    async def _begin(self, event: str, arrival: Arrival, place: int, *, alone: bool) -> None:
-        self._floor.doubt = self._floor.doubt._replace(trying=event, alone=alone)
+        self._floor.doubt = Doubt(begun=gate.window)
         await self._write()
-        await self._let_in(arrival, place)
+        gate.let_in(inf)
 
-    async def _let_in(self, arrival: Arrival, place: int) -> None:
-        left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._working = arrival, place, left
-        self._gate.arrived(arrival, (place,))
-        await self._gate.until_left(left)
+    async def _try(self) -> None:
+        """Let one part after the other in, as long as there is one."""
+        search = self._search
+        while True:
+            self._given_up = search.guilty
+            if self._given_up is not None:
+                reach = self._given_up + 1
+            elif (note := search.more()) is not None:
+                self._floor.doubt = note
+                await self._write()
+                search.begin(note)
+                reach = search.reach
+            else:
+                break
+            self._left = asyncio.get_running_loop().create_future()
+            self._gate.let_in(reach)
+            await self._gate.until_left(self._left)
+        self._floor.doubt = self._cleared
+        await self._write()
 
     async def _write(self) -> None:
         from nats.errors import Error

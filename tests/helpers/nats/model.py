@@ -102,10 +102,15 @@ class Table:
         return self.reached[0] - 1
 
     @property
+    def said(self) -> dict[str, Any]:
+        """The fields of the entry of the one partition."""
+        value, _ = self.entries.get("p.0", (b':::{"floor": 0}', 0))
+        return dict(json.loads(value.split(b":", 3)[3]))
+
+    @property
     def reached(self) -> tuple[int, int]:
         """The first event of the one partition that is not done, by its message and place."""
-        value, _ = self.entries.get("p.0", (b':::{"floor": 0}', 0))
-        said = json.loads(value.split(b":", 3)[3])
+        said = self.said
         # Its messages follow each other.
         floor = int(said["floor"])
         assert said.get("after", floor + 1) == floor + 1

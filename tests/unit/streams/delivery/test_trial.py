@@ -33,7 +33,7 @@ class Log:
     ) -> None:
         self.guilty = guilty
         self.losses: Counter[int] = Counter()
-        """By event: the holders that were lost while it was at work."""
+        """By event: the holders that were lost while it was at work, as far as is stored."""
         self.alone = set[int]()
         """The events that were alone at work when a holder was lost."""
         self.blamed: set[int] = set()
@@ -106,16 +106,18 @@ class Log:
         one = self._drawn.choice(self._working)
         if self._drawn.random() < killed or self._place[one] in self.guilty:
             self.lost += 1
-            self.losses.update(at_work)
+            self.losses.update(at_work | self._unstored)
             if len(at_work) == 1:
                 self.alone |= at_work
             return False
         self._working.remove(one)
         self._ledger.finish(one)
+        self._unstored.add(self._place[one])
         self.done.add(self._place[one])
         return True
 
     def _store(self, note: Doubt) -> None:
+        self._unstored = set[int]()
         stored = doubt_in(str(note).removeprefix(NOTE))
         self._stored = self._ledger.floor or 0, list(self._ledger.finished()), stored
 

@@ -27,7 +27,7 @@ def test_a_floor_counts_for_the_partition_it_was_written_for(
         floors = Floors(table, "a", "today")
         assert (await floors.read(2))[0].sequence == floor
         # And what an owner writes, the next one reads.
-        await floors.claim(2, "owner", 0, 3)
+        await floors.claim(2, "owner", 0)
         assert (await Floors(table, "a", "today").read(2))[0].sequence == floor
 
     run_virtual(story())
@@ -41,7 +41,7 @@ def test_a_floor_that_rises_while_servers_have_no_quorum_is_written_when_they_ha
         table: Any = Table()
         floors = Floors(table, "a", "today")
         floors.start()
-        floor = await floors.claim(0, "me", 0, 3)
+        floor = await floors.claim(0, "me", 0)
         table.has_quorum = False
         for second in range(1, away + 1):
             floor.rise(Mark(second))
@@ -51,7 +51,7 @@ def test_a_floor_that_rises_while_servers_have_no_quorum_is_written_when_they_ha
         assert floor.known == Mark(away)
         assert table.floor == away
         # Until another owner has it.
-        await Floors(table, "a", "today").claim(0, "other", 0, 3)
+        await Floors(table, "a", "today").claim(0, "other", 0)
         floor.rise(Mark(away + 1))
         await asyncio.sleep(5)
         assert table.floor == away
