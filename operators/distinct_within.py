@@ -59,7 +59,7 @@ from penstock.streams.protocol.event import (
 from penstock.streams.protocol.stage import Stage, Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.timer import Timer
+from penstock.streams.runtime.wait import Wait
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import given, is_positive, require_count, seconds_of
 
@@ -68,9 +68,6 @@ __all__ = ["distinct_within"]
 T = TypeVar("T")
 
 _NUMBERS = frozenset((float, int))
-
-# Seconds for which nothing is read before that is said.
-_PATIENCE = 5.0
 
 # Times are exact to microseconds; the sum of two floats such as 0.1 and 0.2 is off by less.
 _HALF_A_MICROSECOND = 0.5e-6
@@ -188,8 +185,8 @@ class _Window(Stage[Any, Any]):
         self._times = array("d")
         self._base = 0
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
-        # Set while as many duplicates wait as may.
-        self._full = Timer(run, info, self._say_full)
+        # While as many duplicates wait as may.
+        self._full = Wait(run, info, self._why_nothing_is_read)
         # The largest time seen lately, which may be a little more than this.
         self._clock = -inf
         # The number of the event at which the next look for what has left the window is worth it.
@@ -229,8 +226,8 @@ class _Window(Stage[Any, Any]):
             return
         sharing = self._unfinished.sharing
         if sharing < self._hold:
-            if self._full.is_set:
-                self._full.cancel()
+            if self._full.since is not None:
+                self._full.end()
             # Events already requested may be duplicates, too.
             n = min(self._owed, self._hold - sharing - self._coming)
             if n > 0:
@@ -244,13 +241,13 @@ class _Window(Stage[Any, Any]):
                 "as chunk(size, wait) does, or raise hold=."
             )
             self._fail(error, [], [])
-        elif self._run.has_loop and not self._full.is_set:
-            self._full.set(_PATIENCE)
+        elif self._run.has_loop:
+            self._full.begin()
 
-    def _say_full(self) -> None:
+    def _why_nothing_is_read(self) -> str:
         if self.state:
-            return
-        self._run.errors.warn(
+            return ""
+        return (
             f"{self._info} reads nothing, because {self._unfinished.sharing:,} duplicates wait for "
             f"the end of the first events of their keys (hold={self._hold:,}), which slow keys may "
             "have in work, or on the disk. Raise hold=."

@@ -21,7 +21,6 @@ from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input,
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
-from penstock.streams.io.file_wait import FileWait
 from penstock.streams.io.following import Following
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, file_of, input_name, is_path
@@ -36,6 +35,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.wait import Wait
 from penstock.streams.validation import is_count, require_parameters, seconds_of, unit_of
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
@@ -240,7 +240,7 @@ class _Reading(SourceStage[T]):
             self._position = Position(
                 os.fspath(options.position), run, self._all_finished, follow=options.follow
             )
-            self._wait = FileWait(run, self.info, self._name, self._position)
+            self._wait = Wait(run, self.info, self._waits)
             self.ack = self._position.settle
 
     def produce(self) -> None:
@@ -291,6 +291,17 @@ class _Reading(SourceStage[T]):
         if position is not None:
             position.has_read(data)
         return True
+
+    def _waits(self) -> str:
+        position = self._position
+        assert position is not None
+        count, first = position.unfinished, position.first
+        lines = "1 line" if count == 1 else f"{count:,} lines"
+        which = f"line {first:,}" if count == 1 else f"the first is line {first:,}"
+        return (
+            f"{self._name} waits until the file that was read before it is finished, because a "
+            f"position is that of one file: {lines} of that file unfinished, {which}."
+        )
 
     def _all_finished(self) -> None:
         self._wait.end()
