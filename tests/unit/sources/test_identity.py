@@ -29,6 +29,7 @@ from penstock import (
 from penstock.streams.protocol.identity import Identity, shown
 from penstock.streams.testing.plugin import Run
 from tests.helpers.identified import identified
+from tests.helpers.spans import Spans, attributes
 
 
 @pytest.fixture
@@ -190,6 +191,31 @@ def test_dead_letters_have_the_identities_of_all_events_that_the_failed_one_was_
     assert len({one["generation"] for one in found}) == 1
 
 
+def test_the_span_of_an_event_and_the_log_of_one_that_failed_name_its_identity(
+    file: Path, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text("a\n")
+    found: list[tuple[Any, Identity]] = []
+    spans = Spans()
+
+    def fails(line: str) -> str:
+        raise ValueError(line)
+
+    async def work() -> None:
+        lines = read_lines(file, position=file.with_suffix(".position"))
+        kept = lines.pipe(adaptive_flat_map(fails, on_error="skip"))
+        running = kept.to(identified(found)).start()
+        running.trace(spans.provider)
+        await running.wait()
+
+    run(work())
+    (span,) = spans.named("event of read_lines")
+    name = attributes(span)["penstock.identity"]
+    assert name.startswith(f"{file}@")
+    assert name.endswith(":1")
+    assert name in caplog.text
+
+
 def test_a_bad_line_has_an_identity(file: Path, run: Run, tmp_path: Path) -> None:
     file.write_bytes(b"good\n" + b"x" * 99 + b"\n")
     letters = tmp_path / "letters.jsonl"
@@ -208,6 +234,7 @@ KILLED = """
 import asyncio, sys, time
 from penstock import adaptive_flat_map, read_lines
 from tests.helpers.identified import identified
+from tests.helpers.spans import Spans, attributes
 
 class Printed(list):
     def append(self, found):
