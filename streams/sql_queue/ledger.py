@@ -24,7 +24,6 @@ from penstock.streams.errors import (
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
-from penstock.streams.sql_queue.batch import Batch
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import (
@@ -98,7 +97,7 @@ class Ledger:
         self._lease = self._reported = Lease(run.now)
         # When the first of the claims began that have ended since the last renewal began.
         self._claimed_at = inf
-        self._pending = Batch()
+        self._pending = Settlement()
         self._commit = Commit(
             "settle rows",
             self._write_pending,
@@ -234,29 +233,23 @@ class Ledger:
 
     async def _write_pending(self) -> None:
         async with self.one_at_a_time:
-            batch, self._pending = self._pending, Batch()
+            batch, self._pending = self._pending, Settlement()
             if len(batch.finished) > _MOST:
                 self._pending = batch.cut(_MOST)
                 self._commit.due()
             await self._write(batch)
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, batch: Settlement) -> None:
         """Record the whole batch, without the rows that have been lost."""
         while batch:
-            settlement = Settlement(
-                [*batch.finished, *batch.dropped],
-                batch.failed,
-                batch.returned,
-                by_kind(part for row in batch.finished for part in row.parts or ()),
-                self._idle_keys(batch),
-                batch.abandoned,
-            )
+            batch.parts = by_kind(part for row in batch.finished for part in row.parts or ())
+            batch.idle_keys = self._idle_keys(batch)
             try:
-                lost = await self._insist(partial(self._store.settle, settlement, self._terms))
+                lost = await self._insist(partial(self._store.settle, batch, self._terms))
             except (DatabaseUnavailable, RightsMissing):
                 raise
             except Exception as error:
-                if not (settlement.parts or isinstance(error, Refused)):
+                if not (batch.parts or isinstance(error, Refused)):
                     raise
                 if len(batch) > 1:
                     for half in batch.halves():
@@ -269,7 +262,7 @@ class Ledger:
                 return
             batch = self._without(batch, set(lost))
 
-    def _idle_keys(self, batch: Batch) -> list[tuple[str, int | None]]:
+    def _idle_keys(self, batch: Settlement) -> list[tuple[str, int | None]]:
         if not self._keys:
             return []
         rows = batch.rows()
@@ -281,7 +274,7 @@ class Ledger:
             if key is not None and self._keys[key] <= count
         ]
 
-    def _settled(self, batch: Batch) -> None:
+    def _settled(self, batch: Settlement) -> None:
         if batch.finished or batch.returned:
             self._refusals = 0
         for row in batch.rows():
@@ -308,7 +301,7 @@ class Ledger:
 
     # Failures.
 
-    def _without(self, batch: Batch, lost: set[Row]) -> Batch:
+    def _without(self, batch: Settlement, lost: set[Row]) -> Settlement:
         """`batch` without the lost rows and their results.
 
         Rows that share a result with a lost row are returned, because the result cannot be written.
@@ -351,18 +344,18 @@ class Ledger:
             "longer lease=, or keep the event loop free."
         )
 
-    def _refused(self, batch: Batch, error: Exception) -> Batch:
+    def _refused(self, batch: Settlement, error: Exception) -> Settlement:
         """The database refused the only outcome of `batch`, or a result: what to write instead."""
         (row,) = batch.rows()
         if not isinstance(error, Refused):
             fates = [part.settle(error) for part in row.parts or ()]
             failure = self._failure(row, error, final=any(fates))
             self._void(row, error, failure.delay is None)
-            return Batch(failed=[failure])
+            return Settlement(failed=[failure])
         before = batch.failed[0] if batch.failed else None
         if before is not None and before.held_back:
             # Perhaps the later rows of its key: those are claimed again when their lease is over.
-            return Batch(failed=[Failure(row, before.error)])
+            return Settlement(failed=[Failure(row, before.error)])
         if before is not None and before.delay is None:
             # Not even that it has failed.
             self._run.errors.warn(
@@ -370,7 +363,7 @@ class Ledger:
                 f"refuses to record: {error}"
             )
             self._lose([row])
-            return Batch()
+            return Settlement()
         self._refusals += 1
         if self._refusals >= MOST_REFUSED:
             raise error.error
@@ -386,7 +379,7 @@ class Ledger:
             self._void(row, error.error, True)
         else:
             self._run.errors.count(error.error)
-        return Batch(failed=[Failure(row, text, held_back=before is not None)])
+        return Settlement(failed=[Failure(row, text, held_back=before is not None)])
 
     # Leases.
 

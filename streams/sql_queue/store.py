@@ -214,7 +214,7 @@ class Insertion:
 @dataclass(slots=True)
 class Settlement:
     """The outcomes of rows, to be written in one transaction together with their `parts`, such as
-    results.
+    results. Rows that were `dropped` on purpose are marked as those that finished.
 
     `idle_keys` are the keys and epochs whose last rows it settles: other readers may have them.
     `abandoned` rows were being processed when their lease ran out, and are left as a crashed reader
@@ -227,17 +227,54 @@ class Settlement:
     parts: Parts = field(default_factory=dict[Kind, list[Any]])
     idle_keys: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
     abandoned: list[Row] = field(default_factory=list[Row])
+    dropped: list[Row] = field(default_factory=list[Row])
+
+    def __len__(self) -> int:
+        return len(self.rows())
 
     @property
-    def only_finished(self) -> bool:
-        """Whether it contains nothing but finished rows."""
+    def processed(self) -> list[Row]:
+        """The rows that are marked as finished."""
+        return [*self.finished, *self.dropped]
+
+    @property
+    def only_processed(self) -> bool:
+        """Whether it contains no other rows, and nothing else."""
         others = self.failed or self.returned or self.abandoned or self.parts or self.idle_keys
         return not others
 
     def rows(self) -> list[Row]:
         """All rows that are settled."""
         failed = (failure.row for failure in self.failed)
-        return [*self.finished, *self.returned, *self.abandoned, *failed]
+        return [*self.processed, *self.returned, *self.abandoned, *failed]
+
+    @property
+    def held_back(self) -> set[str]:
+        """The keys of rows that are to be tried again before any later ones."""
+        failed = (failure.row for failure in self.failed if failure.parks)
+        return {row.key for row in (*failed, *self.abandoned) if row.key is not None}
+
+    def halves(self) -> tuple[Settlement, Settlement]:
+        """The outcomes of its rows in two; what finished comes before what holds a key back."""
+        rows = self.rows()
+        middle = len(rows) // 2
+        return self.without(set(rows[middle:])), self.without(set(rows[:middle]))
+
+    def cut(self, most: int) -> Settlement:
+        """Keep the first `most` of those that finished; returns the others."""
+        rest = Settlement(self.finished[most:])
+        del self.finished[most:]
+        return rest
+
+    def without(self, rows: Collection[Row]) -> Settlement:
+        """The outcomes of the other rows alone."""
+        return Settlement(
+            [row for row in self.finished if row not in rows],
+            [failure for failure in self.failed if failure.row not in rows],
+            [row for row in self.returned if row not in rows],
+            abandoned=[row for row in self.abandoned if row not in rows],
+            dropped=[row for row in self.dropped if row not in rows],
+        )
 
 
 class Store(ABC):

@@ -53,7 +53,7 @@ class MemoryStore(Store):
         await asyncio.sleep(0)
         for kind, values in settlement.parts.items():
             kind.write(self, values)
-        self.finished += [row.id for row in settlement.finished]
+        self.finished += [row.id for row in settlement.processed]
         later = [failure.row for failure in settlement.failed if failure.delay is not None]
         self.failed += [one.row.id for one in settlement.failed if one.delay is None]
         self.attempts.subtract(row.id for row in settlement.returned)

@@ -261,13 +261,13 @@ class PostgresStore(PostgresTable):
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
         # Without a transaction: those that are held are marked, whatever became of the others.
-        each = settlement.only_finished and terms.by is None
+        each = settlement.only_processed and terms.by is None
         try:
             # What the commit refuses may be a part.
             with nullcontext() if settlement.parts else refusals():
                 if each:
                     async with self._using() as db:
-                        await self._finish(db, settlement.finished)
+                        await self._finish(db, settlement.processed)
                 else:
                     # With parts, or with order per key, the commit must be durable.
                     durable = bool(settlement.parts) or terms.by is not None
@@ -292,7 +292,7 @@ class PostgresStore(PostgresTable):
         keys = {(row.key, row.epoch) for row in settlement.rows() if row.key is not None}
         if keys:
             await self._all(db, sql.KEEP_KEYS, _leases(keys))
-        await self._finish(db, settlement.finished)
+        await self._finish(db, settlement.processed)
         returned = settlement.returned
         if returned and await self._count(db, sql.RETURN, _marks(returned)) < len(returned):
             raise NotHeld

@@ -235,7 +235,7 @@ class SqliteStore(SqliteTable):
 
     def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()
-        finished = [(now, row.id, row.token) for row in settlement.finished]
+        finished = [(now, row.id, row.token) for row in settlement.processed]
         returned = [(now, row.id, row.token) for row in settlement.returned]
         if self._many(db, sql.FINISH, finished) < len(finished):
             raise NotHeld
