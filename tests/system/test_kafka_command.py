@@ -299,7 +299,7 @@ def test_what_is_finished_above_the_floor_is_not_unfinished(
     layout = Layout(kafka_brokers.servers, topic, "half")
     view = look(layout, 10)
     assert view.parts == {0: Part(floor=3, above=6, end=20, unfinished=11)}
-    assert (view.keys, view.sampled, view.kept) == ([("late", 10), ("early", 1)], 11, 20)
+    assert (view.keys, view.sampled, view.stored) == ([("late", 10), ("early", 1)], 11, 20)
     assert groups_of(layout, 10) == ["half"]
     # Where there is too much to read, the offsets say how much is left.
     monkeypatch.setattr("penstock.streams.kafka.cluster.view._SAMPLE", 2)

@@ -18,6 +18,7 @@ from penstock.streams.pipeline import Pipeline
 from penstock.streams.runtime.running import Report, Running
 
 __all__ = [
+    "BROKERS",
     "PATIENCE",
     "Beside",
     "Broker",
@@ -34,9 +35,9 @@ __all__ = [
 PATIENCE = 3.0
 """Seconds for which an interactive command looks for a server."""
 
-# The module and the class of each broker in this folder, by the scheme of its addresses. An address
-# without one of these is of the first.
-_BROKERS = {"nats": "nats.Nats", "kafka": "kafka.Kafka"}
+BROKERS = {"nats": "nats.Nats", "kafka": "kafka.Kafka"}
+"""The module in this folder and the class of each broker, by the scheme of its addresses. An address
+without one of these is of the first."""
 
 Beside = Callable[[Running], Awaitable[AbstractAsyncContextManager[object]]]
 """Enters what is beside a run that has just been started, until it has ended."""
@@ -120,9 +121,9 @@ def broker_of(options: argparse.Namespace) -> Broker:
     """The broker of the address in `--on`. Raises BuildError for invalid addresses, and for options
     that are about another broker."""
     scheme = options.on.partition("://")[0]
-    if scheme not in _BROKERS or "://" not in options.on:
-        scheme = next(iter(_BROKERS))
-    module, _, name = _BROKERS[scheme].partition(".")
+    if scheme not in BROKERS or "://" not in options.on:
+        scheme = next(iter(BROKERS))
+    module, _, name = BROKERS[scheme].partition(".")
     kind: type[Broker] = getattr(import_module(f"{__package__}.{module}"), name)
     for option, why in kind.refused.items():
         if getattr(options, option, None) is not None:

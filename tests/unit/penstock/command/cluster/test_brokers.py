@@ -109,7 +109,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Shelf]:
     module: Any = ModuleType("shelf")
     module.Shelf = Shelf
     monkeypatch.setitem(sys.modules, "penstock.command.cluster.shelf", module)
-    monkeypatch.setitem(broker._BROKERS, "shelf", "shelf.Shelf")
+    monkeypatch.setitem(broker.BROKERS, "shelf", "shelf.Shelf")
     monkeypatch.setattr(Shelf, "events", [], raising=False)
     monkeypatch.setattr(Shelf, "again", [], raising=False)
     (tmp_path / "pipe.py").write_text(
