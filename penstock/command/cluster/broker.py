@@ -36,8 +36,8 @@ PATIENCE = 3.0
 """Seconds for which an interactive command looks for a server."""
 
 BROKERS = {"nats": "nats.Nats", "kafka": "kafka.Kafka"}
-"""The module in this folder and the class of each broker, by the scheme of its addresses. An address
-without one of these is of the first."""
+"""The module in this folder and the class of each broker, by the scheme of its addresses. An
+address without one of these is of the first."""
 
 Beside = Callable[[Running], Awaitable[AbstractAsyncContextManager[object]]]
 """Enters what is beside a run that has just been started, until it has ended."""
