@@ -261,7 +261,7 @@ class TableReader(LeasedSource[Row]):
             if payload is None:
                 raise NotAValue("is null")
             value: Any = json_value(payload)
-            if not isinstance(value, dict):
+            if value.__class__ is not dict:
                 raise NotAValue(f"is of type {type(value).__name__}, not an object")
         except NotAValue as bad:
             text = payload if isinstance(payload, str) else text_of(payload)
