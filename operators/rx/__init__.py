@@ -16,16 +16,14 @@ from penstock.operators.rx.buffers import (
     buffer_with_time,
     buffer_with_time_or_count,
 )
-from penstock.operators.rx.catch import catch
+from penstock.operators.rx.catch import catch, on_error_resume_next
 from penstock.operators.rx.combine_latest import combine_latest
 from penstock.operators.rx.concat import concat
 from penstock.operators.rx.exhaust_map import exclusive, exhaust_map
 from penstock.operators.rx.flat_map import concat_all, concat_map, flat_map, merge_all
 from penstock.operators.rx.merge import merge
-from penstock.operators.rx.multicast import multicast
-from penstock.operators.rx.on_error_resume_next import on_error_resume_next
 from penstock.operators.rx.partition import partition, partition_indexed
-from penstock.operators.rx.publish import publish, publish_value, replay
+from penstock.operators.rx.publish import multicast, publish, publish_value, replay
 from penstock.operators.rx.repeat import repeat
 from penstock.operators.rx.retry import retry
 from penstock.operators.rx.sample import sample

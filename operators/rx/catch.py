@@ -7,9 +7,10 @@ Demand:  requests what is requested of it; what the source has not answered goes
          A function is called after the error, so nothing is requested of what it returns before.
 Ends:    with the source, or with the other stream. A drain begins no other stream: the error
          passes. Each event is finished with the source that it came from.
-Errors:  the source's is caught; one of the other stream, or of the function, passes through.
-         What failed is counted where it failed; events in flight there are returned. What is caught
-         is reported and counted in `recoveries`, and does not make the exit status 3.
+Errors:  the source's is caught; one of the other stream, or of the function, passes through, but
+         `on_error_resume_next` passes over one of the other stream too. What failed is counted
+         where it failed; events in flight there are returned. What is caught is reported and
+         counted in `recoveries`, and does not make the exit status 3.
 
     source        --1--2--#
     catch(other)  --1--2--a--b--|
@@ -34,11 +35,12 @@ from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
 from penstock.streams.rx.lift import on_stream
 
-__all__ = ["catch"]
+__all__ = ["catch", "on_error_resume_next"]
 
 T = TypeVar("T")
 S = TypeVar("S")
 _Function = Callable[[Exception, Flowable[T]], Observable[S] | Future[S]]
+_Second = Observable[S] | Callable[[BaseException | None], Observable[S] | Future[S]]
 
 
 # Apart, as only a function says what the source has.
@@ -71,35 +73,68 @@ def catch(
     else:
         raise WrongType(f"catch takes a stream or a function, not {describe(handler, 80)}")
 
-    @on_stream
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        info = StageInfo("catch", delivery=Delivery(makes=not known))
-        return succession(source, partial(_Catching, choose=choose), info, known)
-
-    return operator
+    return _followed("catch", choose, known, always=False)
 
 
-def _always(other: Flowable[Any], error: Exception, source: Flowable[Any]) -> Flowable[Any]:
+def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
+    """`catch` that reads `second` after the source in any case, and passes over its error too.
+
+        source                       --1--2--#
+        on_error_resume_next(other)  --1--2--a--b--|
+        other                                a--b--#
+
+    `second` is a stream, or a function of the source's error (None without) that returns one.
+    """
+    if callable(second):
+        make = second
+        return _followed("on_error_resume_next", lambda error, _: make(error), [], always=True)
+    other = as_stream("on_error_resume_next", second)
+    return _followed("on_error_resume_next", partial(_always, other), [other], always=True)
+
+
+def _followed(
+    name: str,
+    choose: Callable[[Any, Flowable[Any]], Any],
+    known: list[Flowable[Any]],
+    *,
+    always: bool,
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    info = StageInfo(name, delivery=Delivery(makes=not known))
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        return succession(source, partial(_Following, choose=choose, always=always), info, known)
+
+    return on_stream(operator, name)
+
+
+def _always(other: Flowable[Any], error: object, source: Flowable[Any]) -> Flowable[Any]:
     return other
 
 
-class _Catching(Succession):
+class _Following(Succession):
+    """Reads another stream after the source: after its error, or `always`."""
+
     def __init__(
         self,
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
         source: Flowable[Any],
-        choose: Callable[[Exception, Flowable[Any]], Any],
+        choose: Callable[[Any, Flowable[Any]], Any],
+        *,
+        always: bool,
     ) -> None:
         super().__init__(downstream, run, info, source)
         self._choose = choose
+        self._always = always
 
     def recovers(self) -> bool:
-        return not self.reads
+        return self._always or not self.reads
 
     def follow(self, error: BaseException | None) -> None:
-        if self.reads > 1 or not isinstance(error, Exception):
-            self.close(error)
+        if self.reads > 1:
+            self.close(None if self._always else error)
+        elif self._always or isinstance(error, Exception):
+            self.read(as_stream(self.info.name, self._choose(error, self.source)))
         else:
-            self.read(as_stream("catch", self._choose(error, self.source)))
+            self.close(error)

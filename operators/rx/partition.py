@@ -28,7 +28,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Connectable, shared
-from penstock.streams.rx.lift import Last, check_demand
+from penstock.streams.rx.lift import Last, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["partition", "partition_indexed"]
@@ -74,8 +74,7 @@ def _split(
     info = StageInfo(name, "", prefetch)
 
     def operator(source: Flowable[T]) -> list[Flowable[T]]:
-        check_demand(name, source)
         both = shared(Connectable(source, info, prefetch))
         return [both.pipe(stock_filter(predicate)), both.pipe(stock_filter(others))]
 
-    return Last(operator)
+    return Last(on_stream(operator, name))

@@ -71,17 +71,21 @@ class Last:
         return self._operator(source)
 
 
-def on_stream(operator: Callable[[S], R]) -> Callable[[S], R]:
+def on_stream(operator: Callable[[S], R], name: str = "") -> Callable[[S], R]:
     """Wrap an operator of this library that has no stock one for a plain Observable.
 
-    The result raises BuildError for a source without demand.
+    The result raises BuildError for a source without demand. `name` is the operator's, unless the
+    function that made it has it.
     """
+    name = name or name_of(operator)
 
     @wraps(operator)
     def checked(source: S) -> R:
-        check_demand(name_of(operator), source)
+        check_demand(name, source)
         return operator(source)
 
+    # Errors name an operator by the function that made it.
+    checked.__qualname__ = f"{name}.{operator.__name__}"
     return checked
 
 

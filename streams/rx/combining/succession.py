@@ -64,9 +64,7 @@ def again(
         check_begins_again(name, source)
         return succession(source, make, StageInfo(name, detail))
 
-    # Errors name an operator by the function that made it.
-    operator.__qualname__ = name
-    return on_stream(operator)
+    return on_stream(operator, name)
 
 
 def looping(
