@@ -20,7 +20,6 @@ import stat
 import sys
 from collections.abc import Callable
 from functools import partial
-from secrets import token_hex
 from typing import Any
 from zlib import crc32
 
@@ -173,7 +172,7 @@ class Position:
             )
         self._load()
         saved, self._saved = self._saved, None
-        offset, ledger, generation = 0, Ledger[int](1), token_hex(8)
+        offset, ledger, generation = 0, Ledger[int](1), os.urandom(8).hex()
         if saved is not None:
             offset = self._checked(saved, descriptor, name)
             ledger = Ledger[int](saved["line"] + 1, map(tuple, saved["finished"]))
@@ -404,7 +403,7 @@ def _position_in(body: str) -> dict[str, Any] | None:
             numbers += [first, end]
         saved.setdefault("path", "")
         # One of before there were any begins with this run.
-        saved.setdefault("generation", token_hex(8))
+        saved.setdefault("generation", os.urandom(8).hex())
     except (JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
         return None
     good = all(type(number) is int and number >= 0 for number in numbers)
