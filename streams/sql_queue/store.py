@@ -480,12 +480,16 @@ _COLUMNS = 7
 
 
 def sorted_out(
-    rows: Iterable[tuple[Any, ...]], token: int, epochs: Mapping[str, int] | None = None
+    rows: Iterable[tuple[Any, ...]],
+    token: int,
+    epochs: Mapping[str, int] | None = None,
+    now: float = 0.0,
 ) -> Claim:
     """A claim from the rows that its statement returned, in any order.
 
     Rows are (id, status, attempts, payload, age, came, key) and the columns of `Layout.context`, if
-    there are any; in a user's own table the age may be null, and with it when the row came.
+    there are any. In a user's own table the age and when the row came may be null. With `now` in
+    seconds since 1970 the age is counted from when the row came.
     """
     found = Claim()
     ordered = in_order(rows)
@@ -498,6 +502,8 @@ def sorted_out(
             found.buried.append(id)
         else:
             epoch = None if epochs is None else epochs[key]
+            if now and came:
+                age = now - came
             row = Row(id, token, attempts, payload, float(age or 0.0), key, epoch, came or 0.0)
             found.rows.append(row)
     if contexts:

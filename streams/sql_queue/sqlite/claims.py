@@ -90,7 +90,8 @@ class SqliteStore(SqliteTable):
             self._adopt(db, values, values.get("count", 0))
             return self._changed(db, text, values, refused)
 
-        return sorted_out(await self._transaction(work, durable=False), values["token"])
+        rows = await self._transaction(work, durable=False)
+        return sorted_out(rows, values["token"], now=values["now"])
 
     def _changed(
         self, db: sqlite3.Connection, text: str, values: dict[str, Any], refused: Refusals | None
@@ -159,7 +160,7 @@ class SqliteStore(SqliteTable):
 
         reclaimed, rows, epochs, last = await self._transaction(work, durable=False)
         self._position.reached(last)
-        found = _keyed(rows, values["token"], epochs)
+        found = _keyed(rows, values, epochs)
         found.buried += [id for id, status in reclaimed if status == DEAD]
         return found
 
@@ -191,7 +192,7 @@ class SqliteStore(SqliteTable):
             if not rows:
                 # The queue was changed by hand.
                 self._many(db, sql.RELEASE, [(key, epoch)])
-            return _keyed(rows, values["token"], [(key, epoch)])
+            return _keyed(rows, values, [(key, epoch)])
 
         return await self._transaction(work, durable=False)
 
@@ -321,13 +322,14 @@ def _key_text(key: str) -> str:
 
 
 def _keyed(
-    rows: Sequence[tuple[Any, ...]], token: int, epochs: Iterable[tuple[bytes, int]]
+    rows: Sequence[tuple[Any, ...]], values: dict[str, Any], epochs: Iterable[tuple[bytes, int]]
 ) -> Claim:
     """A claim from what its statement returned, with the keys as texts."""
     return sorted_out(
         [(*row[:6], _text(row[6]), *row[7:]) for row in rows],
-        token,
+        values["token"],
         {_text(key): epoch for key, epoch in epochs},
+        values["now"],
     )
 
 

@@ -124,8 +124,7 @@ _CLAIMED = f"""UPDATE {{table}} SET
     {{started}} = :now, {{owner}} = :owner, {{token}} = :token, {{expires}} = :expires
 """
 _RETURNING = """
-RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {came_at},
-    {came_at}, """
+RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), NULL, {came_at}, """
 
 # The oldest of both, each read in the order of the index (status, id). A row that was never to
 # wait is due, although the clock may have been set back since. A claim begins behind those that the
