@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.rx import ours
+
 if TYPE_CHECKING:
     from penstock import ops
     from penstock.operators import (
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
         read_lines,
         read_table,
     )
-    from penstock.streams.boundary.from_iterable import from_async_iterable, from_iterable
     from penstock.streams.boundary.from_observable import (
         buffer,
         drop_newest,
@@ -71,8 +72,9 @@ if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline, run
     from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.sink_stage import Sink, SinkStage
+    from penstock.streams.running.from_iterable import from_async_iterable, from_iterable
+    from penstock.streams.running.lift import lift
     from penstock.streams.runtime.running import Report, Running
-    from penstock.streams.rx.lift import lift
 
 __version__ = "0.1.0"
 
@@ -175,7 +177,7 @@ _PUBLIC = {
         "read_lines",
         "read_table",
     ),
-    "streams.boundary.from_iterable": (
+    "streams.running.from_iterable": (
         "from_async_iterable",
         "from_iterable",
     ),
@@ -214,8 +216,17 @@ _PUBLIC = {
         "Report",
         "Running",
     ),
-    "streams.rx.lift": ("lift",),
+    "streams.running.lift": ("lift",),
 }
+
+
+def _operator_of_rx(name: str) -> Any:
+    from penstock.operators import rx
+
+    return getattr(rx, name)
+
+
+ours.find = _operator_of_rx
 
 # Hidden from type checkers, which would take any name for a good one.
 if not TYPE_CHECKING:

@@ -113,7 +113,7 @@ def read_jsonl(
         else decoding("read_jsonl", decode, skips_blank=True)
     )
     options = LineOptions(path, follow, created, on_bad_line, max_line, position)
-    return read_lines_as("read_jsonl", line_format, options)
+    return Flowable.like(read_lines_as("read_jsonl", line_format, options))
 
 
 def _objects(lines: list[Line]) -> list[Any] | None:

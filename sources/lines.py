@@ -90,7 +90,7 @@ def read_lines(
         else decoding("read_lines", decode, skips_blank=False)
     )
     options = LineOptions(path, follow, created, on_bad_line, max_line, position)
-    return read_lines_as("read_lines", line_format, options)
+    return Flowable.like(read_lines_as("read_lines", line_format, options))
 
 
 def _texts(lines: list[Line]) -> list[str] | None:

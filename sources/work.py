@@ -30,7 +30,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.execution.options import CallOptions
@@ -114,7 +113,9 @@ class WorkPool:
         from penstock.streams.work_pulling.offering import Offering
 
         given: Any = epic
-        source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
+        source: Flowable[Any] = (
+            given if isinstance(epic, Flowable) else Flowable.from_iterable(given)
+        )
         patient = when_busy == "wait"
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> Offering:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CoroutineType
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from penstock.streams.clock import running_loop
 from penstock.streams.errors import BuildError, WrongType, describe
-from penstock.streams.failures.policy import LettersOnly
-from penstock.streams.flowable import Flowable
+from penstock.streams.failures.policy import LettersOnly, OnError
 from penstock.streams.io.paths import (
     Written,
     refuse_overwriting,
@@ -28,6 +27,7 @@ from penstock.streams.protocol.forgetting import refuse_engine
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.description import description
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.loading import check_not_loading
@@ -37,10 +37,32 @@ from penstock.streams.runtime.running import Report, Running
 from penstock.streams.validation import is_count
 
 if TYPE_CHECKING:
-    from penstock.streams.running.engine import Engine
     from penstock.streams.workers.dealing import Crew
 
-__all__ = ["Pipeline", "PipelineRun", "new_event_loop", "run"]
+__all__ = ["Engine", "Pipeline", "PipelineRun", "new_event_loop", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The overrides of a pipeline, which is otherwise unchanged.
+
+    `source` replaces the pipeline's own source. `on_error` replaces the policy "stop", with which
+    one bad event would stop one worker after the other. `unique_by` is the key by which the engine
+    itself drops duplicates. A `distinct_within` by that key directly behind the source is then
+    left out: it would drop events that are delivered again.
+    """
+
+    source: Stream[Any]
+    on_error: OnError
+    unique_by: str | int | Callable[[Any], Hashable] | None = None
+
+    def overrides(self, source: Stream[Any] | None) -> Overrides:
+        """The overrides of a pipeline that begins with `source`."""
+        overrides = Overrides(source, self.source)
+        overrides.is_on_cluster = True
+        overrides.in_place_of_stop = self.on_error
+        overrides.unique_by = self.unique_by
+        return overrides
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +73,11 @@ class Pipeline:
     sink or takes only dead letters, and for a stream of groups, which a sink cannot read.
     """
 
-    flowable: Flowable[Any]
+    flowable: Stream[Any]
     sinks: tuple[Sink[Any], ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(cast(Any, self.flowable), Flowable):
+        if not isinstance(cast(Any, self.flowable), Stream):
             raise WrongType(f"a pipeline begins with a stream, not {describe(self.flowable)}")
         if not isinstance(cast(Any, self.sinks), tuple):
             raise WrongType("Pipeline(stream, sinks) takes a tuple: write stream.to(sink, ...)")
@@ -284,7 +306,7 @@ def run(
     """
 
     check_not_loading()
-    if isinstance(pipeline, Flowable):
+    if isinstance(pipeline, Stream):
         raise BuildError(
             f"run(pipeline) takes a pipeline, not the stream {pipeline!r}: end it in a sink, as in "
             "run(stream.to(write_jsonl()))"

@@ -40,7 +40,7 @@ def amb(right_source: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]
     other = as_stream("amb", right_source)
     info = StageInfo("amb", "", 0)
     return WithStock(
-        lambda source: several([source, other], _Racing, info), stock.amb(right_source)
+        lambda source: several(source, [other], _Racing, info), stock.amb(right_source)
     )
 
 

@@ -30,6 +30,7 @@ from penstock.streams.errors import WrongType, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
@@ -61,8 +62,8 @@ def catch(
     It may return an Observable or a future too. Only the source's error is caught, once; to try
     several times, see `retry`.
     """
-    choose: Callable[[Exception, Flowable[Any]], Any]
-    known: list[Flowable[Any]] = []
+    choose: Callable[[Exception, Any], Any]
+    known: list[Stream[Any]] = []
     if callable(handler) and not isinstance(handler, type):
         choose = handler
     elif hasattr(type(handler), "__await__"):
@@ -94,8 +95,8 @@ def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable
 
 def _followed(
     name: str,
-    choose: Callable[[Any, Flowable[Any]], Any],
-    known: list[Flowable[Any]],
+    choose: Callable[[Any, Any], Any],
+    known: list[Stream[Any]],
     *,
     always: bool,
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -107,7 +108,7 @@ def _followed(
     return on_stream(operator, name)
 
 
-def _always(other: Flowable[Any], error: object, source: Flowable[Any]) -> Flowable[Any]:
+def _always(other: Stream[Any], error: object, source: object) -> Stream[Any]:
     return other
 
 
@@ -120,7 +121,7 @@ class _Following(Succession):
         run: Run,
         info: StageInfo,
         source: Flowable[Any],
-        choose: Callable[[Any, Flowable[Any]], Any],
+        choose: Callable[[Any, Any], Any],
         *,
         always: bool,
     ) -> None:

@@ -85,7 +85,7 @@ def combine_latest(
         info = StageInfo(
             "combine_latest", f"of {n}", n, gathers=n, delivery=Delivery(until_more=True)
         )
-        return several([source, *streams], _Combining, info, holds=True, prefetch=prefetch)
+        return several(source, streams, _Combining, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.combine_latest(*others))
 

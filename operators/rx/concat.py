@@ -27,6 +27,7 @@ from reactivex import operators as stock
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
@@ -56,10 +57,10 @@ class _Concatenating(Succession):
         run: Run,
         info: StageInfo,
         source: Flowable[Any],
-        others: Sequence[Flowable[Any]],
+        others: Sequence[Stream[Any]],
     ) -> None:
         super().__init__(downstream, run, info, source)
-        self._others: Iterator[Flowable[Any]] = iter(others)
+        self._others: Iterator[Stream[Any]] = iter(others)
 
     def follow(self, error: BaseException | None) -> None:
         other = next(self._others, None) if error is None else None

@@ -68,7 +68,7 @@ def merge(
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         info = StageInfo("merge", f"of {len(others) + 1}", 0)
-        return several([source, *others], _Merging, info, prefetch=prefetch)
+        return several(source, others, _Merging, info, prefetch=prefetch)
 
     return WithStock(operator, stock.merge(*sources))
 

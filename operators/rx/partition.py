@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.flowable import Connectable, Flowable
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.running.connecting import shared
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, shared
 from penstock.streams.rx.lift import Last, on_stream
 from penstock.streams.validation import require_count
 

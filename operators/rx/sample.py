@@ -27,7 +27,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from reactivex import Observable
+from reactivex import Observable, from_future
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
@@ -56,8 +56,11 @@ def sample(
         ours: Callable[[Flowable[T]], Flowable[T]] = by_clock
         return ours
     # A stream, or a future.
-    other = as_stream("sample", sampler)
-    return signalled("sample", other, _Sampling, stock.sample(other), StageInfo("sample", "", 1))
+    other: Any = as_stream("sample", sampler)
+    given: Any = sampler
+    observable: Observable[Any] = given if hasattr(given, "subscribe") else from_future(given)
+    inside = stock.sample(observable)
+    return signalled("sample", other, _Sampling, inside, StageInfo("sample", "", 1))
 
 
 class _Sampling(Signalled):

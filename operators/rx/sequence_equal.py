@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.flowable import Flowable
@@ -34,6 +33,8 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
+from penstock.streams.running.from_iterable import from_iterable
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,
@@ -76,7 +77,7 @@ class _Comparing(DemandStage):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        other: Flowable[Any],
+        other: Stream[Any],
         comparer: Callable[[Any, Any], bool] | None,
     ) -> None:
         super().__init__(downstream, run, info)

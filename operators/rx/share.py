@@ -31,10 +31,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
+from penstock.streams.flowable import Connectable, Flowable
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.running.connecting import shared
 from penstock.streams.rx.combining.several import PREFETCH
-from penstock.streams.rx.combining.sharing import Connectable, shared
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.validation import require_count
 

@@ -29,11 +29,12 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["timeout"]
 
@@ -70,7 +71,7 @@ class _Timing(Timed):
         info: StageInfo,
         source: Flowable[Any],
         duetime: float | timedelta | datetime,
-        other: Flowable[Any] | None,
+        other: Stream[Any] | None,
         scheduler: SchedulerBase | None,
     ) -> None:
         super().__init__(downstream, run, info, source, other)

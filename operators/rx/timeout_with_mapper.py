@@ -38,12 +38,13 @@ from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["timeout_with_mapper"]
 
@@ -63,7 +64,7 @@ def timeout_with_mapper(
     """
     check_not_async("timeout_with_mapper", timeout_duration_mapper)
     following = None if other is None else as_stream("timeout_with_mapper", other)
-    first = first_timeout
+    first: Observable[Any] | Stream[Any] | None = first_timeout
     if first is not None and not isinstance(first, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         first = as_stream("timeout_with_mapper", first)
 
@@ -71,7 +72,7 @@ def timeout_with_mapper(
     def operator(source: Flowable[T]) -> Flowable[T]:
         make = partial(_Timing, first=first, mapper=timeout_duration_mapper, other=following)
         others = [] if following is None else [following]
-        makes = timeout_duration_mapper is not None or isinstance(first, Flowable)
+        makes = timeout_duration_mapper is not None or isinstance(first, Stream)
         info = StageInfo("timeout_with_mapper", delivery=Delivery(makes=makes))
         return succession(source, make, info, others)
 
@@ -85,9 +86,9 @@ class _Timing(Timed):
         run: Run,
         info: StageInfo,
         source: Flowable[Any],
-        first: Observable[Any] | None,
+        first: Observable[Any] | Stream[Any] | None,
         mapper: Callable[[Any], Observable[Any]] | None,
-        other: Flowable[Any] | None,
+        other: Stream[Any] | None,
     ) -> None:
         super().__init__(downstream, run, info, source, other)
         self._first = first
@@ -137,7 +138,7 @@ class _Timing(Timed):
             self.within(self._wait_for, timer)
 
     def _wait_for(self, observable: Observable[Any]) -> None:
-        if isinstance(observable, Flowable):
+        if isinstance(observable, Stream):
             observable = self._beside.read(observable, 0, self.info.name)
         if self.state >= CLOSED:
             # The function has cancelled its own stream.

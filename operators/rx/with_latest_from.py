@@ -81,7 +81,7 @@ def with_latest_from(
         info = StageInfo(
             "with_latest_from", f"of {n}", n, gathers=n, delivery=Delivery(until_more=True)
         )
-        return several([source, *others], _Following, info, holds=True, prefetch=_AHEAD)
+        return several(source, others, _Following, info, holds=True, prefetch=_AHEAD)
 
     return WithStock(operator, stock.with_latest_from(*sources))
 

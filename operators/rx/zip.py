@@ -74,7 +74,7 @@ def zip(
     def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
         n = len(others) + 1
         info = StageInfo("zip", f"of {n}", 0, gathers=n, delivery=Delivery(until_more=n > 1))
-        return several([source, *others], _Zipping, info, holds=True, prefetch=prefetch)
+        return several(source, others, _Zipping, info, holds=True, prefetch=prefetch)
 
     return WithStock(operator, stock.zip(*args))
 

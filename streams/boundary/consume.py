@@ -11,9 +11,9 @@ from reactivex.disposable import Disposable
 
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import as_raised
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import UNBOUNDED, Subscription
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 
 __all__ = ["iterate", "subscribe_observer", "values_of"]
@@ -21,7 +21,7 @@ __all__ = ["iterate", "subscribe_observer", "values_of"]
 T = TypeVar("T")
 
 
-def subscribe_observer(source: Flowable[T], observer: ObserverBase[T]) -> DisposableBase:
+def subscribe_observer(source: Stream[T], observer: ObserverBase[T]) -> DisposableBase:
     """Subscribe a plain Rx observer: unbounded demand; an event finishes when it is passed on."""
     return Disposable(connect(source, _Observing(observer)).cancel)
 
@@ -47,7 +47,7 @@ class _Observing:
         self._observer.on_completed()
 
 
-async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
+async def iterate(source: Stream[T]) -> AsyncIterator[T]:
     """The values of `source`, each requested when the one before has been processed."""
     run = Run()
     reader = _Iterating()
@@ -102,7 +102,7 @@ class _Iterating:
             self._signalled.set_result(None)
 
 
-async def values_of(source: Flowable[T], limit: int | None) -> list[T]:
+async def values_of(source: Stream[T], limit: int | None) -> list[T]:
     """All values of `source`, or the first `limit`, after which it is cancelled."""
     run = Run()
     reader = _Gathering(limit)

@@ -17,15 +17,15 @@ from penstock.streams.errors import (
     describe,
     own_error,
 )
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.source_stage import SourceStage, source
+from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.validation import is_async_iterable, is_iterable, require_parameters
 
-__all__ = ["Pulling", "from_async_iterable", "from_iterable"]
+__all__ = ["Pulling", "iterated", "iterated_async"]
 
 # These report without a pull whether anything is left; others would have to be pulled ahead of the
 # demand. For a list that grows while it is read, this is its present end.
@@ -42,29 +42,9 @@ _ONCE = "it was given an iterator, which is read once; give the function that ma
 T = TypeVar("T")
 
 
-@source
-def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
-    """Emit the items of `iterable`, one for each unit of demand.
-
-        iterable        1 2 3
-        from_iterable   123|
-
-    Items:   every item, in order; each connection calls `iter` anew. A function that makes the
-             iterable is called anew for each connection too: give a generator's function, so
-             that the stream can be run many times. An iterator, such as a generator, a `map` or an
-             open file, can be read once: a further run goes on behind the items that came before,
-             and is a BuildError if none are left, or while another one reads; it is the same
-             where the function returns an iterator again.
-    Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
-             loop first.
-    Memory:  only the iterator.
-    Demand:  the function and `iter` are called at the first request, `next` once for each unit.
-    Ends:    with the iterator: that of a list, tuple or range with the last item, or at once if
-             there is none; any other when one more is requested. On cancel and drain a generator is
-             closed.
-    Errors:  an exception of the iterator arrives as `on_error`; TypeError if it is not iterable.
-    """
-    if isinstance(iterable, Flowable):
+def iterated(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Stream[T]:
+    """See `from_iterable`."""
+    if isinstance(iterable, Stream):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")
     if not is_iterable(iterable):
         if is_async_iterable(iterable) or inspect.isasyncgenfunction(iterable):
@@ -80,7 +60,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Iteration(downstream, run, info, given).start()
 
-    return Flowable(attach, info)
+    return Stream(attach, info)
 
 
 _AGAIN = Delivery()
@@ -185,30 +165,10 @@ class _Iteration(SourceStage[T]):
             self.run.failed(own_error(raised))
 
 
-@source
-def from_async_iterable(
+def iterated_async(
     factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
-) -> Flowable[T]:
-    """Emit the items of an async iterable, one pulled for each unit of demand.
-
-        async iterable        1--2--3|
-        from_async_iterable   1--2--3|
-
-    Items:   every item, in order. A factory is called anew for each connection, so that the
-             stream can be run many times; an async iterator, such as a generator, can be read
-             once, as by `from_iterable`.
-    Time:    as the items come; if they come at once, the stream yields to the loop every few
-             milliseconds.
-    Memory:  the iterator, and during a pause the item that was being pulled.
-    Demand:  the factory is called at the first request; one `__anext__` for each unit, one
-             at a time.
-    Ends:    with the iterator. On cancel and drain the current pull is cancelled and a generator
-             is closed; the run waits for that. An item that came during a pause is emitted when
-             the stream resumes or drains; a cancel counts it as returned. Items that the iterable
-             has not given out yet stay where they are: if a generator reads your own queue, a
-             drain leaves the rest in that queue. `inbox` finishes what was put into it.
-    Errors:  an exception of the iterator arrives as `on_error`.
-    """
+) -> Stream[T]:
+    """See `from_async_iterable`."""
     if not is_async_iterable(factory):
         if is_iterable(factory) or inspect.isgeneratorfunction(factory):
             raise WrongType(
@@ -222,7 +182,7 @@ def from_async_iterable(
     def attach(downstream: Subscriber[T], run: Run) -> None:
         Pulling(downstream, run, info, partial(given.read, aiter)).start()
 
-    return Flowable(attach, info)
+    return Stream(attach, info)
 
 
 def _require_function(source: str, kind: str, given: object) -> None:

@@ -11,12 +11,12 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 
 from penstock.streams.errors import BufferFull, BuildError, NoLoop, describe
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.scheduler import LoopScheduler
+from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.validation import is_count
 
 __all__ = [
@@ -83,7 +83,7 @@ def error() -> Overflow:
 
 def from_observable(
     observable: Observable[T], on_overflow: Overflow | None, reader: str = _OF
-) -> Flowable[T]:
+) -> Stream[T]:
     """Give a plain Observable demand, with an overflow strategy for a slow reader.
 
         observable            --1--2--3--4--|
@@ -102,7 +102,7 @@ def from_observable(
              overflow; NoLoop for a value from another thread when there is no loop to take it.
              They name the `reader`, what the user has given the Observable to.
     """
-    if isinstance(observable, Flowable):
+    if isinstance(observable, Stream):
         return observable
     if not isinstance(observable, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError(f"Flowable.of() takes an Observable, not {type(observable).__name__}")
@@ -119,7 +119,7 @@ def from_observable(
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Listening(downstream, run, info, observable, on_overflow, reader).start()
 
-    return Flowable(attach, info)
+    return Stream(attach, info)
 
 
 class _Listening(SourceStage[T]):

@@ -18,7 +18,7 @@ from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from penstock.streams.flowable import Flowable
+    from penstock.streams.protocol.stream import Stream
 
 __all__ = ["Nested", "NestedItems"]
 
@@ -35,7 +35,7 @@ class Nested(AckHook, Iterator[Any]):
 
     def __init__(
         self,
-        stream: Flowable[Any],
+        stream: Stream[Any],
         event: Event[Any],
         run: Run,
         arrived: Callable[[Nested], object],
@@ -169,7 +169,7 @@ def _counts_itself(event: Event[Any]) -> bool:
 class NestedItems(AsyncIterator[Event[Any]]):
     """Iterates over the events of `stream` as `Nested` does, for a call, which waits for them."""
 
-    def __init__(self, stream: Flowable[Any], event: Event[Any], run: Run) -> None:
+    def __init__(self, stream: Stream[Any], event: Event[Any], run: Run) -> None:
         self._loop = run.loop
         self._waiting: asyncio.Future[None] | None = None
         self._items = Nested(stream, event, run, self._arrived)

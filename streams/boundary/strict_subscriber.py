@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import CALL_ERRORS, own_error
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.tasks import new_task
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def connect(
-    source: Flowable[T], subscriber: EventSubscriber[T], run: Run | None = None
+    source: Stream[T], subscriber: EventSubscriber[T], run: Run | None = None
 ) -> StrictSubscriber:
     """Attach a third-party subscriber. TypeError for None (rule 1.9).
 
@@ -86,7 +86,7 @@ class StrictSubscriber:
         if raised is not None:
             raise raised
 
-    def attach(self, source: Flowable[Any]) -> None:
+    def attach(self, source: Stream[Any]) -> None:
         """Attach the stream. If that fails, call `on_subscribe`, then fail (rule 1.9)."""
         try:
             self.room = Room([stream.info for stream in source.chain()])

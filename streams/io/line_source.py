@@ -18,7 +18,6 @@ from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.following import Following
@@ -33,6 +32,7 @@ from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
@@ -77,7 +77,7 @@ class LineOptions:
     position: str | os.PathLike[str] | None
 
 
-def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Flowable[T]:
+def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Stream[T]:
     """The source `name`. Raises BuildError for invalid options, and MissingExtra."""
     path = options.path
     source = input_name(path)
@@ -131,10 +131,10 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
     )
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        _Reading(downstream, run, flowable.info, line_format, options).start()
+        _Reading(downstream, run, stream.info, line_format, options).start()
 
-    flowable: Flowable[T] = Flowable(attach, info, values=line_format.values)
-    return flowable
+    stream: Stream[T] = Stream(attach, info, values=line_format.values)
+    return stream
 
 
 # Any: what a user's function returns.

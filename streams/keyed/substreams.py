@@ -13,7 +13,7 @@ from penstock.streams.base.keys import Key
 from penstock.streams.base.taken import taken
 from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.failures.policy import OverflowPolicy
-from penstock.streams.flowable import Flowable, Whole
+from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.gathered import Gathered
 from penstock.streams.keyed.grouped import Group
@@ -26,6 +26,7 @@ from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Whole
 from penstock.streams.protocol.time_slice import LARGEST, TimeSlice
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD

@@ -1,1 +1,1 @@
-"""What users call on a pipeline, and the overrides with which engines run one."""
+"""What users call to make a stream, and ways to read a stream that several read."""

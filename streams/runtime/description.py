@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.protocol.time_slice import LARGEST
 
 __all__ = ["description"]
 
 
 def description(
-    flowable: Flowable[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | None = None
+    flowable: Stream[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | None = None
 ) -> list[StageInfo]:
     """The stages of a run with this limit, with their bounds, source first, sinks last.
 

@@ -23,9 +23,9 @@ from penstock.streams.protocol.source_stage import needs_end
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.recognise import Part
-from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["Lifted", "LiftedHolding"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from importlib import import_module
 from inspect import Parameter, signature
 from math import inf
 from types import FunctionType, MethodType
@@ -18,10 +17,11 @@ from reactivex import operators as ops
 from penstock.streams.boundary.once import ReadOnce
 from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
-from penstock.streams.flowable import Flowable, Whole
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
+from penstock.streams.protocol.stream import Stream, Whole
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx import ours
 from penstock.streams.rx.combining.beside import Read
 from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap, without_index
 from penstock.streams.rx.combining.inputs import as_stream, columns
@@ -29,7 +29,6 @@ from penstock.streams.rx.lift import (
     HOLD,
     Operator,
     WithStock,
-    apply_unknown,
     name_of,
     read_on,
 )
@@ -38,7 +37,7 @@ from penstock.streams.rx.lists import Lists
 from penstock.streams.rx.map_filter import Filter, Map, Scan
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import READING, STATELESS, TABLE, Entry, Kind
-from penstock.streams.rx.windows import Window, Windows, refuse_windows
+from penstock.streams.rx.windows import Window, cut_by, refuse_windows
 from penstock.streams.validation import is_at_least, is_count, require_parameters
 
 __all__ = ["apply_all", "lift_one"]
@@ -108,12 +107,12 @@ _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
 
 
 def lift_one(
-    operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
-) -> Flowable[Any]:
+    operator: Operator, source: Stream[Any], holds: bool | None = None, hold: int = HOLD
+) -> Stream[Any]:
     """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
     parts = [_prepared(part) for part in recognise(operator)]
     if holds is None and len(parts) == 1 and parts[0].entry.kind is Kind.OURS:
-        stream: Flowable[Any] = _ours(parts[0])(source)
+        stream: Stream[Any] = _ours(parts[0])(source)
         return stream
     if holds is not None:
         entry = _declared(Kind.HOLDS if holds else Kind.AT_ONCE, [part.entry for part in parts])
@@ -134,15 +133,19 @@ def _declared(kind: Kind, entries: Sequence[Entry]) -> Entry:
     )
 
 
-def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
-    """Read `source` through operators: ours are called, stock ones are lifted.
+def apply_all(
+    operators: Sequence[Operator],
+    source: Stream[Any],
+    apply_unknown: Callable[[Operator, Stream[Any]], Any],
+) -> Any:
+    """Read `source` through operators: stock ones are lifted, others go to `apply_unknown`.
 
     The result is a stream, unless the last operator is a `Last`.
     """
     result: Any = source
     windows: list[Part] = []
-    if isinstance(source, Windows):
-        result, windows = source.before, list(source.parts)
+    if source.cut is not None:
+        result, windows = source.cut[0], list(source.cut[1])
     for operator in operators:
         stream = read_on(result)
         if windows and isinstance(operator, WithStock):
@@ -171,7 +174,7 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Any:
                 result = _ours(part)(stream)
             else:
                 result = _lift_chain([part], stream, HOLD)
-    return Windows(windows, read_on(result)) if windows else result
+    return cut_by(windows, read_on(result)) if windows else result
 
 
 def _reads_windows(part: Part) -> bool:
@@ -266,7 +269,7 @@ def _with_demand(part: Part) -> Part:
     if reading is None:
         return part
     name = str(part.name)
-    others: list[Flowable[Any]] = []
+    others: list[Stream[Any]] = []
 
     def prepared(value: Any) -> Callable[[Read, int], Any]:
         """What makes, for one stage, the argument that the operator gets in place of this one."""
@@ -317,13 +320,11 @@ def _as_one(parts: Sequence[Part], whole: Part) -> Part:
     return replace(whole, others=others, make=make) if reads else whole
 
 
-def _ours(part: Part) -> Callable[[Flowable[Any]], Any]:
+def _ours(part: Part) -> Callable[[Stream[Any]], Any]:
     """The operator of this library that does what a stock one of the same name does."""
-    # By name, because the operators import this room.
     # `replay` and `publish_value` are made of `multicast`, and a subject.
     name = "multicast" if "subject_factory" in part.arguments else str(part.name)
-    ours = import_module("penstock.operators.rx")
-    operator: Callable[[Flowable[Any]], Any] = _made(getattr(ours, name), part.arguments)
+    operator: Callable[[Stream[Any]], Any] = _made(ours.find(name), part.arguments)
     return operator
 
 
@@ -349,7 +350,7 @@ def _names(parts: Sequence[Part]) -> str:
     return " > ".join(part.name or name_of(part.operator) for part in parts)
 
 
-def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flowable[Any]:
+def _lift_chain(parts: Sequence[Part], source: Stream[Any], hold: int) -> Stream[Any]:
     if not parts:
         return source
     name = _names(parts)

@@ -27,7 +27,7 @@ from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GEN
 from penstock.streams.validation import is_async, is_coroutine_function
 
 if TYPE_CHECKING:
-    from penstock.streams.flowable import Flowable
+    from penstock.streams.protocol.stream import Stream
     from penstock.streams.rx.combining.beside import Read
 
 __all__ = ["Operator", "Part", "recognise", "with_arguments"]
@@ -62,7 +62,7 @@ class Part:
     entry: Entry
     operator: Operator
     arguments: Mapping[str, Any]
-    others: tuple[Flowable[Any], ...] = ()
+    others: tuple[Stream[Any], ...] = ()
     make: Callable[[Read, int], Operator] | None = None
 
 

@@ -9,34 +9,34 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import WithStock, name_of
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.table import TABLE
 
-__all__ = ["Window", "Windows", "refuse_windows"]
+__all__ = ["Window", "cut_by", "refuse_windows"]
 
 T = TypeVar("T")
 
 
-class Windows(Flowable[Any]):
+def cut_by(parts: Sequence[Part], before: Stream[Any]) -> Stream[Any]:
     """`before`, cut into windows by the first of `parts`; the others are operators such as map.
 
     The operator that reads the windows is to follow: it and they are lifted together. Anything else
     that reads this stream is a BuildError.
     """
 
-    def __init__(self, parts: Sequence[Part], before: Flowable[Any]) -> None:
-        def attach(downstream: Subscriber[Any], run: Run) -> None:
-            self.check_readable()
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        windows.check_readable()
 
-        super().__init__(attach, StageInfo(str(parts[0].name)), before)
-        self.parts, self.before = parts, before
-        self.unread = _refusal(parts)
+    windows = before.below(attach, StageInfo(str(parts[0].name)))
+    windows.cut = before, parts
+    windows.unread = _refusal(parts)
+    return windows
 
 
 class Window(Observable[T]):

@@ -17,7 +17,7 @@ from penstock.streams.telemetry.recorder import LATENCIES, Example, Recorder, Sa
 from penstock.streams.telemetry.unread import UNREAD, unread
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.running import Running
+    from penstock.streams.runtime.handle import Handle
 
 __all__ = ["Document", "difference"]
 
@@ -41,7 +41,7 @@ class Document:
     """The document about one run. Values of events are in it only with `show_values`."""
 
     def __init__(
-        self, running: Running, recorder: Recorder, title: str | None, show_values: bool
+        self, running: Handle, recorder: Recorder, title: str | None, show_values: bool
     ) -> None:
         self._running = running
         self._title = title

@@ -17,7 +17,7 @@ from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.telemetry.web_app import web_app
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.running import Running
+    from penstock.streams.runtime.handle import Handle
 
 __all__ = ["Serving"]
 
@@ -33,7 +33,7 @@ class Serving:
 
     def __init__(
         self,
-        running: Running,
+        running: Handle,
         port: int,
         host: str,
         token: str | None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from penstock.streams.runtime.running import Running
+    from penstock.streams.runtime.handle import Handle
 
 __all__ = ["web_app"]
 
@@ -40,7 +40,7 @@ _FILES = {
 
 
 def web_app(
-    running: Running,
+    running: Handle,
     access: Access,
     *,
     title: str | None,

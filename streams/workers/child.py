@@ -11,7 +11,6 @@ from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import BuildError, NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of, survives
 from penstock.streams.failures.sent_error import sendable
-from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.event import (
     FINISHED,
@@ -21,6 +20,7 @@ from penstock.streams.protocol.event import (
 from penstock.streams.protocol.sink_stage import Closed
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.overrides import Overrides
@@ -137,7 +137,7 @@ class Child:
 
     def _begin(self) -> Run:
         section = self.section
-        inlet: Flowable[Any] = Flowable(self._attach_inlet, section.above.info)
+        inlet: Stream[Any] = Stream(self._attach_inlet, section.above.info)
         self._overrides = Overrides(section.above, inlet)
         self._overrides.parallel = self._limit
         self._overrides.is_bounded = True

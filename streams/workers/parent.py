@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.workers.dealing import Crew, Dealing
@@ -20,7 +20,7 @@ from penstock.streams.workers.placement import section_of
 __all__ = ["in_workers"]
 
 
-def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew: Crew) -> Overrides:
+def in_workers(chain: Sequence[Stream[Any]], sinks: Sequence[Sink[Any]], crew: Crew) -> Overrides:
     """The overrides of a pipeline, whose streams are given source first, that runs with a crew.
 
     Raises BuildError if it has nothing that could run in workers.
@@ -37,7 +37,7 @@ def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew:
     def numbers(stage: StageInfo) -> dict[str, Any]:
         return begun[-1].stage_statistics(stage) if begun else {}
 
-    dealing: Flowable[Any] = Flowable(attach, info, section.above)
+    dealing: Stream[Any] = Stream(attach, info, section.above)
     overrides = Overrides(section.last, dealing)
     overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding

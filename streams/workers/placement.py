@@ -15,12 +15,11 @@ from typing import Any
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import file_of
-from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.description import description
 
@@ -45,8 +44,8 @@ class Section:
     the pipeline; `returns`: the results go on from the section, to other sinks.
     """
 
-    above: Flowable[Any]
-    streams: tuple[Flowable[Any], ...]
+    above: Stream[Any]
+    streams: tuple[Stream[Any], ...]
     working: StageInfo
     by: Any
     file: str = ""
@@ -58,7 +57,7 @@ class Section:
     overflow: Callable[[Run, StageInfo], Overflow] = _no_shares
 
     @property
-    def last(self) -> Flowable[Any]:
+    def last(self) -> Stream[Any]:
         """The stream that comes out of it."""
         return self.streams[-1]
 
@@ -95,7 +94,7 @@ class Section:
         return sum(known) if len(known) == len(holds) else None
 
 
-def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) -> Section:
+def section_of(chain: Sequence[Stream[Any]], sinks: Sequence[Sink[Any]] = ()) -> Section:
     """The section of a pipeline, whose streams are given source first.
 
     Raises BuildError if no stage calls a handler, or its limit is shared, and for a sink that is to
@@ -133,7 +132,7 @@ def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) 
     streams = tuple(chain[first : last + 1])
     section = Section(chain[first - 1], streams, working, None, file, decode)
     grouped = chain[first]
-    if isinstance(grouped, Grouped):
+    if grouped.groups:
         section = replace(section, by=grouped.info.placement.by, overflow=grouped.overflow)
     ends = zip(description(chain[-1], sinks)[len(chain) :], sinks, strict=True)
     inside = tuple((info, sink) for info, sink in ends if sink.in_workers)
@@ -173,6 +172,6 @@ def _nothing(value: Any) -> bytes:
     return b""
 
 
-def _passes(stream: Flowable[Any]) -> bool:
+def _passes(stream: Stream[Any]) -> bool:
     """Whether it passes single events on, and keeps nothing of them."""
     return not (stream.info.placement.keeps or stream.groups)

@@ -17,8 +17,8 @@ from penstock import (
     spread,
     write_jsonl,
 )
+from penstock.streams.pipeline import Engine
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.running.engine import Engine
 from penstock.streams.testing import CountedSource, MemorySink
 from penstock.streams.testing.plugin import Run
 
@@ -110,6 +110,6 @@ def test_stages_describe_their_keys_and_windows() -> None:
         .to(write_jsonl())
     )
     _, distinct, group, *_ = pipeline.describe()
-    assert (distinct.by, distinct.seconds) == ("id", 10)
-    assert (group.by, group.seconds) == ("client", None)
+    assert (distinct.placement.by, distinct.placement.seconds) == ("id", 10)
+    assert (group.placement.by, group.placement.seconds) == ("client", None)
     assert StageInfo("none").by is None

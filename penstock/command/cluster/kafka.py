@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from penstock.command.cluster.broker import (
     PATIENCE,
@@ -27,6 +27,7 @@ from penstock.command.pipelines.options import Options
 from penstock.streams.base.keys import By, key_function
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.failures.policy import retry, route
+from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.cluster.layout import Layout, address_of, key_of
@@ -35,8 +36,7 @@ from penstock.streams.kafka.cluster.view import GroupView, groups_of, look
 from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.written import key_json
-from penstock.streams.pipeline import Pipeline
-from penstock.streams.running.engine import Engine
+from penstock.streams.pipeline import Engine, Pipeline
 from penstock.streams.runtime.running import Report, Running
 
 __all__ = ["Kafka", "as_text", "engine_of", "layout_of", "record_of"]
@@ -118,7 +118,7 @@ class Kafka:
 
         layout = self._layout
         flow = (
-            pipeline.flowable.chain()[0]
+            cast("Flowable[Any]", pipeline.flowable.chain()[0])
             .map(record_of(key_of(pipeline)))
             .to(write_kafka(layout.topic, layout.servers, config=layout.config))
         )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from penstock.command.cluster.broker import (
     PATIENCE,
@@ -127,7 +127,7 @@ class Nats:
                 return f"{publisher.published:,}{about}"
 
             async with Publisher(client, layout) as publisher:
-                source = pipeline.flowable.chain()[0]
+                source = cast("Flowable[Any]", pipeline.flowable.chain()[0])
                 yield publishing(source, publisher, layout), stored
 
     @asynccontextmanager

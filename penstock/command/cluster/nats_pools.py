@@ -60,7 +60,7 @@ async def offer_again(urls: tuple[str, ...], pool: str, letters: AsyncIterator[S
     """
     from penstock.sinks import write_jsonl
     from penstock.sources import WorkPool
-    from penstock.streams.boundary.from_iterable import from_async_iterable
+    from penstock.streams.running.from_iterable import from_async_iterable
 
     delete: list[Callable[[], Awaitable[object]]] = []
     omitted = 0

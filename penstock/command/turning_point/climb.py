@@ -19,10 +19,9 @@ from penstock.command.turning_point.load import Load
 from penstock.streams import clock
 from penstock.streams.errors import PenstockError
 from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.pipeline import Engine, Pipeline
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.running.engine import Engine
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Running
 

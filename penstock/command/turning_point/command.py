@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, cast
 
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pipelines.load import load
@@ -100,7 +100,7 @@ async def _values(pipeline: Pipeline, path: str) -> tuple[list[Any], bool]:
     They are decoded by the pipeline's own source, if that reads lines of standard input.
     """
     own = pipeline.flowable.chain()[0]
-    source: Flowable[Any] = own
+    source = cast("Flowable[Any]", own)
     if own.info.name not in ("read_jsonl", "read_lines") or own.info.files.path != "-":
         source = read_lines(path) if own.info.name == "read_lines" else read_jsonl(path)
     input_path.set(path)

@@ -24,7 +24,7 @@ from penstock.streams.nats.cluster.letters import JetStreamLetters, id_of
 from penstock.streams.nats.cluster.members import News, about
 from penstock.streams.nats.cluster.roster import LEASE
 from penstock.streams.nats.partition.partition import Partition
-from penstock.streams.running.engine import Engine
+from penstock.streams.pipeline import Engine
 from penstock.streams.runtime.running import Report, Running
 from penstock.streams.runtime.tasks import new_task
 

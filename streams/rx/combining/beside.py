@@ -11,19 +11,19 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.errors import CALL_ERRORS, NoLoop, PenstockError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, State
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import Input, part_for, unknown_part
 
 __all__ = ["Beside", "Read"]
 
-Read = Callable[[Flowable[Any], int, str], Observable[Any]]
+Read = Callable[[Stream[Any], int, str], Observable[Any]]
 """Makes an Observable of a stream: one of the stage's `inputs`, by its place from 1 on, or one that
 was not known before, at 0; for the operator of this name."""
 
@@ -85,7 +85,7 @@ class Beside:
         """Whether an event may come, however few the stage requests from its source."""
         return bool(self._independent)
 
-    def read(self, stream: Flowable[Any], at: int, operator: str) -> Observable[Any]:
+    def read(self, stream: Stream[Any], at: int, operator: str) -> Observable[Any]:
         """What the operator reads in place of `stream`; see `Read`."""
 
         def subscribe(
@@ -157,7 +157,7 @@ class Beside:
             other.is_over = True
             self._stage.within(self._end, other, None)
 
-    def _part_for(self, stream: Flowable[Any], at: int) -> Run:
+    def _part_for(self, stream: Stream[Any], at: int) -> Run:
         run, info = self._stage.run, self._stage.info
         return part_for(run, info, at, stream) if at else unknown_part(run, info)
 
@@ -229,7 +229,7 @@ class _Other(Input):
 
     def __init__(
         self,
-        stream: Flowable[Any],
+        stream: Stream[Any],
         part: Run,
         reader: Beside,
         observer: ObserverBase[Any],

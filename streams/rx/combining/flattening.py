@@ -5,18 +5,20 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from reactivex import Observable
 
 from penstock.streams.execution.handler import called_name
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.rx.combining.flat_map import FlatMap
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.validation import require_count
 
 __all__ = ["AHEAD", "Inner", "flattened"]
+
+S = TypeVar("S", bound=Stream[Any])
 
 B = TypeVar("B")
 
@@ -30,11 +32,11 @@ AHEAD = 2
 
 def flattened(
     name: str,
-    source: Flowable[Any],
+    source: S,
     function: Callable[[Any], Any] | None,
     max_concurrent: int,
     ahead: int = AHEAD,
-) -> Flowable[Any]:
+) -> S:
     """`source` with the items of `function(value)`, or of each value, in place of its own."""
     require_count(name, max_concurrent=max_concurrent)
     check_not_async(name, function)
@@ -59,4 +61,4 @@ def flattened(
         delivery=Delivery(makes=True),
         placement=Placement(opens=function is None),
     )
-    return source.then(make, info)
+    return cast("S", source.then(make, info))

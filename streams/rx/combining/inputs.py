@@ -6,19 +6,19 @@ import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
 from penstock.streams.execution.handler import called_name
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import read_once
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 from penstock.streams.validation import is_async, is_iterable
@@ -36,15 +36,18 @@ __all__ = [
 ]
 
 
-def as_stream(operator: str, other: Any) -> Flowable[Any]:
+S = TypeVar("S", bound=Stream[Any])
+
+
+def as_stream(operator: str, other: Any) -> Stream[Any]:
     """What `operator` was given as a further stream, with demand.
 
     A plain Observable, or a future, enters with `buffer(1024)`: beyond it the stream fails with
     BufferFull. Raises TypeError for anything else, and PenstockError for a coroutine.
     """
     kind = cast("type[Any]", other.__class__)
-    if issubclass(kind, Flowable):
-        return cast("Flowable[Any]", other)
+    if issubclass(kind, Stream):
+        return cast("Stream[Any]", other)
     # An Observable can be awaited too.
     if issubclass(kind, Observable):
         return from_observable(cast("Observable[Any]", other), buffer(UNASKED), operator)
@@ -82,7 +85,7 @@ def check_not_async(operator: str, function: Callable[..., Any] | None, instead:
         raise BuildError(f"{operator} {WITH_ASYNC.why}; use {instead or WITH_ASYNC.instead}")
 
 
-def check_begins_again(operator: str, source: Flowable[Any]) -> None:
+def check_begins_again(operator: str, source: Stream[Any]) -> None:
     """Raise BuildError if `operator`, which reads `source` again, would not read the same again.
 
     The answer may change: a file that did not exist may be a pipe when it does.
@@ -108,7 +111,7 @@ class Reading(Protocol):
     def statistics(self) -> Statistics: ...
 
 
-def columns(streams: Sequence[Flowable[Any]]) -> tuple[tuple[StageInfo, ...], ...]:
+def columns(streams: Sequence[Stream[Any]]) -> tuple[tuple[StageInfo, ...], ...]:
     """The stages of the streams that a stage reads besides the one above it, for its `inputs`.
 
     Raises BuildError for a stream of groups or of windows.
@@ -121,15 +124,15 @@ def columns(streams: Sequence[Flowable[Any]]) -> tuple[tuple[StageInfo, ...], ..
 
 
 def reading_all(
-    streams: Sequence[Flowable[Any]],
+    source: S,
+    others: Sequence[Stream[Any]],
     make: Callable[[Subscriber[Any], Run, StageInfo], Reading],
     info: StageInfo,
-) -> Flowable[Any]:
-    """The first of `streams`, and one more stage, which reads it and the others.
+) -> S:
+    """`source`, and one more stage, which reads it and the others.
 
     `info.bound` is what that keeps, besides what is in the streams.
     """
-    first, *others = streams
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         info = run.placed(flowable.info)
@@ -137,12 +140,13 @@ def reading_all(
         run.add_stage(info, stage.statistics)
         stage.begin()
 
+    streams: list[Stream[Any]] = [source, *others]
     turns = any(stream.turns for stream in streams)
     info = replace(info, inputs=columns(others))
-    flowable: Flowable[Any] = Flowable(attach, info, first, turns=turns)
+    flowable = source.below(attach, info, turns=turns)
     weight = max(stream.info.weight * stream.info.gathers for stream in streams)
     flowable.info = replace(flowable.info, weight=weight)
-    return flowable
+    return cast("S", flowable)
 
 
 def unknown_part(run: Run, info: StageInfo, *, recovers: bool = False) -> Run:
@@ -157,7 +161,7 @@ def part_for(
     run: Run,
     info: StageInfo,
     at: int,
-    stream: Flowable[Any],
+    stream: Stream[Any],
     instead_of: Run | None = None,
     *,
     recovers: bool = False,
@@ -193,7 +197,7 @@ class Input:
     closed as soon as its events have ended.
     """
 
-    def __init__(self, stream: Flowable[Any], part: Run, reader: InputReader) -> None:
+    def __init__(self, stream: Stream[Any], part: Run, reader: InputReader) -> None:
         self.part = part
         self.requested = 0
         self.is_over = False

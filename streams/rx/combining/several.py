@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import PREFETCH
 from penstock.streams.rx.combining.inputs import Input, part_for, reading_all
@@ -22,25 +22,28 @@ from penstock.streams.validation import require_count
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
 
+S = TypeVar("S", bound=Stream[Any])
+
 _Make = Callable[..., "Several"]
 
 
 def several(
-    streams: Sequence[Flowable[Any]],
+    source: S,
+    others: Sequence[Stream[Any]],
     make: _Make,
     info: StageInfo,
     *,
     holds: bool = False,
     prefetch: int = PREFETCH,
-) -> Flowable[Any]:
-    """The first of `streams`, read together with the others by the `Several` that `make` returns,
-    which is called with the stage below, the run, the stage's description, `streams` and
-    `prefetch`.
+) -> S:
+    """`source`, read together with the others by the `Several` that `make` returns, which is called
+    with the stage below, the run, the stage's description, all `streams` and `prefetch`.
 
     `holds`: it keeps events until others come, so none of them may hold a turn. `info.bound` is
     what it keeps besides the events that wait.
     """
     require_count(info.name, prefetch=prefetch)
+    streams: list[Stream[Any]] = [source, *others]
     if holds and any(stream.turns for stream in streams):
         raise BuildError(
             f"{info.name} keeps events, which after spread() would keep their groups' turns: put "
@@ -48,13 +51,13 @@ def several(
             "group_by"
         )
     info = replace(info, bound=(info.bound or 0) + len(streams) * prefetch)
-    return reading_all(streams, partial(make, streams=streams, prefetch=prefetch), info)
+    return reading_all(source, others, partial(make, streams=streams, prefetch=prefetch), info)
 
 
 class Waiting(Input):
     """An input, with the events that have come from it and wait in the stage."""
 
-    def __init__(self, stream: Flowable[Any], part: Run, reader: Several, prefetch: int) -> None:
+    def __init__(self, stream: Stream[Any], part: Run, reader: Several, prefetch: int) -> None:
         super().__init__(stream, part, reader)
         self.prefetch = prefetch
         self.events: deque[Event[Any]] = deque()
@@ -91,7 +94,7 @@ class Several(DemandStage):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        streams: Sequence[Flowable[Any]],
+        streams: Sequence[Stream[Any]],
         prefetch: int,
     ) -> None:
         super().__init__(downstream, run, info)

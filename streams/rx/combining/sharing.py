@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from reactivex.abc import DisposableBase, SchedulerBase, SubjectBase
+from reactivex.abc import DisposableBase, SubjectBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
-from penstock.streams.protocol.stage import UNCONNECTED, EventSubscriber, Subscriber, Subscription
-from penstock.streams.protocol.stage_info import Delivery, StageInfo
+from penstock.streams.protocol.stage import (
+    UNCONNECTED,
+    Subscriber,
+    Subscription,
+)
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
-from penstock.streams.rx.combining.inputs import as_stream
 
-__all__ = ["Connectable", "Memory", "kept_note", "mapped", "shared"]
+__all__ = ["Hub", "Memory", "kept_note"]
 
 T = TypeVar("T")
 
@@ -77,114 +79,12 @@ def kept_note(size: int) -> str:
     return f"keeps {values}, and as many for each reader that comes later"
 
 
-class Connectable(Flowable[T]):
-    """A stream whose readers share one reading of its source, which begins with `connect()`.
-
-    Each event goes to every reader, and is finished when all have finished it. The source is asked
-    for what the fastest reader requests, as long as no more than `prefetch` events wait for the
-    slowest; a reader that leaves no longer counts. Without readers the events are dropped. With a
-    `memory`, readers that come later get its values first; these acknowledge nothing.
-
-    Where a pipeline reads it, the source is read as a part of the running of that pipeline, of the
-    first one if there are several: its events count there once, however many readers there are,
-    and a pause or a drain of that pipeline is one of the source. To each other pipeline it is a
-    source, whose events count once in it too. When the first one ends before the source, the source
-    is read on in a run of its own for the others; when it ends with the source, it waits up to
-    its drain deadline until they have finished the events. A source that is connected before any
-    pipeline reads it, or read by none, has a run of its own from the beginning.
-    """
-
-    def __init__(
-        self,
-        source: Flowable[T],
-        info: StageInfo,
-        prefetch: int,
-        memory: Memory | None = None,
-        subject: SubjectBase[Any] | None = None,
-    ) -> None:
-        if source.turns:
-            raise BuildError(
-                f"{info.name} after spread() would keep the groups' turns: put it after the stage "
-                "that ends the turns (adaptive_flat_map or batch), or before group_by"
-            )
-        super().__init__(self._join, replace(info, shared=object()), source)
-        self.hub = Hub(source, self.info, prefetch, memory, subject)
-
-    def _join(self, downstream: Subscriber[Any], run: Run) -> None:
-        self.hub.join(downstream, run, keeps=False)
-
-    def connect(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, subscriber: EventSubscriber[T] | SchedulerBase | None = None
-    ) -> DisposableBase:
-        """Without a subscriber: read the source for all readers, until it ends or the result is
-        disposed of; nothing if that is so already. A scheduler is ignored.
-
-        With a subscriber, attach it, as `Flowable.connect` does.
-        """
-        if subscriber is None or isinstance(subscriber, SchedulerBase):
-            return self.hub.begin()
-        super().connect(subscriber)
-        return Disposable()
-
-    def auto_connect(self, subscriber_count: int = 1) -> Flowable[T]:
-        """The same stream, whose source is read from its n-th reader on, and to its end."""
-        if subscriber_count == 0:
-            self.hub.begin()
-
-        def join(downstream: Subscriber[Any], run: Run) -> None:
-            self.hub.join(downstream, run, keeps=False)
-            if self.hub.joined == subscriber_count:
-                run.attachments.then(self.hub.begin)
-
-        return self.joined_by(join)
-
-    def joined_by(self, join: Callable[[Subscriber[Any], Run], None]) -> Flowable[T]:
-        """The same stage, whose readers join otherwise."""
-        flowable: Flowable[T] = Flowable(join, self.info, self.above)
-        flowable.info = self.info
-        return flowable
-
-
-def shared(connectable: Connectable[T]) -> Flowable[T]:
-    """Read the source of `connectable` from its first reader on, and until the last has left."""
-
-    def join(downstream: Subscriber[Any], run: Run) -> None:
-        connectable.hub.join(downstream, run, keeps=True)
-
-    return connectable.joined_by(join)
-
-
-def mapped(
-    make: Callable[[], Connectable[Any]],
-    mapper: Callable[[Any], Any],
-    info: StageInfo,
-    source: Flowable[Any],
-) -> Flowable[Any]:
-    """What `mapper` returns for a connectable of its own for each run, which all that reads it
-    shares."""
-
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
-        connectable = make()
-        # A stream that is read again has another one each time.
-        newest = run.root.newest
-        connectable.hub.begin_after(newest.get(flowable))
-        newest[flowable] = connectable.hub
-        run.is_the_same(connectable.info, flowable.info)
-        stream = shared(connectable)
-        # What it gives to its readers is not what the stage sends on.
-        stream.info = replace(stream.info)
-        as_stream(info.name, mapper(stream)).attach(downstream, run)
-
-    flowable: Flowable[Any] = Flowable(attach, replace(info, delivery=Delivery(makes=True)), source)
-    return flowable
-
-
 class Hub:
     """Reads the source of a `Connectable`, and gives what comes to every reader."""
 
     def __init__(
         self,
-        source: Flowable[Any],
+        source: Stream[Any],
         info: StageInfo,
         prefetch: int,
         memory: Memory | None,

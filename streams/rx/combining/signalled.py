@@ -7,10 +7,10 @@ from typing import Any
 
 from reactivex import Observable
 
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
@@ -25,11 +25,11 @@ def signalled(
     stage: Callable[..., Signalled],
     stock: Operator,
     info: StageInfo | None = None,
-) -> Callable[[Flowable[Any]], Flowable[Any]]:
+) -> Operator:
     """The operator `name`: its `stage` reads the source and `other`; `stock`, inside windows."""
     signals = as_stream(name, other)
     made = info or StageInfo(name)
-    return WithStock(lambda source: several([source, signals], stage, made), stock)
+    return WithStock(lambda source: several(source, [signals], stage, made), stock)
 
 
 class Signalled(Several):
@@ -44,7 +44,7 @@ class Signalled(Several):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        streams: Sequence[Flowable[Any]],
+        streams: Sequence[Stream[Any]],
         prefetch: int,
     ) -> None:
         super().__init__(downstream, run, info, streams, prefetch)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from reactivex.abc import DisposableBase
 
 from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, describe
 from penstock.streams.execution.handler import handler_name, is_plain
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, COMPLETING, State, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,
@@ -25,17 +25,17 @@ from penstock.streams.rx.combining.inputs import (
     reading_all,
     unknown_part,
 )
-from penstock.streams.rx.lift import on_stream
+from penstock.streams.rx.lift import Operator, on_stream
 from penstock.streams.validation import require_count
 
 __all__ = ["Looping", "Succession", "Timed", "again", "looping", "succession"]
 
 _Make = Callable[..., "Succession"]
 
+S = TypeVar("S", bound=Stream[Any])
 
-def succession(
-    source: Flowable[Any], make: _Make, info: StageInfo, others: Sequence[Flowable[Any]] = ()
-) -> Flowable[Any]:
+
+def succession(source: S, make: _Make, info: StageInfo, others: Sequence[Stream[Any]] = ()) -> S:
     """`source`, and the streams that follow it, read by the `Succession` that `make` returns.
 
     `others` are those of them that are known before it runs.
@@ -46,12 +46,10 @@ def succession(
         stage.known = (source, *others)
         return stage
 
-    return reading_all([source, *others], knowing, info)
+    return reading_all(source, others, knowing, info)
 
 
-def again(
-    name: str, make: _Make, times: int | None = None
-) -> Callable[[Flowable[Any]], Flowable[Any]]:
+def again(name: str, make: _Make, times: int | None = None) -> Operator:
     """The operator `name`, which reads its source again from the start, `times` at most.
 
     Raises BuildError for `times` below 1; the operator does for a source that cannot begin again.
@@ -60,16 +58,14 @@ def again(
         require_count(name, **{f"{name}_count": times})
     detail = "" if times is None else f"{times:,}"
 
-    def operator(source: Flowable[Any]) -> Flowable[Any]:
+    def operator(source: Stream[Any]) -> Stream[Any]:
         check_begins_again(name, source)
         return succession(source, make, StageInfo(name, detail))
 
     return on_stream(operator, name)
 
 
-def looping(
-    name: str, condition: Callable[[Any], bool], *, asks_first: bool
-) -> Callable[[Flowable[Any]], Flowable[Any]]:
+def looping(name: str, condition: Callable[[Any], bool], *, asks_first: bool) -> Operator:
     """The operator `name`, which reads its source again as long as `condition(source)` is true.
 
     Raises BuildError for a condition that is no plain function.
@@ -98,11 +94,11 @@ class Succession(DemandStage):
     asks_first = False
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, source: Flowable[Any]
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, source: Stream[Any]
     ) -> None:
         super().__init__(downstream, run, info)
         self.source = source
-        self.known: tuple[Flowable[Any], ...] = (source,)
+        self.known: tuple[Stream[Any], ...] = (source,)
         """The stream above, and the `inputs` of the stage."""
         self._input: Input | None = None
         # How the last stream ended, until the next begins.
@@ -110,7 +106,7 @@ class Succession(DemandStage):
         # Whether the stream that is read began in this loop iteration.
         self._is_new = False
         # The stream that begins in the next loop iteration.
-        self._next: Flowable[Any] | None = None
+        self._next: Stream[Any] | None = None
         # Parts whose streams have ended and whose events perhaps have not.
         self._parts: deque[Run] = deque()
         self.reads = 0
@@ -219,7 +215,7 @@ class Succession(DemandStage):
         except BuildError as refused:
             raise refused from error
 
-    def read(self, stream: Flowable[Any]) -> None:
+    def read(self, stream: Stream[Any]) -> None:
         """Read `stream` from now on; what was read is cancelled.
 
         If that began in this loop iteration, the next one begins in the next iteration.
@@ -232,7 +228,7 @@ class Succession(DemandStage):
         else:
             self._begin_to_read(stream)
 
-    def _begin_to_read(self, stream: Flowable[Any]) -> None:
+    def _begin_to_read(self, stream: Stream[Any]) -> None:
         part = self._part_for(stream)
         self.reads += 1
         if self.run.has_loop:
@@ -248,7 +244,7 @@ class Succession(DemandStage):
             self._ended = (error,)
         self._drain()
 
-    def _part_for(self, stream: Flowable[Any]) -> Run:
+    def _part_for(self, stream: Stream[Any]) -> Run:
         recovers = self.recovers()
         at = next((at for at, known in enumerate(self.known) if known is stream), None)
         if at is None:
@@ -299,7 +295,7 @@ class Looping(Succession):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        source: Flowable[Any],
+        source: Stream[Any],
         condition: Callable[[Any], bool],
         *,
         asks_first: bool,
@@ -334,8 +330,8 @@ class Timed(Succession):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        source: Flowable[Any],
-        other: Flowable[Any] | None,
+        source: Stream[Any],
+        other: Stream[Any] | None,
     ) -> None:
         super().__init__(downstream, run, info, source)
         self._other = other

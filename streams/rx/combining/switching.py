@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.boundary.nested import Nested
 from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
 
 __all__ = ["Exclusive", "Switching", "switched"]
+
+S = TypeVar("S", bound=Stream[Any])
 
 
 class Switching(DemandStage):
@@ -160,12 +162,12 @@ class Exclusive(Switching):
 
 def switched(
     name: str,
-    source: Flowable[Any],
+    source: S,
     function: Callable[..., Any] | None,
     stage: type[Switching] = Switching,
     *,
     indexed: bool = False,
-) -> Flowable[Any]:
+) -> S:
     """`source` read through a `stage` that reads the streams `function(value)`, or the values.
 
     `indexed`: the function gets the index of the value too. Raises BuildError for an async one.
@@ -179,4 +181,4 @@ def switched(
     )
     with_index = function if indexed or function is None else without_index(function)
     make = partial(stage, function=with_index, calls=called_name(function))
-    return source.then(make, StageInfo(name, "", 2, delivery=Delivery(makes=True)))
+    return cast("S", source.then(make, StageInfo(name, "", 2, delivery=Delivery(makes=True))))

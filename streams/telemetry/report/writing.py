@@ -16,7 +16,7 @@ from penstock.streams.telemetry.report.history import History
 from penstock.streams.telemetry.report.page import report_page
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.running import Running
+    from penstock.streams.runtime.handle import Handle
 
 __all__ = ["PageWriter", "check_path", "write_page"]
 
@@ -26,7 +26,7 @@ class PageWriter:
 
     def __init__(
         self,
-        running: Running,
+        running: Handle,
         path: str | os.PathLike[str],
         title: str | None,
         *,

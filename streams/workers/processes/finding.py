@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.process.loading import loading
 
 __all__ = ["Place", "Stages", "place_of"]
@@ -28,7 +28,7 @@ class Stages(Protocol):
     """A pipeline, as far as other processes need it."""
 
     @property
-    def flowable(self) -> Flowable[Any]: ...
+    def flowable(self) -> Stream[Any]: ...
 
     @property
     def sinks(self) -> Sequence[Sink[Any]]: ...
@@ -65,7 +65,7 @@ class Place(NamedTuple):
                 told.add_note("".join(format_exception(error)))
             raise told from error
         found = vars(module).get(self.name)
-        if not isinstance(getattr(found, "flowable", None), Flowable):
+        if not isinstance(getattr(found, "flowable", None), Stream):
             raise BuildError(
                 f"a worker process has imported {self._described()}, and found no pipeline "
                 f"{self.name!r} in it. {_ADVICE}"

@@ -29,7 +29,7 @@ from penstock import (
     spread,
 )
 from penstock.streams.errors import BuildError, PenstockError
-from penstock.streams.running.engine import Engine
+from penstock.streams.pipeline import Engine
 from penstock.streams.testing import MemorySource, run_virtual
 
 ROWS = [(0, 10), (2, 5)]

@@ -37,8 +37,8 @@ from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockEr
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.lift import HOLD
-from penstock.streams.rx.scheduler import LoopScheduler
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

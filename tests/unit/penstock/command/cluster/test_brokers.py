@@ -27,7 +27,7 @@ from penstock.command.cluster.broker import (
 from penstock.command.pipelines.options import Options
 from penstock.streams.delivery.view import View
 from penstock.streams.io.letter import Letter
-from penstock.streams.running.engine import Engine
+from penstock.streams.pipeline import Engine
 from penstock.streams.runtime.running import Report, Running
 
 Penstock = Callable[..., Any]

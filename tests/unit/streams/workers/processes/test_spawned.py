@@ -14,7 +14,7 @@ import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, in_processes, run
 from penstock.streams.errors import BuildError, WorkerLost
-from penstock.streams.running.engine import Engine
+from penstock.streams.pipeline import Engine
 from penstock.streams.workers.processes import spawned
 
 
