@@ -140,7 +140,11 @@ class Sending:
         peer.count += len(dealt)
         peer.out.update(zip(range(first, peer.count), dealt, strict=True))
         events = [event for event, _ in dealt]
-        tokens = [event.token for event in events]
+        # A line's number, or a text: other tokens hold what their source needs in this process.
+        tokens = [
+            token if token is None or isinstance(token, int) else str(token)
+            for token in map(_token, events)
+        ]
         room, tracing = self._new_room(peer), self._run.tracing
         message = Events(
             first,
@@ -198,3 +202,4 @@ class Sending:
 
 _value: Callable[[Event[Any]], Any] = attrgetter("value")
 _data: Callable[[Event[Any]], Any] = attrgetter("data")
+_token: Callable[[Event[Any]], Any] = attrgetter("token")
