@@ -60,9 +60,10 @@ class Counted(NamedTuple):
 class Events(NamedTuple):
     """Events that are numbered from `first` on, with what their source knows of each.
 
-    The `values` are lines if the section has a function that decodes these. `tokens` are the numbers
-    of lines, or texts, for errors; None if no event has one. `room` is that of a `Room` which comes with them. `contexts` are those of their
-    traces, empty for an event without; None if none is traced.
+    The `values` are lines if the section has a function that decodes these. `tokens` are numbers of
+    lines, or texts for errors; None if no event has one. `room` is that of a `Room` which comes
+    with them. `contexts` are those of their traces, empty for an event without; None if none is
+    traced.
     """
 
     first: int
