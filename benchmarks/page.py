@@ -26,7 +26,7 @@ import uvloop
 
 from benchmarks.measure import ROOT
 from penstock import Fixed, Flowable, adaptive_flat_map, for_each, group_by, spread
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.running import Running
 
 __all__ = ["PAGES", "measure", "painted", "report"]
 

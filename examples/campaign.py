@@ -29,7 +29,7 @@ from typing import Any
 
 from penstock import Fixed, Pipeline, WorkPool, for_each, run
 from penstock.streams.nats.client.server import Servers
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 FROM = "penstock@example.org"
 MAIL = Template(f"""\

@@ -22,7 +22,7 @@ from penstock.operators.rate_limit import rate_limit
 from penstock.operators.spread import spread
 from penstock.operators.using import using
 from penstock.operators.violations import violations
-from penstock.streams.pages import show_pages
+from penstock.streams.base.pages import show_pages
 
 __all__ = [
     "adaptive_flat_map",

@@ -33,20 +33,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hasha
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.limit_control import OnLimitChange, Overload
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import is_async, require_count, require_parameters
 
 __all__ = ["adaptive_flat_map"]
 

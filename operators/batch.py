@@ -29,14 +29,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import given, is_at_least, require_count, require_seconds
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.options import BatchOptions
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
 __all__ = ["batch"]
 

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import given, require_count, require_seconds
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.rx.lists import Lists
-from penstock.streams.validation import given, require_count, require_seconds
 
 __all__ = ["chunk"]
 

@@ -28,17 +28,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, key_name
-from penstock.streams.errors import BuildError
+from penstock.streams.base.validation import is_duration
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import is_duration
 
 if TYPE_CHECKING:
     from datetime import timedelta

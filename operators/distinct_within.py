@@ -37,14 +37,15 @@ from math import inf, isfinite
 from operator import is_not
 from typing import Any, TypeVar
 
-from penstock.streams.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
+from penstock.streams.base.validation import given, is_positive, require_count, seconds_of
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key_faults import KeyFaults
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import (
@@ -61,7 +62,6 @@ from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import given, is_positive, require_count, seconds_of
 
 __all__ = ["distinct_within"]
 

@@ -40,8 +40,9 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NoReturn, TypeVar, overload
 
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import BuildError
+from penstock.streams.base.validation import given, is_positive, require_count, require_parameters
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import (
     OnError,
@@ -51,16 +52,15 @@ from penstock.streams.failures.policy import (
     check_share,
     routed_by,
 )
-from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.grouped import Group, Grouped
+from penstock.streams.groups.grouped import Group, Grouped
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.stage import KeyedStage
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import given, is_positive, require_count, require_parameters
 
 __all__ = ["group_by"]
 
@@ -213,7 +213,7 @@ def group_by(
                 stage = KeyedStage(*common)
             else:
                 # Imported here: few pipelines need it.
-                from penstock.streams.keyed.substreams import Substreams
+                from penstock.streams.groups.substreams import Substreams
 
                 stage = Substreams(*common, each, idle, max_groups)
             run.add_stage(info, stage.group_statistics)

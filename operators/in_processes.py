@@ -29,8 +29,8 @@ from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from penstock.streams import clock
-from penstock.streams.errors import BuildError, NotPicklable, as_raised, describe
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BuildError, NotPicklable, as_raised, describe
 from penstock.streams.execution.handler import Opened, Pooled, handler_name, pool_size
 from penstock.streams.failures.sent_error import SentError
 

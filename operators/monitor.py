@@ -31,9 +31,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from penstock.streams.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, check_plain, own_error
 from penstock.streams.base.keys import By
-from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, own_error
+from penstock.streams.base.validation import is_async, require_parameters
 from penstock.streams.execution.handler import called_name, handler_name
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
@@ -43,16 +44,15 @@ from penstock.streams.failures.policy import (
     Route,
     check_policy,
 )
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import CLOSED, Stage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import is_async, require_parameters
+from penstock.streams.stages.sink_stage import Sink
 
 if TYPE_CHECKING:
     from datetime import timedelta

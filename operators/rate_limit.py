@@ -26,9 +26,8 @@ from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
-from penstock.streams.base.keys import Key, key_function, key_name
-from penstock.streams.clock import call_on, clock_of, monotonic, running_loop
-from penstock.streams.errors import (
+from penstock.streams.base.clock import call_on, clock_of, monotonic, running_loop
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     BuildError,
     CostTooHigh,
@@ -37,18 +36,19 @@ from penstock.streams.errors import (
     describe,
     own_error,
 )
+from penstock.streams.base.keys import Key, key_function, key_name
+from penstock.streams.base.validation import is_at_least, is_count, is_positive
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key_faults import KeyFaults
-from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import is_at_least, is_count, is_positive
+from penstock.streams.stages.demand_stage import DemandStage
 
 __all__ = ["RateLimit", "rate_limit"]
 

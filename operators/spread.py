@@ -37,18 +37,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.validation import given, is_async_iterable, is_iterable, require_count
 from penstock.streams.boundary.async_items import AsyncItems
-from penstock.streams.errors import BuildError, describe
-from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.grouped import Group, Grouped
+from penstock.streams.groups.grouped import Group, Grouped
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
-from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Answer, Expanding
 from penstock.streams.rx.lift import check_demand
-from penstock.streams.validation import given, is_async_iterable, is_iterable, require_count
+from penstock.streams.stages.time_slice import TimeSlice, slices_made
 
 __all__ = ["spread"]
 

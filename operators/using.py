@@ -20,9 +20,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from penstock.streams.errors import BuildError, WrongType, describe
+from penstock.streams.base.errors import BuildError, WrongType, describe
+from penstock.streams.base.validation import is_coroutine_function
 from penstock.streams.execution.handler import Openable, check_wrapped, handler_name
-from penstock.streams.validation import is_coroutine_function
 
 __all__ = ["using"]
 

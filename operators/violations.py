@@ -30,19 +30,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
+from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import By
-from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import check_demand
+from penstock.streams.stages.demand_stage import DemandStage
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -4,7 +4,7 @@
 
 Everything public of the operators, sources, sinks and streams is here by its name, and is imported
 on first use. `penstock.ops` has our operators and those of reactivex. The packages
-`penstock.streams.errors`, `penstock.streams.limits`, `penstock.streams.temporal` and
+`penstock.streams.base.errors`, `penstock.streams.limits`, `penstock.streams.temporal` and
 `penstock.streams.testing` have their own public names; everything else is private, except what
 docs/how-to/own-operator.md uses to write operators, sources and sinks of your own.
 """
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         read_lines,
         read_table,
     )
+    from penstock.streams.base.errors import PenstockError
     from penstock.streams.boundary.from_observable import (
         buffer,
         drop_newest,
@@ -61,20 +62,19 @@ if TYPE_CHECKING:
         error,
         latest,
     )
-    from penstock.streams.errors import PenstockError
     from penstock.streams.failures.policy import Backoff, DeadLetter, retry, route
-    from penstock.streams.flowable import Flowable
+    from penstock.streams.groups.grouped import Group
     from penstock.streams.kafka.record import KafkaRecord
-    from penstock.streams.keyed.grouped import Group
     from penstock.streams.limits.fixed import Fixed
     from penstock.streams.limits.hill_climb import HillClimb
     from penstock.streams.limits.shared import Shared
-    from penstock.streams.pipeline import Pipeline, run
+    from penstock.streams.pipelines.flowable import Flowable
+    from penstock.streams.pipelines.from_iterable import from_async_iterable, from_iterable
+    from penstock.streams.pipelines.lift import lift
+    from penstock.streams.pipelines.pipeline import Pipeline, run
+    from penstock.streams.pipelines.running import Report, Running
     from penstock.streams.protocol.event import Event
-    from penstock.streams.protocol.sink_stage import Sink, SinkStage
-    from penstock.streams.running.from_iterable import from_async_iterable, from_iterable
-    from penstock.streams.running.lift import lift
-    from penstock.streams.runtime.running import Report, Running
+    from penstock.streams.stages.sink_stage import Sink, SinkStage
 
 __version__ = "0.1.0"
 
@@ -177,7 +177,7 @@ _PUBLIC = {
         "read_lines",
         "read_table",
     ),
-    "streams.running.from_iterable": (
+    "streams.pipelines.from_iterable": (
         "from_async_iterable",
         "from_iterable",
     ),
@@ -188,7 +188,7 @@ _PUBLIC = {
         "error",
         "latest",
     ),
-    "streams.errors": ("PenstockError",),
+    "streams.base.errors": ("PenstockError",),
     "streams.failures.policy": (
         "Backoff",
         "DeadLetter",
@@ -197,26 +197,26 @@ _PUBLIC = {
     ),
     # A module that is a name.
     "ops": ("ops",),
-    "streams.flowable": ("Flowable",),
+    "streams.pipelines.flowable": ("Flowable",),
     "streams.kafka.record": ("KafkaRecord",),
-    "streams.keyed.grouped": ("Group",),
+    "streams.groups.grouped": ("Group",),
     "streams.limits.fixed": ("Fixed",),
     "streams.limits.hill_climb": ("HillClimb",),
     "streams.limits.shared": ("Shared",),
-    "streams.pipeline": (
+    "streams.pipelines.pipeline": (
         "Pipeline",
         "run",
     ),
     "streams.protocol.event": ("Event",),
-    "streams.protocol.sink_stage": (
+    "streams.stages.sink_stage": (
         "Sink",
         "SinkStage",
     ),
-    "streams.runtime.running": (
+    "streams.pipelines.running": (
         "Report",
         "Running",
     ),
-    "streams.running.lift": ("lift",),
+    "streams.pipelines.lift": ("lift",),
 }
 
 

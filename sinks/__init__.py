@@ -17,7 +17,7 @@ from penstock.sinks.jsonl import write_jsonl
 from penstock.sinks.kafka import write_kafka
 from penstock.sinks.latency import latency_histogram
 from penstock.sinks.table import write_table
-from penstock.streams.pages import show_pages
+from penstock.streams.base.pages import show_pages
 
 __all__ = [
     "collect",

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from penstock.streams.protocol.event import Event, finish_all
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 __all__ = ["collect"]
 

@@ -28,9 +28,9 @@ from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 __all__ = ["dead_letters"]
 

@@ -24,13 +24,14 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.streams.base.taken import taken
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     UnfinishedResult,
     cancelled_inside,
     cancelled_outside,
     not_awaited,
 )
+from penstock.streams.base.take_front import taken
+from penstock.streams.base.validation import is_async
 from penstock.streams.execution.handler import check_handler, check_result, handler_name
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.error_policy import ErrorPolicy
@@ -38,12 +39,11 @@ from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
-from penstock.streams.validation import is_async
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.observing import TracedCalls

@@ -24,15 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.extras import require
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import BuildError
-from penstock.streams.extras import require
+from penstock.streams.base.validation import is_count, is_positive, is_text, require_parameters
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive, is_text, require_parameters
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.writing import WritingSettings

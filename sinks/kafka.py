@@ -33,8 +33,15 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import BuildError
+from penstock.streams.base.validation import (
+    is_count,
+    is_duration,
+    is_positive,
+    is_text,
+    require_parameters,
+)
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.kafka.client import (
     PARTITIONER,
@@ -49,16 +56,9 @@ from penstock.streams.kafka.producer import TransactionalProducer, in_thread
 from penstock.streams.kafka.transactional import TransactionalWriting
 from penstock.streams.kafka.transactions import Transactions, TransactionSettings
 from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import (
-    is_count,
-    is_duration,
-    is_positive,
-    is_text,
-    require_parameters,
-)
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 __all__ = ["write_kafka"]
 

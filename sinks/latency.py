@@ -25,7 +25,9 @@ from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.streams import clock
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BuildError, CannotOpen, add_note, cancelled_inside
+from penstock.streams.base.validation import is_positive
 from penstock.streams.diagnostics.histogram import (
     IntervalLog,
     LatencyHistogram,
@@ -33,13 +35,11 @@ from penstock.streams.diagnostics.histogram import (
     render,
     require_interval_log,
 )
-from penstock.streams.errors import BuildError, CannotOpen, add_note, cancelled_inside
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_positive
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 if TYPE_CHECKING:
     from pathlib import Path

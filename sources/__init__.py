@@ -17,7 +17,7 @@ from penstock.sources.lines import read_lines
 from penstock.sources.queue_stats import queue_stats
 from penstock.sources.table import read_table
 from penstock.sources.work import WorkPool
-from penstock.streams.pages import show_pages
+from penstock.streams.base.pages import show_pages
 
 __all__ = [
     "Inbox",

@@ -28,8 +28,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from penstock.streams.clock import running_loop
-from penstock.streams.errors import (
+from penstock.streams.base.clock import running_loop
+from penstock.streams.base.errors import (
     BadArgument,
     BufferFull,
     BuildError,
@@ -39,14 +39,14 @@ from penstock.streams.errors import (
     as_raised,
     describe,
 )
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.validation import is_count
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Ending, Event, give_back_all
-from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
-from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count
+from penstock.streams.stages.source_stage import SourceStage, source
+from penstock.streams.stages.time_slice import fitting
 
 __all__ = ["Inbox", "inbox"]
 

@@ -28,16 +28,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from penstock.streams.errors import BuildError
-from penstock.streams.extras import require
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.extras import require
+from penstock.streams.base.validation import is_duration, is_text
 from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.nats.client.addresses import Servers, addresses_of
-from penstock.streams.protocol.source_stage import source
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_duration, is_text
+from penstock.streams.stages.source_stage import source
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.consumers import Since

@@ -38,12 +38,12 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.base.keys import By
 from penstock.streams.failures.policy import OnBadInput
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import SHALLOW, NotAValue, is_too_deep, json_value
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
-from penstock.streams.protocol.source_stage import source
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.stages.source_stage import source
 
 __all__ = ["read_jsonl"]
 

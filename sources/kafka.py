@@ -36,9 +36,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import (
+    is_at_least,
+    is_duration,
+    is_text,
+    require_count,
+    texts_of,
+)
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_object
 from penstock.streams.io.line_source import decoding
 from penstock.streams.kafka.client import (
@@ -53,17 +59,11 @@ from penstock.streams.kafka.client import (
 from penstock.streams.kafka.membership import GroupSettings
 from penstock.streams.kafka.reading import Reading, ReadingSettings
 from penstock.streams.kafka.record import KafkaRecord
-from penstock.streams.protocol.source_stage import source
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import (
-    is_at_least,
-    is_duration,
-    is_text,
-    require_count,
-    texts_of,
-)
+from penstock.streams.stages.source_stage import source
 
 __all__ = ["read_kafka"]
 

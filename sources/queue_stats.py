@@ -23,17 +23,17 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.streams.base.clock import clock_of
+from penstock.streams.base.errors import BuildError, DatabaseUnavailable
+from penstock.streams.base.validation import is_positive
 from penstock.streams.boundary.from_iterable import Pulling
 from penstock.streams.boundary.once import Reading
-from penstock.streams.clock import clock_of
-from penstock.streams.errors import BuildError, DatabaseUnavailable
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.source_stage import source
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
-from penstock.streams.validation import is_positive
+from penstock.streams.stages.source_stage import source
 
 if TYPE_CHECKING:
     from penstock.streams.sql_queue.analytics.statistics import QueueStats

@@ -40,14 +40,14 @@ from math import isinf
 from socket import gethostname
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import is_at_least, is_count
 from penstock.streams.failures.policy import Backoff, check_backoff
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.source_stage import source
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_at_least, is_count
+from penstock.streams.stages.source_stage import source
 
 __all__ = ["read_table"]
 
@@ -84,8 +84,8 @@ def read_table(
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
-    from penstock.streams.sql_queue import Terms, open_store, redacted
-    from penstock.streams.sql_queue.reader import Manner, TableReader
+    from penstock.streams.sql_queue import ClaimTerms, open_store, redacted
+    from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
 
     for option, count in (("attempts", attempts), ("batch", batch)):
         if not is_count(count):
@@ -112,7 +112,7 @@ def read_table(
         delivery=Delivery(acknowledges=True),
     )
 
-    manner = Manner(
+    manner = ReaderOptions(
         backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience, wait_for_leases
     )
 
@@ -123,7 +123,7 @@ def read_table(
             run,
             flowable.info,
             open_store(url, table, columns, beside=beside),
-            Terms(owner, lease, attempts, by),
+            ClaimTerms(owner, lease, attempts, by),
             manner,
         ).start()
 

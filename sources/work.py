@@ -30,15 +30,15 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.extras import require
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.extras import require
 from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit
 from penstock.streams.nats.client.addresses import Servers, addresses_of
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.runtime.context import Run
@@ -77,7 +77,7 @@ class WorkPool:
             )
         if servers is not None:
             require("nats", "WorkPool on servers needs nats-py", "cluster")
-        from penstock.streams.work_pulling.hub import Hub
+        from penstock.streams.work_pulling.in_process import Hub
         from penstock.streams.work_pulling.wire import Wire
 
         self.name = name
@@ -108,8 +108,8 @@ class WorkPool:
                 'and a busy pool can "refuse" or "wait"'
             )
         from penstock.streams.nats.cluster.letters import WINDOW
-        from penstock.streams.work_pulling.hub import Counter
-        from penstock.streams.work_pulling.master import Master
+        from penstock.streams.work_pulling.in_process import Counter
+        from penstock.streams.work_pulling.jetstream_master import Master
         from penstock.streams.work_pulling.offering import Offering
 
         given: Any = epic
@@ -161,8 +161,8 @@ class WorkPool:
         `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
         BuildError for invalid options.
         """
-        from penstock.streams.work_pulling.desk import RemoteDesk
-        from penstock.streams.work_pulling.hub import Bench
+        from penstock.streams.work_pulling.in_process import Bench
+        from penstock.streams.work_pulling.jetstream_worker import RemoteDesk
         from penstock.streams.work_pulling.working import UNREPORTED, GivenUp, worker
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:

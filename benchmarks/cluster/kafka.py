@@ -17,7 +17,7 @@ from confluent_kafka.aio import AIOConsumer
 from orjson import dumps, loads
 
 from penstock import Fixed, adaptive_flat_map, for_each, group_by, read_kafka, spread, write_kafka
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 
 __all__ = ["main"]

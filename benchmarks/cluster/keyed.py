@@ -26,7 +26,7 @@ from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout, layout_of, token
 from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import lag_of, look
-from penstock.streams.pipeline import Engine
+from penstock.streams.pipelines.pipeline import Engine
 
 __all__ = ["main"]
 

@@ -15,7 +15,7 @@ from statistics import median
 
 from penstock import WorkPool, for_each, from_iterable
 from penstock.streams.nats.client.server import Servers
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 __all__ = ["main"]
 

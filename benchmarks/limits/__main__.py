@@ -23,7 +23,7 @@ from benchmarks.limits.scenarios import EXTRAS, PLANTS, Scenario
 from benchmarks.limits.score import score
 from benchmarks.limits.simulate import simulate
 from benchmarks.limits.vegas import Vegas
-from penstock.streams.errors import MissingExtra
+from penstock.streams.base.errors import MissingExtra
 from penstock.streams.limits import Fixed, HillClimb, Limiter, default
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {

@@ -10,8 +10,8 @@ grow to the ceiling. It suits a rate limit, and is a yardstick elsewhere.
 
 from __future__ import annotations
 
+from penstock.streams.base.validation import check_bounds, check_share
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_bounds, check_share
 
 __all__ = ["AIMD"]
 

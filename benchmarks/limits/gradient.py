@@ -13,8 +13,8 @@ implemented as published, including these two flaws, for comparison.
 
 from __future__ import annotations
 
+from penstock.streams.base.validation import check_bounds, check_count, check_share
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_bounds, check_count, check_share
 
 __all__ = ["Gradient"]
 

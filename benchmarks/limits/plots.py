@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.limits.scenarios import EXTRAS, PLANTS, Scenario
 from benchmarks.limits.score import Oracle, oracle
 from benchmarks.limits.simulate import Completion, simulate
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.limits import default
 
 __all__ = ["draw", "require_matplotlib"]

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from penstock import Backoff, Fixed, adaptive_flat_map, for_each, from_iterable, retry
-from penstock.streams.errors import PenstockError
+from penstock.streams.base.errors import PenstockError
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.limits.choice import Limit
 from penstock.streams.testing.loop import VirtualTimeLoop

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from math import ceil, log10
 
+from penstock.streams.base.validation import check_bounds
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_bounds
 
 __all__ = ["Vegas"]
 

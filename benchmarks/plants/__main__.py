@@ -21,7 +21,7 @@ from benchmarks.plants.postgres import POSTGRES
 from benchmarks.plants.processes import PROCESSES
 from penstock import Fixed
 from penstock.streams.limits import default
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 PLANTS = (HTTP, POSTGRES, PROCESSES)
 

@@ -15,7 +15,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from penstock import adaptive_flat_map, for_each, from_async_iterable
-from penstock.streams.clock import clock_of
+from penstock.streams.base.clock import clock_of
 from penstock.streams.limits import Limiter, Outcome
 
 __all__ = ["Contestant", "Figures", "Phase", "Plant", "Recording", "contest", "typical"]

@@ -57,6 +57,7 @@ SECTIONS: dict[str, list[str]] = {
         "explanation/order.md",
         "explanation/limit.md",
         "limits.md",
+        "explanation/inside.md",
         "architecture.md",
         "kata.md",
         "santa.md",

@@ -52,7 +52,7 @@ from penstock.operators.rx.windows import (
 )
 from penstock.operators.rx.with_latest_from import with_latest_from
 from penstock.operators.rx.zip import zip
-from penstock.streams.pages import show_pages
+from penstock.streams.base.pages import show_pages
 
 __all__ = [
     "amb",

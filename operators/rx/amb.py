@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.inputs import Input, as_stream

@@ -36,7 +36,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import as_ours
 
 __all__ = [

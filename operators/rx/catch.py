@@ -26,15 +26,15 @@ from typing import Any, TypeVar, overload
 
 from reactivex import Observable
 
-from penstock.streams.errors import WrongType, describe
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import WrongType, describe
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["catch", "on_error_resume_next"]
 

@@ -24,14 +24,14 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Succession, succession
 from penstock.streams.rx.lift import WithStock
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["concat"]
 

@@ -30,7 +30,7 @@ from typing import Any, TypeVar, cast
 from reactivex import compose
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flattening import Inner
 from penstock.streams.rx.combining.switching import Exclusive, switched

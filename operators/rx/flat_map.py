@@ -26,7 +26,7 @@ from typing import Any, TypeVar, overload
 
 from reactivex import operators
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.combining.flat_map import MOST_OPEN
 from penstock.streams.rx.combining.flattening import Inner, flattened
 from penstock.streams.rx.lift import WithStock

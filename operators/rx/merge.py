@@ -25,8 +25,8 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Connectable, Flowable
+from penstock.streams.base.validation import require_count
+from penstock.streams.pipelines.connecting import shared
+from penstock.streams.pipelines.flowable import Connectable, Flowable
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.running.connecting import shared
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.lift import Last, on_stream
-from penstock.streams.validation import require_count
 
 __all__ = ["partition", "partition_indexed"]
 

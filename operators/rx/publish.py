@@ -34,16 +34,16 @@ from reactivex import Observable
 from reactivex.abc import SchedulerBase, SubjectBase
 from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 
-from penstock.streams.errors import BuildError, check_plain
+from penstock.streams.base.errors import BuildError, check_plain
+from penstock.streams.base.validation import require_count
 from penstock.streams.execution.handler import called_name
-from penstock.streams.flowable import Connectable, Flowable
+from penstock.streams.pipelines.connecting import mapped
+from penstock.streams.pipelines.flowable import Connectable, Flowable
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.running.connecting import mapped
 from penstock.streams.rx.combining.inputs import check_not_async
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.sharing import Memory, kept_note
 from penstock.streams.rx.lift import HOLD, on_stream
-from penstock.streams.validation import require_count
 
 __all__ = ["multicast", "publish", "publish_value", "replay"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.failures.policy import Backoff, check_backoff
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import State, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo

@@ -31,7 +31,7 @@ from reactivex import Observable, from_future
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import StageInfo

@@ -23,18 +23,16 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.base.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name, with_plain_results
-from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.from_iterable import from_iterable
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.blame import fail_event
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
-from penstock.streams.running.from_iterable import from_iterable
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,
@@ -44,6 +42,8 @@ from penstock.streams.rx.combining.inputs import (
     part_for,
 )
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["sequence_equal"]
 

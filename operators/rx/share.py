@@ -30,13 +30,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Connectable, Flowable
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import require_count
+from penstock.streams.pipelines.connecting import shared
+from penstock.streams.pipelines.flowable import Connectable, Flowable
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.running.connecting import shared
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.validation import require_count
 
 __all__ = ["ref_count", "share"]
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import as_ours
 
 __all__ = ["start_with"]

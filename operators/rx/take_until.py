@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.rx.combining.signalled import Signalled, signalled
 

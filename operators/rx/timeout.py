@@ -25,16 +25,16 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex.abc import SchedulerBase
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["timeout"]
 

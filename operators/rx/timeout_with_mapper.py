@@ -31,20 +31,20 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
-from penstock.streams.errors import CALL_ERRORS
+from penstock.streams.base.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
-from penstock.streams.rx.combining.beside import Beside
 from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
+from penstock.streams.rx.combining.side_streams import Beside
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["timeout_with_mapper"]
 

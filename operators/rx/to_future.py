@@ -23,7 +23,7 @@ from reactivex import operators as stock
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import SingleAssignmentDisposable
 
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import Last, on_stream
 

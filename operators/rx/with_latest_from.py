@@ -24,8 +24,8 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import UNBOUNDED, Subscriber, send_list
 from penstock.streams.protocol.stage_info import Delivery, StageInfo

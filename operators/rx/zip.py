@@ -22,8 +22,8 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
-from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import joined
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import PREFETCH, Several, several

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.command.output import put
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.extras import missing_extra
 
 __all__ = ["call"]
 

@@ -64,7 +64,7 @@ _GARBAGE = 20_000
 
 
 def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bool) -> int:
-    from penstock.streams.errors import BuildError, MissingExtra, PenstockError
+    from penstock.streams.base.errors import BuildError, MissingExtra, PenstockError
 
     options.alone = alone
     module = _MODULES[options.command]

@@ -8,7 +8,7 @@ from functools import cache
 from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 
-from penstock.streams.errors import PenstockError, RaisedInWorker, notes_of
+from penstock.streams.base.errors import PenstockError, RaisedInWorker, notes_of
 
 __all__ = ["explain", "users_line", "users_line_of_frame"]
 

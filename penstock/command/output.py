@@ -67,7 +67,7 @@ def mention(text: str, level: str = "info", *, always: bool = False) -> None:
         return
     from datetime import UTC, datetime
 
-    from penstock.streams import clock
+    from penstock.streams.base import clock
 
     say(line(datetime.fromtimestamp(clock.wall(), UTC), level, "penstock", text, {}))
 
@@ -152,7 +152,7 @@ def write(text: str, path: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        from penstock.streams.errors import CannotOpen
+        from penstock.streams.base.errors import CannotOpen
 
         raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 

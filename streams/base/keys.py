@@ -8,8 +8,8 @@ from operator import itemgetter
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import WrongType, check_plain
-from penstock.streams.validation import require_parameters
+from penstock.streams.base.errors import WrongType, check_plain
+from penstock.streams.base.validation import require_parameters
 
 __all__ = ["By", "Key", "key_function", "key_name"]
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Iterator
 from typing import Any
 
+from penstock.streams.base.errors import as_raised, cancelled_inside
 from penstock.streams.boundary.once import new_iterator
-from penstock.streams.errors import as_raised, cancelled_inside
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner

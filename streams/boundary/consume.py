@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from reactivex.abc import DisposableBase, ObserverBase
 from reactivex.disposable import Disposable
 
+from penstock.streams.base.errors import as_raised
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import as_raised
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import UNBOUNDED, Subscription
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["iterate", "subscribe_observer", "values_of"]
 

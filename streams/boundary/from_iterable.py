@@ -9,21 +9,21 @@ from functools import partial
 from operator import length_hint
 from typing import Any, TypeVar
 
-from penstock.streams.boundary.once import Reading, is_iterator, once_of, used_up
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     WrongType,
     cancelled_inside,
     describe,
     own_error,
 )
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.base.validation import is_async_iterable, is_iterable, require_parameters
+from penstock.streams.boundary.once import Reading, is_iterator, once_of, used_up
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
-from penstock.streams.validation import is_async_iterable, is_iterable, require_parameters
+from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Pulling", "iterated", "iterated_async"]
 

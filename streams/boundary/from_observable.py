@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import BufferFull, BuildError, NoLoop, describe
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.base.errors import BufferFull, BuildError, NoLoop, describe
+from penstock.streams.base.validation import is_count
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
-from penstock.streams.validation import is_count
+from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = [
     "UNASKED",

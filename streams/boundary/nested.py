@@ -9,16 +9,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.errors import as_raised
 from penstock.streams.boundary.async_items import NOT_YET
-from penstock.streams.errors import as_raised
 from penstock.streams.protocol.acknowledgement import AckHook, Joined, Lessor, roots
 from penstock.streams.protocol.event import FORGIVEN, Ending, Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.stream import Stream
+    from penstock.streams.stages.stream import Stream
 
 __all__ = ["Nested", "NestedItems"]
 

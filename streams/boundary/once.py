@@ -9,7 +9,7 @@ from inspect import isasyncgen, isgenerator
 from typing import Any, TypeVar
 from weakref import ref
 
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.base.errors import BuildError, describe
 
 __all__ = ["Once", "ReadOnce", "Reading", "is_iterator", "new_iterator", "once_of", "used_up"]
 

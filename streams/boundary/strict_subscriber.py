@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import CALL_ERRORS, own_error
+from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.depth import Room
 from penstock.streams.runtime.tasks import new_task
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["StrictSubscriber", "connect"]
 

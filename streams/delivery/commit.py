@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.streams.errors import cancelled_outside
+from penstock.streams.base.errors import cancelled_outside
 
 __all__ = ["Commit", "Kind", "Part", "Parts", "by_kind"]
 

@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
-from penstock.streams import clock
-from penstock.streams.base.taken import taken
-from penstock.streams.errors import BadLine
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BadLine
+from penstock.streams.base.take_front import taken
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.time_slice import fitting
 
 __all__ = ["LeasedSource"]
 

@@ -18,7 +18,7 @@ from threading import Lock, Thread, get_ident, get_native_id
 from types import FrameType
 from typing import Any, NamedTuple, cast
 
-from penstock.streams.clock import clock_of, queued_of
+from penstock.streams.base.clock import clock_of, queued_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.protocol.blame import event_name, is_ours
 from penstock.streams.protocol.event import Event

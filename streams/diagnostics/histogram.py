@@ -24,7 +24,7 @@ from operator import mul
 from struct import pack, unpack
 from typing import Any, TextIO
 
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.extras import missing_extra
 
 __all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render", "require_interval_log"]
 

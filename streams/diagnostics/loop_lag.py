@@ -19,7 +19,7 @@ from collections.abc import Callable
 from threading import get_native_id
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.streams.clock import clock_of, processor_of, queued_of
+from penstock.streams.base.clock import clock_of, processor_of, queued_of
 
 if TYPE_CHECKING:
     from cachetools import TTLCache

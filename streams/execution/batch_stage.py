@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
-from penstock.streams.errors import BatchContractError, cancelled_inside, describe
+from penstock.streams.base.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
@@ -27,10 +27,10 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import PAUSE
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.time_slice import PAUSE
 
 __all__ = ["BatchStage"]
 

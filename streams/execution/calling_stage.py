@@ -12,8 +12,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.streams.diagnostics.loop_lag import BlockingWatch
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     HandlerCancelled,
     add_note,
@@ -21,6 +20,7 @@ from penstock.streams.errors import (
     cancelled_outside,
     own_error,
 )
+from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
@@ -29,12 +29,12 @@ from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
-from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
+from penstock.streams.stages.finishing_stage import FinishingStage
 
 __all__ = ["CallingStage"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from reactivex import Observable
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BuildError,
     UnfinishedResult,
     as_raised,
@@ -20,8 +20,8 @@ from penstock.streams.errors import (
     describe,
     not_awaited,
 )
+from penstock.streams.base.validation import is_async, is_count, require_parameters, require_seconds
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.validation import is_async, is_count, require_parameters, require_seconds
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

@@ -16,9 +16,9 @@ from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["Iterators", "is_beginning", "is_iterator"]
 

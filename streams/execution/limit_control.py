@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     BadOverload,
     check_plain,
@@ -12,11 +12,11 @@ from penstock.streams.errors import (
     not_awaited,
     own_error,
 )
+from penstock.streams.base.validation import is_at_least
 from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Fixed, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of
 from penstock.streams.limits.limiter import list_form, one_by_one
-from penstock.streams.validation import is_at_least
 
 __all__ = ["LimitControl", "OnLimitChange", "Overload"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.validation import is_async
 from penstock.streams.execution.handler import handler_name
 from penstock.streams.execution.limit_control import OnLimitChange, Overload
 from penstock.streams.failures.policy import OnError
 from penstock.streams.limits import Limiter
-from penstock.streams.validation import is_async
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

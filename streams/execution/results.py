@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.streams.base.taken import taken
+from penstock.streams.base.take_front import taken
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock.streams.errors import HandlerTimeout
+from penstock.streams.base.errors import HandlerTimeout
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer

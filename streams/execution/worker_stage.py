@@ -14,9 +14,10 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from penstock.streams.base.taken import taken
+from penstock.streams.base.errors import BuildError, not_awaited
+from penstock.streams.base.take_front import taken
+from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.errors import BuildError, not_awaited
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
@@ -29,11 +30,10 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.validation import is_async, is_coroutine_function
+from penstock.streams.stages.time_slice import PAUSE, TimeSlice, fitting
 
 __all__ = ["WorkerStage"]
 

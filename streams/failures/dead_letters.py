@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import DrainTimeout
+from penstock.streams.base.errors import DrainTimeout
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending, Event, give_back_all
@@ -17,8 +17,8 @@ from penstock.streams.protocol.stage import send_list
 from penstock.streams.protocol.stage_info import MOST_LETTERS
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
+    from penstock.streams.stages.sink_stage import Sink
 
 __all__ = ["DeadLetterChannel", "channel_to"]
 

@@ -9,9 +9,9 @@ from penstock.streams.failures.policy import OnError, Route, last_of
 from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
-from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import SinkStage
 
 __all__ = ["ErrorPolicy"]
 

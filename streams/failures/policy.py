@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from penstock.streams.errors import BadArgument, BadWait, BuildError, describe, not_awaited
+from penstock.streams.base.errors import BadArgument, BadWait, BuildError, describe, not_awaited
+from penstock.streams.base.validation import is_at_least, is_count, require_count
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.validation import is_at_least, is_count, require_count
+from penstock.streams.stages.sink_stage import Sink
 
 if TYPE_CHECKING:
     import random

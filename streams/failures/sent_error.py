@@ -6,7 +6,7 @@ import pickle
 import traceback
 from typing import Any, NamedTuple, Self, cast
 
-from penstock.streams.errors import JobFailed, RaisedInWorker, describe, message_of, notes_of
+from penstock.streams.base.errors import JobFailed, RaisedInWorker, describe, message_of, notes_of
 
 __all__ = ["SentError", "sendable"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from orjson import JSONDecodeError, dumps, loads
 
-from penstock.streams.errors import BadLine, describe
+from penstock.streams.base.errors import BadLine, describe
 
 __all__ = [
     "SHALLOW",

@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, cast
 
-from penstock.streams.errors import BuildError, CannotOpen, InputCorrupt
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import BuildError, CannotOpen, InputCorrupt
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.io.descriptor import Descriptor
 
 __all__ = [

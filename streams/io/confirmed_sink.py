@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     ProducerFailed,
     RightsMissing,
@@ -14,9 +14,9 @@ from penstock.streams.errors import (
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 __all__ = ["ConfirmedSink"]
 

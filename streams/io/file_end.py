@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from penstock.streams.errors import CannotOpen, InputCorrupt, describe
+from penstock.streams.base.errors import CannotOpen, InputCorrupt, describe
 from penstock.streams.io.body import NotAValue, json_value, text_of
 from penstock.streams.io.compression import Kind, Unpacked, compression_by_name, is_block
 from penstock.streams.io.descriptor import Descriptor

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.streams import clock
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base import clock
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.paths import OPEN_FLAGS
 from penstock.streams.io.reader import CHUNK

@@ -10,7 +10,7 @@ from typing import Any
 
 from orjson import OPT_NON_STR_KEYS, JSONDecodeError, dumps, loads
 
-from penstock.streams.errors import BadLine, EventOmitted, describe, message_of, printable
+from penstock.streams.base.errors import BadLine, EventOmitted, describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.io.body import text_of
 from penstock.streams.io.encoding import encoded

@@ -8,8 +8,8 @@ from typing import Any
 
 from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS
 
-from penstock.streams import clock
-from penstock.streams.errors import describe, message_of, printable
+from penstock.streams.base import clock
+from penstock.streams.base.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.io.encoding import as_json, encoded
 from penstock.streams.protocol.blame import notes_about

@@ -13,9 +13,10 @@ from itertools import count, islice
 from operator import length_hint
 from typing import Any, Generic, TypeVar, get_origin, is_typeddict
 
-from penstock.streams import clock
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
+from penstock.streams.base.validation import is_count, require_parameters, seconds_of, unit_of
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import NotAValue
@@ -29,14 +30,13 @@ from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
 from penstock.streams.protocol.fields import decoded_type
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
-from penstock.streams.protocol.stream import Stream
-from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.validation import is_count, require_parameters, seconds_of, unit_of
+from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.stream import Stream
+from penstock.streams.stages.time_slice import fitting
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CALL_ERRORS,
     OutputClosed,
     own_error,
@@ -23,9 +23,9 @@ from penstock.streams.io.file_end import mend_end
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED, COMPLETING
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 __all__ = ["WINDOW", "LineWriting"]
 

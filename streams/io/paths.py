@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeGuard
 
-from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.standard_streams import Taken, standing_for

@@ -25,10 +25,10 @@ from zlib import crc32
 
 from orjson import JSONDecodeError, dumps, loads
 
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.text import Unusable, body_in, text_of
-from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.rotated import Untraceable, Version, rotated

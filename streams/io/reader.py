@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable
 
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.compression import Unpacked
 from penstock.streams.io.descriptor import non_blocking
 from penstock.streams.io.paths import Path, actual_input, input_name, opening

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BuildError,
     CannotConnect,
     PenstockError,
     RightsMissing,
     StreamMissing,
 )
-from penstock.streams.extras import require
-from penstock.streams.validation import texts_of
+from penstock.streams.base.extras import require
+from penstock.streams.base.validation import texts_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

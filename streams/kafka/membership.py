@@ -8,9 +8,9 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from penstock.streams.base.errors import PenstockError
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.text import Unusable
-from penstock.streams.errors import PenstockError
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
-from penstock.streams.base.taken import taken
+from penstock.streams.base.errors import BadLine, WorkerLost
+from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
-from penstock.streams.errors import BadLine, WorkerLost
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.membership import GroupSettings, Membership

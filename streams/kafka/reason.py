@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.clock import monotonic
+from penstock.streams.base.clock import monotonic
 from penstock.streams.kafka.client import connection_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.kafka.offsets.partition import Token
@@ -17,9 +17,9 @@ from penstock.streams.kafka.units import Result
 from penstock.streams.kafka.writing import Encoding, WritingSettings, writing_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

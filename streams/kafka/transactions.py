@@ -16,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.streams.errors import PenstockError, ProducerFenced, PublishFailed
+from penstock.streams.base.errors import PenstockError, ProducerFenced, PublishFailed
 from penstock.streams.kafka.offsets.commits import NO_MEMBER, Committing, passes
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import NoAnswer, TransactionalProducer, is_member

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.streams.base.keys import By, key_function
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     PayloadTooLarge,
     PenstockError,
     ProducerFailed,
     PublishFailed,
 )
+from penstock.streams.base.keys import By, key_function
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
@@ -26,8 +26,8 @@ from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.written import key_json
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.errors import add_note, message_of
 from penstock.streams.base.keys import By, Key, key_function
-from penstock.streams.errors import add_note, message_of
+from penstock.streams.base.validation import seconds_of
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.validation import seconds_of
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

@@ -15,15 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from penstock.streams.errors import KeyOverShare, SpillBroken
+from penstock.streams.base.errors import KeyOverShare, SpillBroken
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 
 __all__ = ["Backlog", "Overflow", "Tail"]
 

@@ -19,8 +19,8 @@ from heapq import nlargest
 from typing import Any
 from weakref import WeakSet
 
+from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import Key
-from penstock.streams.errors import CALL_ERRORS, own_error
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import Event, Turn

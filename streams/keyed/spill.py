@@ -12,7 +12,7 @@ import pickle
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.streams.errors import CALL_ERRORS, SpillBroken, own_error
+from penstock.streams.base.errors import CALL_ERRORS, SpillBroken, own_error
 from penstock.streams.protocol.event import Decoded, Event
 from penstock.streams.runtime.error_log import in_a_line
 

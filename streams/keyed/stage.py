@@ -11,7 +11,6 @@ from penstock.streams.failures.policy import OverflowPolicy, check_share
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Backlog, Overflow
 from penstock.streams.keyed.queues import KeyedQueues
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
     CLOSED,
@@ -24,6 +23,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.demand_stage import DemandStage
 
 __all__ = ["HOTTEST", "STARVED", "KeyedStage"]
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
 
-from penstock.streams.errors import WrongType, describe
+from penstock.streams.base.errors import WrongType, describe
 
 __all__ = ["identity", "identity_json", "key_json"]
 

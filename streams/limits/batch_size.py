@@ -25,8 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
+from penstock.streams.base.validation import check_count
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_count
 
 __all__ = ["BatchSize"]
 

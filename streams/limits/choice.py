@@ -6,7 +6,7 @@ import inspect
 import operator
 from typing import Any, cast
 
-from penstock.streams.errors import BadArgument, BadLimit, BuildError, describe
+from penstock.streams.base.errors import BadArgument, BadLimit, BuildError, describe
 from penstock.streams.limits.default import default
 from penstock.streams.limits.fixed import Fixed
 from penstock.streams.limits.limiter import Limiter

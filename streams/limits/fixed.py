@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, Protocol
 from weakref import ref
 
-from penstock.streams.clock import call_on, running_loop
+from penstock.streams.base.clock import call_on, running_loop
+from penstock.streams.base.validation import check_count
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_count
 
 __all__ = ["Fixed", "Follower"]
 

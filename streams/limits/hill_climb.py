@@ -14,8 +14,8 @@ a low number of tasks in flight". It is here for comparison; use `default()` for
 
 from __future__ import annotations
 
+from penstock.streams.base.validation import check_count, check_share
 from penstock.streams.limits.limiter import Outcome
-from penstock.streams.validation import check_count, check_share
 
 __all__ = ["HillClimb"]
 

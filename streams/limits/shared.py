@@ -11,7 +11,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.limits.choice import Limit, limit_of, limiter_for
 from penstock.streams.limits.limiter import Limiter, Outcome
 

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil, exp, inf, log
 
+from penstock.streams.base.validation import check_bounds
 from penstock.streams.limits.limiter import Completion, Outcome
 from penstock.streams.limits.slow_start import SlowStart
 from penstock.streams.limits.tally import NATURAL, Failures, Tally, refused
 from penstock.streams.limits.window import Spread, Window
-from penstock.streams.validation import check_bounds
 
 __all__ = ["Windowed"]
 

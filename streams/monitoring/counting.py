@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.streams.base.errors import describe
 from penstock.streams.base.keys import By
-from penstock.streams.errors import describe
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.forgetting import refuse_early_end
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import Expanding
+from penstock.streams.stages.forgetting import refuse_early_end
 from penstock.streams.temporal.periods.intervals import (
     IntervalError,
     LateInterval,

@@ -14,15 +14,15 @@ from heapq import heapify, heappop, heappush
 from itertools import count, repeat
 from typing import Any
 
-from penstock.streams import clock
-from penstock.streams.ahead import Ahead
+from penstock.streams.base import clock
+from penstock.streams.base.ahead import Ahead
 from penstock.streams.base.keys import key_function
+from penstock.streams.base.validation import seconds_of
 from penstock.streams.monitoring.watching import Instance, Rule, Watch, keys_of
 from penstock.streams.protocol.event import Event
 from penstock.streams.temporal.monitors.timed.deadlines import Open, in_microseconds
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.validation import seconds_of
 
 __all__ = ["TimedWatch", "watch_of"]
 

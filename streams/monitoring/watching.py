@@ -13,9 +13,10 @@ from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.streams.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
+from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
+from penstock.streams.base.errors import BuildError, add_note, describe
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import BuildError, add_note, describe
+from penstock.streams.base.validation import is_count, is_duration, is_positive
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, routed_by
@@ -29,7 +30,6 @@ from penstock.streams.temporal.monitors.propositions import Letters, Test, lette
 from penstock.streams.temporal.monitors.timed.deadlines import Held
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.validation import is_count, is_duration, is_positive
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from math import ceil, floor, inf, isfinite, log10
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.pictures.sheet import (
     BOTTOM,
     COLOURS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.errors import add_note, describe, notes_of, own_error
+from penstock.streams.base.errors import add_note, describe, notes_of, own_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown

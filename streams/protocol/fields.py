@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["as_changed", "decoded_type", "refuse_missing"]

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.streams.errors import refuse_async_methods
+from penstock.streams.base.errors import refuse_async_methods
 from penstock.streams.protocol.event import Event, give_back_all
 
 __all__ = [
@@ -155,7 +155,7 @@ class Stage(Generic[A, B]):
     """A stage that keeps no events: it passes every signal on unchanged.
 
     The base of the stages that change or filter the events of a list; `on_events` is what they
-    override. A stage that keeps events is a `penstock.streams.protocol.demand_stage.DemandStage`.
+    override. A stage that keeps events is a `penstock.streams.stages.demand_stage.DemandStage`.
     """
 
     upstream: Subscription = UNCONNECTED

@@ -1,1 +1,1 @@
-"""What users call to make a stream, and ways to read a stream that several read."""
+"""A pipeline that is running: its sinks, its handle, its report."""

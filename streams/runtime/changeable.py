@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["Changeable"]
 

@@ -14,9 +14,9 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.clock import clock_of, running_loop, wall_of
+from penstock.streams.base.clock import clock_of, running_loop, wall_of
+from penstock.streams.base.errors import NoLoop, add_note, cancelled_inside, notes_of
 from penstock.streams.diagnostics.loop_lag import Blocks
-from penstock.streams.errors import NoLoop, add_note, cancelled_inside, notes_of
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.blame import note_stage

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from penstock.streams.errors import TooManyStages, add_note
+from penstock.streams.base.errors import TooManyStages, add_note
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import BadLine, message_of, notes_of
+from penstock.streams.base.errors import BadLine, message_of, notes_of
 
 if TYPE_CHECKING:
     from penstock.streams.protocol.stage_info import StageInfo

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
-from penstock.streams.clock import running_loop
-from penstock.streams.errors import cancelled_inside, cancelled_outside
+from penstock.streams.base.clock import running_loop
+from penstock.streams.base.errors import cancelled_inside, cancelled_outside
 
 __all__ = ["Tasks", "cancellable", "ended", "has_changed", "is_cancelled_by_owner", "new_task"]
 

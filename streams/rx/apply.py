@@ -8,10 +8,10 @@ from typing import Any
 
 from reactivex import Observable
 
-from penstock.streams.errors import BuildError, not_awaited
-from penstock.streams.protocol.stream import Stream
+from penstock.streams.base.errors import BuildError, not_awaited
+from penstock.streams.base.validation import require_parameters
 from penstock.streams.rx.lift import Last, Operator, name_of, read_on
-from penstock.streams.validation import require_parameters
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["apply"]
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from penstock.streams.errors import BuildError, describe
-from penstock.streams.protocol.stream import Stream
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.stages.stream import Stream
 
 __all__ = [
     "HOLD",

@@ -13,19 +13,25 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import CALL_ERRORS, HoldExceeded, PenstockError, add_note, own_error
+from penstock.streams.base.errors import (
+    CALL_ERRORS,
+    HoldExceeded,
+    PenstockError,
+    add_note,
+    own_error,
+)
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import fail_event
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, finish_all, give_back_all
-from penstock.streams.protocol.source_stage import needs_end
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
-from penstock.streams.rx.combining.beside import Beside
+from penstock.streams.rx.combining.side_streams import Beside
 from penstock.streams.rx.recognise import Part
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.source_stage import needs_end
 
 __all__ = ["Lifted", "LiftedHolding"]
 

@@ -14,17 +14,17 @@ from typing import Any, cast
 from reactivex import Observable, compose
 from reactivex import operators as ops
 
+from penstock.streams.base.errors import BadArgument, BuildError, describe
+from penstock.streams.base.validation import is_at_least, is_count, require_parameters
 from penstock.streams.boundary.once import ReadOnce
-from penstock.streams.errors import BadArgument, BuildError, describe
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
-from penstock.streams.protocol.stream import Stream, Whole
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx import ours
-from penstock.streams.rx.combining.beside import Read
 from penstock.streams.rx.combining.flat_map import MOST_OPEN, FlatMap, without_index
 from penstock.streams.rx.combining.inputs import as_stream, columns
+from penstock.streams.rx.combining.side_streams import Read
 from penstock.streams.rx.lift import (
     HOLD,
     Operator,
@@ -38,7 +38,7 @@ from penstock.streams.rx.map_filter import Filter, Map, Scan
 from penstock.streams.rx.recognise import Part, recognise, with_arguments
 from penstock.streams.rx.table import READING, STATELESS, TABLE, Entry, Kind
 from penstock.streams.rx.windows import Window, cut_by, refuse_windows
-from penstock.streams.validation import is_at_least, is_count, require_parameters
+from penstock.streams.stages.stream import Stream, Whole
 
 __all__ = ["apply_all", "lift_one"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.demand_stage import DemandStage
 
 __all__ = ["Lists"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from reactivex import operators as ops
 
-from penstock.streams.errors import CALL_ERRORS, check_plain
+from penstock.streams.base.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, drop_all

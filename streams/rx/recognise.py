@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 from reactivex import Observable
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
-from penstock.streams.errors import WrongType
+from penstock.streams.base.errors import WrongType
+from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.failures.policy import Retry
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, WITH_ASYNC_GENERATOR, Entry, Kind
-from penstock.streams.validation import is_async, is_coroutine_function
+from penstock.streams.stages.sink_stage import Sink
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.stream import Stream
-    from penstock.streams.rx.combining.beside import Read
+    from penstock.streams.rx.combining.side_streams import Read
+    from penstock.streams.stages.stream import Stream
 
 __all__ = ["Operator", "Part", "recognise", "with_arguments"]
 

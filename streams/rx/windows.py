@@ -8,15 +8,15 @@ from typing import Any, NoReturn, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import WithStock, name_of
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.table import TABLE
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Window", "cut_by", "refuse_windows"]
 

@@ -17,6 +17,7 @@ from penstock.streams.sql_queue.schema import (
 )
 from penstock.streams.sql_queue.store import (
     Claim,
+    ClaimTerms,
     DatabaseLost,
     Failure,
     Insertion,
@@ -24,7 +25,6 @@ from penstock.streams.sql_queue.store import (
     Row,
     Settlement,
     Store,
-    Terms,
 )
 from penstock.streams.sql_queue.url import database_of, open_store
 
@@ -35,6 +35,7 @@ __all__ = [
     "PROCESSED",
     "UNPROCESSED",
     "Claim",
+    "ClaimTerms",
     "DatabaseLost",
     "Failure",
     "Insertion",
@@ -43,7 +44,6 @@ __all__ = [
     "Row",
     "Settlement",
     "Store",
-    "Terms",
     "database_of",
     "open_store",
     "redacted",

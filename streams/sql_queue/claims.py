@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
-from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.store import MOST_REFUSED, Claim, Refused, Row, Store, Terms
+from penstock.streams.sql_queue.reconnect import Reconnecting
+from penstock.streams.sql_queue.store import MOST_REFUSED, Claim, ClaimTerms, Refused, Row, Store
 
 __all__ = ["Claims"]
 
@@ -42,9 +42,9 @@ class Claims:
         self,
         run: Run,
         store: Store,
-        terms: Terms,
+        terms: ClaimTerms,
         most: int,
-        insist: Insistence,
+        insist: Reconnecting,
         ledger: Ledger,
         refused: Callable[[Any, Refused], None],
     ) -> None:

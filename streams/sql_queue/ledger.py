@@ -12,28 +12,28 @@ from math import inf
 from random import Random
 from typing import Any
 
-from penstock.streams.delivery.commit import Commit, by_kind
-from penstock.streams.delivery.lease import Lease
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     DatabaseUnavailable,
     LeaseLost,
     RightsMissing,
     add_note,
     notes_of,
 )
+from penstock.streams.delivery.commit import Commit, by_kind
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
-from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.passwords import redacted
+from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import (
     MOST_REFUSED,
+    ClaimTerms,
     Failure,
     Refused,
     Row,
     Settlement,
     Store,
-    Terms,
 )
 
 __all__ = ["Ledger"]
@@ -59,9 +59,9 @@ class Ledger:
         self,
         run: Run,
         store: Store,
-        terms: Terms,
+        terms: ClaimTerms,
         backoff: Backoff,
-        insist: Insistence,
+        insist: Reconnecting,
         marked: Callable[[int], None],
         void: Callable[[Row, Exception, bool], None],
         spoiled: Callable[[Row, Exception], None],

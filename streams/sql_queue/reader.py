@@ -11,9 +11,9 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from penstock.streams.base.taken import taken
+from penstock.streams.base.errors import BadRow, add_note, describe, notes_of
+from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
-from penstock.streams.errors import BadRow, add_note, describe, notes_of
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.io.body import NotAValue, json_value, text_of
 from penstock.streams.protocol.event import Ending, Event
@@ -24,14 +24,21 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.sql_queue.analytics.statistics import due
 from penstock.streams.sql_queue.claims import Claims
-from penstock.streams.sql_queue.elsewhere import Elsewhere
-from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
+from penstock.streams.sql_queue.other_readers import Elsewhere
 from penstock.streams.sql_queue.passwords import redacted
-from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Refused, Row, Store, Terms
+from penstock.streams.sql_queue.reconnect import Reconnecting
+from penstock.streams.sql_queue.store import (
+    UNREADABLE,
+    ClaimTerms,
+    DatabaseLost,
+    Refused,
+    Row,
+    Store,
+)
 from penstock.streams.sql_queue.url import database_of, place_of
 
-__all__ = ["Manner", "TableReader"]
+__all__ = ["ReaderOptions", "TableReader"]
 
 # Seconds between two searches for rows that may have crashed their readers.
 _SUSPECTS_EVERY = 1.0
@@ -45,7 +52,7 @@ _COUNTED_EVERY, _REST = 5.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ReaderOptions:
     """The options of a reader; `read_table` documents each."""
 
     backoff: Backoff
@@ -65,8 +72,8 @@ class TableReader(LeasedSource[Row]):
         run: Run,
         info: StageInfo,
         store: Store,
-        terms: Terms,
-        manner: Manner,
+        terms: ClaimTerms,
+        manner: ReaderOptions,
     ) -> None:
         super().__init__(downstream, run, info)
         self.database = database_of(store.url)
@@ -75,7 +82,7 @@ class TableReader(LeasedSource[Row]):
         self._terms = terms
         self._manner = manner
         self._is_there = False
-        self._insist = Insistence(run, store, manner.patience)
+        self._insist = Reconnecting(run, store, manner.patience)
         self.ledger = Ledger(
             run,
             store,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BuildError, CannotOpen
 
 __all__ = [
     "COLUMNS",

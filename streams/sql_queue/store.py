@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.base.keys import key_function
 from penstock.streams.delivery.commit import Kind, Part, Parts
 from penstock.streams.delivery.lease import Lease
-from penstock.streams.errors import PenstockError, describe
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
 
@@ -25,6 +25,7 @@ __all__ = [
     "MOST_REFUSED",
     "UNREADABLE",
     "Claim",
+    "ClaimTerms",
     "DatabaseLost",
     "Failure",
     "Insertion",
@@ -33,7 +34,6 @@ __all__ = [
     "Row",
     "Settlement",
     "Store",
-    "Terms",
     "columns_of",
     "lost_rows",
     "new_token",
@@ -62,7 +62,7 @@ class Refused(PenstockError):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ClaimTerms:
     """The terms of a reader's claims: its name, the seconds of a lease, and the attempts of a row.
 
     `by` is the column, or the field of the payload, whose values are keys: rows of a key are
@@ -310,7 +310,7 @@ class Store(ABC):
 
     @abstractmethod
     async def claim(
-        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
         """Claim up to `count` rows that are due, oldest first, in one statement.
 
@@ -322,11 +322,11 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def has_suspects(self, terms: Terms) -> bool:
+    async def has_suspects(self, terms: ClaimTerms) -> bool:
         """Whether there is a row for `claim_suspect`."""
 
     @abstractmethod
-    async def claim_suspect(self, terms: Terms) -> Claim:
+    async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         """Claim a row whose lease has run out and which has only its last attempt left.
 
         `claim` leaves such rows alone, because rows claimed with them may crash with them. A row
@@ -337,7 +337,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         """Record the outcomes of rows, all or none; of rows that have only finished perhaps some.
 
         Returns the rows whose lease was lost; if there are any, the others are to be settled again.
@@ -346,7 +346,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         """Renew the leases of `rows`; returns those that are lost. May raise Refused."""
 
     def spare(self, id: Any, refused: Refused) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.streams.errors import BuildError
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import Layout
 from penstock.streams.sql_queue.store import Store

@@ -11,22 +11,22 @@ from typing import Any, cast
 
 from orjson import loads
 
-from penstock.streams.base.taken import taken
+from penstock.streams.base.errors import DatabaseUnavailable
+from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.commit import Part
-from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.letter_line import letter_line
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
-from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
-from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.reader import TableReader
+from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import Insertion, Row, Store
 from penstock.streams.sql_queue.url import database_of
+from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 __all__ = ["WINDOW", "TableWriter"]
 
@@ -56,7 +56,7 @@ class TableWriter(SinkStage[Any]):
         self._into = Insertion(store, fields)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
-        self._insist = Insistence(run, store, patience)
+        self._insist = Reconnecting(run, store, patience)
         self._letter_line = letter_line(run.now)
         self._waiting: deque[tuple[Event[Any], Any]] = deque()
         self._writing: list[Event[Any]] = []

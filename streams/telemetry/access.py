@@ -15,7 +15,7 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["Access", "is_any", "is_loopback", "new_token"]
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.streams.errors import describe, message_of, printable
+from penstock.streams.base.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.pictures.lanes import Layout, Place, layout
 from penstock.streams.pictures.pipeline import drawn, reads_text
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.telemetry.recorder import LATENCIES, Example, Recorder, Sample, example_of
+from penstock.streams.recording.recorder import LATENCIES, Example, Recorder, Sample, example_of
 from penstock.streams.telemetry.unread import UNREAD, unread
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.handle import Handle
+    from penstock.streams.running.handle import Handle
 
 __all__ = ["Document", "difference"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from orjson import OPT_NON_STR_KEYS, dumps
 
+from penstock.streams.recording.recorder import Recorder
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.telemetry.document import Document, difference
-from penstock.streams.telemetry.recorder import Recorder
 
 __all__ = ["Feed", "Fleet"]
 

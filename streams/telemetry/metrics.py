@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from penstock.streams.telemetry.recorder import Recorder
+from penstock.streams.recording.recorder import Recorder
 from penstock.streams.telemetry.unread import unread
 
 __all__ = ["exposition"]

@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
-from penstock.streams.errors import BuildError
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.telemetry.access import Access, is_any, is_loopback, new_token
 from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.telemetry.web_app import web_app
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.handle import Handle
+    from penstock.streams.running.handle import Handle
 
 __all__ = ["Serving"]
 

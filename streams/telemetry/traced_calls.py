@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.streams.boundary.user_stage import UserStage
 from penstock.streams.execution.iterators import is_beginning
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.stages.user_stage import UserStage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.streams import clock
-from penstock.streams.errors import BuildError, message_of
-from penstock.streams.extras import missing_extra
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BuildError, message_of
+from penstock.streams.base.extras import missing_extra
+from penstock.streams.base.validation import is_at_least
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.recording.arrows import GOLDEN
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits, Observer, Statistics
-from penstock.streams.telemetry.arrows import GOLDEN
 from penstock.streams.telemetry.traced_calls import Exit, Trace, TracedCalls, TracedStage
-from penstock.streams.validation import is_at_least
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

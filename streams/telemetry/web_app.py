@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.telemetry.access import Access
 from penstock.streams.telemetry.document import Document
 from penstock.streams.telemetry.feed import Feed, Fleet
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from penstock.streams.runtime.handle import Handle
+    from penstock.streams.running.handle import Handle
 
 __all__ = ["web_app"]
 

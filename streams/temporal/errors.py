@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from sys import getrecursionlimit
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.temporal.formula.lexer import is_plain_name
 
 __all__ = [

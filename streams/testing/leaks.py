@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from penstock.streams.clock import running_loop
+from penstock.streams.base.clock import running_loop
 from penstock.streams.testing.loop import VirtualTimeLoop
 from penstock.streams.testing.where import describe_task
 

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from penstock.streams.errors import BadArgument, BadLimit, BuildError
+from penstock.streams.base.errors import BadArgument, BadLimit, BuildError
 from penstock.streams.limits.choice import limit_of, limiter_for
 from penstock.streams.limits.limiter import Completion, Limiter, Outcome, list_form
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, cast
 
-from penstock.streams.errors import WrongType, describe
+from penstock.streams.base.errors import WrongType, describe
 
 __all__ = ["Kind", "Signal", "parse_marbles", "to_marbles"]
 

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.streams.base.errors import WrongType
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import WrongType
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import UNBOUNDED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing.leaks import no_leaks
 from penstock.streams.testing.loop import HORIZON, VirtualTimeLoop
 from penstock.streams.testing.marbles import Signal, parse_marbles

@@ -26,12 +26,12 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
+from penstock.streams.base.clock import running_loop
+from penstock.streams.base.validation import require_count
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.clock import running_loop
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import UNBOUNDED, Subscription
-from penstock.streams.validation import require_count
 
 __all__ = ["SchedulerLoop", "on_scheduler"]
 

@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Any
 
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 __all__ = ["MemorySink"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.base.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.finishing_stage import FinishingStage
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.finishing_stage import FinishingStage
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
 __all__ = ["Offering", "Office"]

@@ -15,7 +15,7 @@ from penstock.streams.work_pulling.wire import Wire, check_size
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.work_pulling.parcel import RemoteJob
+    from penstock.streams.work_pulling.job_message import RemoteJob
 
 __all__ = ["Reports"]
 

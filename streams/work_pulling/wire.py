@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import PayloadTooLarge, StreamDiffers
+from penstock.streams.base.errors import PayloadTooLarge, StreamDiffers
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.tables import table_of

@@ -6,21 +6,21 @@ import copy
 import inspect
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import is_async
 from penstock.streams.execution.handler import check_handler
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, routed_by
-from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_async
-from penstock.streams.work_pulling.office import Job
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.work_pulling.interface import Job
 
 __all__ = ["UNREPORTED", "GivenUp", "worker"]
 

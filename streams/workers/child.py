@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from penstock.streams.base.errors import BuildError, NotPicklable, Returned
 from penstock.streams.diagnostics.loop_lag import Blocks
-from penstock.streams.errors import BuildError, NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of, survives
 from penstock.streams.failures.sent_error import sendable
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
@@ -17,16 +17,16 @@ from penstock.streams.protocol.event import (
     Ending,
     Event,
 )
-from penstock.streams.protocol.sink_stage import Closed
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
+from penstock.streams.running.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.open_sinks import Opening, OpenSinks
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.tasks import new_task
+from penstock.streams.stages.sink_stage import Closed
+from penstock.streams.stages.stream import Stream
 from penstock.streams.workers import messages
-from penstock.streams.workers.ends import Inlet, Outlet, Sent, root_of
+from penstock.streams.workers.inlet_outlet import Inlet, Outlet, Sent, root_of
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import with_keys_in_words
 from penstock.streams.workers.placement import Section
@@ -151,7 +151,7 @@ class Child:
         run.errors.on_warning = self._warned
         run.blocks = _Blocks(run.loop, self._blocked)
         if self._counts:
-            from penstock.streams.telemetry.arrows import Arrows
+            from penstock.streams.recording.arrows import Arrows
 
             run.observers.append(Arrows())
         if self._traced is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.streams.errors import add_note
+from penstock.streams.base.errors import add_note
 from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.limits import Completion, Fixed, Limiter
 from penstock.streams.runtime.context import Run
-from penstock.streams.workers.lending import Lending
+from penstock.streams.workers.key_owners import Owners, Peer
 from penstock.streams.workers.messages import Grant
-from penstock.streams.workers.owners import Owners, Peer
 from penstock.streams.workers.placement import Section
+from penstock.streams.workers.slot_shares import Lending
 
 __all__ = ["CommonLimit"]
 

@@ -10,7 +10,7 @@ import pickle
 from array import array
 from typing import Any, NamedTuple, Protocol
 
-from penstock.streams.errors import NotPicklable
+from penstock.streams.base.errors import NotPicklable
 from penstock.streams.failures.sent_error import SentError
 from penstock.streams.limits import Completion
 

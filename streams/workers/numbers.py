@@ -7,7 +7,7 @@ from copy import copy
 from operator import itemgetter
 from typing import Any, cast
 
-from penstock.streams.errors import describe
+from penstock.streams.base.errors import describe
 
 __all__ = ["of_ended", "successive", "together", "with_keys_in_words"]
 

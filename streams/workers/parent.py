@@ -6,31 +6,33 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
-from penstock.streams.workers.dealing import Crew, Dealing
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.stream import Stream
+from penstock.streams.workers.parent_stage import ParentStage, WorkerFactory
 from penstock.streams.workers.placement import section_of
 
 __all__ = ["in_workers"]
 
 
-def in_workers(chain: Sequence[Stream[Any]], sinks: Sequence[Sink[Any]], crew: Crew) -> Overrides:
+def in_workers(
+    chain: Sequence[Stream[Any]], sinks: Sequence[Sink[Any]], crew: WorkerFactory
+) -> Overrides:
     """The overrides of a pipeline, whose streams are given source first, that runs with a crew.
 
     Raises BuildError if it has nothing that could run in workers.
     """
     section = section_of(chain, sinks)
-    begun: list[Dealing] = []
+    begun: list[ParentStage] = []
     info = StageInfo("workers", f"{crew.workers}", section.bound())
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
-        stage = Dealing(downstream, run, dealing.info, section, crew)
+        stage = ParentStage(downstream, run, dealing.info, section, crew)
         begun.append(stage)
         section.above.attach(stage, run)
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.io.paths import file_of
 from penstock.streams.keyed.overflow import Overflow
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
+from penstock.streams.running.description import description
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.description import description
+from penstock.streams.stages.sink_stage import Sink
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Section", "section_of"]
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Container
 from operator import attrgetter
 from typing import Any
 
-from penstock.streams.errors import NotPicklable
+from penstock.streams.base.errors import NotPicklable
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import may_begin
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.time_slice import LARGEST
+from penstock.streams.workers.key_owners import Dealt, Owner, Peer
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Events, Room
-from penstock.streams.workers.owners import Dealt, Owner, Peer
 from penstock.streams.workers.placement import Section
 
 __all__ = ["QUIET", "Sending"]

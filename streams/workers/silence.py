@@ -9,7 +9,7 @@ from penstock.streams.protocol.blame import event_name, event_place
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.workers.owners import Peer
+from penstock.streams.workers.key_owners import Peer
 
 __all__ = ["SilenceWatch"]
 

@@ -22,7 +22,7 @@ from penstock import (
     violations,
 )
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.testing.plugin import Run
 
 # What reactivex says of its types does not fit these functions.

@@ -31,12 +31,12 @@ from penstock import (
 from penstock.operators.chunk import _Filling
 from penstock.operators.rate_limit import _Bucket
 from penstock.sinks.latency import _Recording
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.execution.batch_stage import BatchStage
 from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.execution.worker_stage import WorkerStage
+from penstock.streams.groups.expiry import Idle
 from penstock.streams.io.line_writer import LineWriting
-from penstock.streams.keyed.expiry import Idle
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun

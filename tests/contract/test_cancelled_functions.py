@@ -23,7 +23,7 @@ from penstock import (
     spread,
 )
 from penstock import ops as _ops
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 

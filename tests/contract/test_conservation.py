@@ -28,7 +28,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import DrainTimeout, InboxClosed, Returned
+from penstock.streams.base.errors import DrainTimeout, InboxClosed, Returned
 from penstock.streams.limits import Limiter
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 

@@ -17,7 +17,7 @@ from penstock import (
     spread,
     write_jsonl,
 )
-from penstock.streams.pipeline import Engine
+from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing import CountedSource, MemorySink
 from penstock.streams.testing.plugin import Run

@@ -1,7 +1,7 @@
 """The folders import each other in one order, which is written down here, and modules in no circle.
 
 Imports for types, inside functions and by name count. Each folder of `streams` has a place in the
-order, and so has each module directly in `streams` and each of the other packages.
+order, and so has each of the other packages.
 """
 
 from __future__ import annotations
@@ -16,33 +16,29 @@ PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
 
 # Lowest first: a folder imports only from folders before it.
 ORDER = [
-    "errors",
-    "clock",
-    "validation",
-    "ahead",
     "base",
-    "temporal",
-    "extras",
-    "pages",
-    "protocol",
-    "pictures",
-    "failures",
     "limits",
+    "protocol",
+    "temporal",
     "diagnostics",
+    "pictures",
     "runtime",
-    "delivery",
+    "stages",
+    "failures",
     "boundary",
     "keyed",
-    "io",
+    "delivery",
     "execution",
+    "recording",
+    "io",
     "rx",
-    "monitoring",
     "sql_queue",
-    "workers",
-    "telemetry",
-    "pipeline",
-    "flowable",
     "running",
+    "telemetry",
+    "monitoring",
+    "workers",
+    "pipelines",
+    "groups",
     "nats",
     "kafka",
     "work_pulling",
@@ -54,28 +50,13 @@ ORDER = [
     "penstock",
 ]
 
-# Imports that still run up, each with its reason.
-EXCEPTIONS = {
-    ("failures", "runtime"): "an error policy counts in the run, and sends its dead letters",
-    ("keyed", "flowable"): "a group is a stream on which users call methods",
-    ("keyed", "rx"): "operators inside groups may be stock ones, some of which need no stage",
-    ("protocol", "boundary"): "a stream puts a user's stage behind its guard",
-    ("protocol", "runtime"): "signals stand below a run, the base classes of stages above it",
-    ("runtime", "boundary"): "a sink of the user's is put behind its guard",
-    ("runtime", "telemetry"): "a run serves its own page, lazily",
-    ("workers", "telemetry"): "a worker traces the calls in it, lazily",
-}
-
 
 def folder_of(parts: tuple[str, ...]) -> str:
     """The folder of a module by its path in the repository, or by its name below `penstock`."""
     if parts[0] not in PACKAGES or parts[0] == "penstock":
         return "penstock"
-    if parts[0] != "streams":
-        return parts[0]
-    folder = parts[1].removesuffix(".py") if len(parts) > 1 else "streams"
-    is_one = (HOME / "streams" / folder).is_dir() or (HOME / "streams" / f"{folder}.py").exists()
-    return folder if is_one and folder != "__init__" else "streams"
+    is_in_room = parts[0] == "streams" and (HOME / "/".join(parts[:2])).is_dir() and parts[1:]
+    return parts[1] if is_in_room else parts[0]
 
 
 def files() -> Iterator[tuple[str, Path]]:
@@ -157,14 +138,11 @@ def test_every_folder_has_its_place_in_the_order() -> None:
 def test_no_folder_imports_from_one_above_it() -> None:
     place = {folder: at for at, folder in enumerate(ORDER)}
     up = {pair: names for pair, names in arrows().items() if place[pair[1]] > place[pair[0]]}
-    assert {pair: names for pair, names in up.items() if pair not in EXCEPTIONS} == {}
-    # An exception that nothing needs any more has to go.
-    assert set(EXCEPTIONS) - set(up) == set()
+    assert up == {}
 
 
 def test_temporal_logic_knows_nothing_of_streams() -> None:
-    known = {"base", "errors", "validation", "ahead"}
-    assert {pair[1] for pair in arrows() if pair[0] == "temporal"} <= known
+    assert {pair[1] for pair in arrows() if pair[0] == "temporal"} == {"base"}
 
 
 def test_operators_sources_and_sinks_import_only_streams() -> None:

@@ -28,7 +28,7 @@ from penstock import (
     rate_limit,
     spread,
 )
-from penstock.streams.errors import as_raised
+from penstock.streams.base.errors import as_raised
 from penstock.streams.temporal import sequenced
 from penstock.streams.testing import VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run

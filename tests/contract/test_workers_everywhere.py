@@ -28,7 +28,7 @@ from penstock import (
     spread,
     violations,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.rx.table import STATELESS, TABLE, Kind
 from penstock.streams.temporal.periods.intervals import Period
 from penstock.streams.testing.loop import run_virtual

@@ -12,7 +12,7 @@ import reactivex
 from reactivex import operators as ops
 
 import penstock
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 # What the other arguments are, where they are needed.
 GIVEN: dict[str, tuple[Any, ...]] = {

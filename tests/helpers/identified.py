@@ -6,9 +6,9 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity, identities
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 __all__ = ["Found", "identified"]
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.streams.delivery.commit import Parts
-from penstock.streams.sql_queue import Claim, Layout, Row, Settlement, Store, Terms
+from penstock.streams.sql_queue import Claim, ClaimTerms, Layout, Row, Settlement, Store
 
 __all__ = ["MemoryStore"]
 
@@ -36,20 +36,20 @@ class MemoryStore(Store):
         await asyncio.sleep(0)
 
     async def claim(
-        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
         await asyncio.sleep(0)
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         self.attempts.update(id for id, _ in taken)
         return Claim([Row(id, 1, self.attempts[id], payload) for id, payload in taken])
 
-    async def has_suspects(self, terms: Terms) -> bool:
+    async def has_suspects(self, terms: ClaimTerms) -> bool:
         return False
 
-    async def claim_suspect(self, terms: Terms) -> Claim:
+    async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         raise NotImplementedError
 
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         await asyncio.sleep(0)
         for kind, values in settlement.parts.items():
             kind.write(self, values)
@@ -62,7 +62,7 @@ class MemoryStore(Store):
         self.waiting = sorted([*back, *self.waiting])
         return []
 
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         await asyncio.sleep(0)
         return []
 

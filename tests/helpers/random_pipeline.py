@@ -37,7 +37,7 @@ from penstock import (
     write_jetstream,
 )
 from penstock import ops as ours
-from penstock.streams.errors import HoldExceeded
+from penstock.streams.base.errors import HoldExceeded
 from penstock.streams.protocol.stage_info import MOST_LETTERS
 from penstock.streams.runtime.sources import Counts
 from penstock.streams.testing import MemorySink, MemorySource

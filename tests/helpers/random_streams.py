@@ -18,13 +18,13 @@ from reactivex.subject import Subject
 
 from penstock import Backoff, Fixed, Flowable, Running, adaptive_flat_map, from_iterable
 from penstock import ops as _ops
-from penstock.streams.errors import DrainTimeout
+from penstock.streams.base.errors import DrainTimeout
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing import MemorySink, no_leaks, run_virtual
 from tests.contract.test_conservation import check
 from tests.helpers.reactive_streams.between import counted

@@ -32,7 +32,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     DrainTimeout,
     HandlerCancelled,
     HandlerTimeout,

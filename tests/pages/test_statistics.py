@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from penstock.streams.diagnostics.histogram import Summary
-from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
-from penstock.streams.runtime.report import (
+from penstock.streams.groups.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.running.report import (
     _HOW_IT_ENDED,  # pyright: ignore[reportPrivateUsage]
     Outcome,
     Report,
@@ -27,19 +27,19 @@ LIMITS = HOME / "streams/limits"
 
 # The heading, and the stage, under which the page has the numbers of a function.
 STAGES = {
-    "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
-    "streams/runtime/report.py:numbers_of": ("Every stage", ""),
+    "streams/running/report.py:snapshot": ("The whole pipeline", ""),
+    "streams/running/report.py:numbers_of": ("Every stage", ""),
     "streams/runtime/context.py:_placed_statistics": ("Every stage", ""),
-    "streams/telemetry/arrows.py:counted_statistics": ("Every stage", ""),
-    "streams/workers/dealing.py:stage_statistics": ("Every stage that runs in workers", ""),
+    "streams/recording/arrows.py:counted_statistics": ("Every stage", ""),
+    "streams/workers/parent_stage.py:stage_statistics": ("Every stage that runs in workers", ""),
     "streams/failures/error_policy.py:statistics": ("Every stage with `on_error`", ""),
-    "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
+    "streams/stages/source_stage.py:statistics": ("Sources", "every source"),
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
     "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
     "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
     "streams/nats/cluster/deliveries.py:statistics": ("Sources", "`jetstream` of `run --on`"),
     "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),
-    "streams/work_pulling/desk.py:statistics": ("Sources", "`WorkPool.work`"),
+    "streams/work_pulling/jetstream_worker.py:statistics": ("Sources", "`WorkPool.work`"),
     "sources/inbox.py:statistics": ("Sources", "`inbox`"),
     "streams/boundary/from_iterable.py:statistics": (
         "Sources",
@@ -49,7 +49,7 @@ STAGES = {
     "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
     "streams/keyed/overflow.py:statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
-    "streams/keyed/substreams.py:group_statistics": ("Operators", "`group_by`"),
+    "streams/groups/substreams.py:group_statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:spread_statistics": ("Operators", "`spread` of groups"),
     "operators/spread.py:statistics": ("Operators", "`spread` of iterables"),
     "streams/execution/worker_stage.py:statistics": (
@@ -132,7 +132,7 @@ def numbers_in_the_code() -> dict[str, set[str]]:
                     if keys := keys_in(node):
                         found[name] = found.get(name, set()) | keys
     # These come from a constant.
-    found["streams/runtime/report.py:snapshot"] |= set(TOTALS)
+    found["streams/running/report.py:snapshot"] |= set(TOTALS)
     of_both = found.pop("streams/execution/calling_stage.py:statistics")
     for stage in ("worker", "batch"):
         found[f"streams/execution/{stage}_stage.py:statistics"] |= of_both

@@ -27,7 +27,7 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BadLine,
     CannotConnect,
     StreamMissing,

@@ -26,7 +26,7 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.errors import StreamMissing
+from penstock.streams.base.errors import StreamMissing
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.metadata import finished_beside
 from tests.helpers.kafka.mock import until

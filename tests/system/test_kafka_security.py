@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock import collect, from_iterable, read_kafka, write_kafka
-from penstock.streams.errors import CannotConnect
+from penstock.streams.base.errors import CannotConnect
 from tests.helpers.kafka.broker import HAS_KAFKA
 from tests.helpers.kafka.secured import PASSWORD, USER, SecuredBrokers
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock import adaptive_flat_map, group_by, read_kafka, spread, write_kafka
-from penstock.streams.errors import PayloadTooLarge, StreamMissing
+from penstock.streams.base.errors import PayloadTooLarge, StreamMissing
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.readers import PATIENCE, TRANSACTIONAL, Readers
 

@@ -30,7 +30,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.telemetry.recorder import LATENCIES, Sample
+from penstock.streams.recording.recorder import LATENCIES, Sample
 from tests.helpers.browser import ARGUMENTS
 
 _Event = dict[str, int]

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from penstock import collect, from_iterable, ops, read_table, write_table
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from tests.helpers.until import until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

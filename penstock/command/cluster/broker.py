@@ -11,11 +11,11 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from penstock.command.output import counted
 from penstock.command.pipelines.options import Options
+from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.view import View
-from penstock.streams.errors import BuildError
 from penstock.streams.io.letter import Letter
-from penstock.streams.pipeline import Pipeline
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.pipeline import Pipeline
+from penstock.streams.pipelines.running import Report, Running
 
 __all__ = [
     "BROKERS",

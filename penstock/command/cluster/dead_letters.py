@@ -10,7 +10,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.command.cluster.broker import Stored, broker_of
 from penstock.command.output import counted, mention, put
-from penstock.streams.errors import EventOmitted, PenstockError
+from penstock.streams.base.errors import EventOmitted, PenstockError
 from penstock.streams.io.letter import Letter
 
 __all__ = ["Chosen", "call", "list_letters", "publish_again"]

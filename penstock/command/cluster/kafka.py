@@ -24,10 +24,9 @@ from penstock.command.cluster.broker import (
 )
 from penstock.command.output import aligned, counted, mention
 from penstock.command.pipelines.options import Options
+from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.base.keys import By, key_function
-from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.failures.policy import retry, route
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value
 from penstock.streams.io.encoding import encoded
 from penstock.streams.kafka.cluster.layout import Layout, address_of, key_of
@@ -36,8 +35,9 @@ from penstock.streams.kafka.cluster.view import GroupView, groups_of, look
 from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.written import key_json
-from penstock.streams.pipeline import Engine, Pipeline
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Engine, Pipeline
+from penstock.streams.pipelines.running import Report, Running
 
 __all__ = ["Kafka", "as_text", "engine_of", "layout_of", "record_of"]
 

@@ -22,11 +22,10 @@ from penstock.command.cluster.broker import (
 from penstock.command.cluster.nats_pools import offer_again, pool_as_text
 from penstock.command.output import aligned, mention
 from penstock.command.pipelines.options import Options
-from penstock.streams import clock
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import key_name
 from penstock.streams.delivery.view import View
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
@@ -35,8 +34,9 @@ from penstock.streams.nats.cluster.letters import letters_of
 from penstock.streams.nats.cluster.publisher import Publisher, send_again
 from penstock.streams.nats.cluster.view import layouts_there, look
 from penstock.streams.nats.cluster.worker import Worker
-from penstock.streams.pipeline import Pipeline
-from penstock.streams.runtime.running import Report
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline
+from penstock.streams.pipelines.running import Report
 from penstock.streams.work_pulling.view import look_at, pools_there
 
 if TYPE_CHECKING:

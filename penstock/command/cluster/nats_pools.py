@@ -9,7 +9,7 @@ from orjson import loads
 
 from penstock.command.cluster.broker import Stored
 from penstock.command.output import counted, mention
-from penstock.streams.errors import EventOmitted
+from penstock.streams.base.errors import EventOmitted
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.work_pulling.view import Epic, PoolView
 
@@ -60,7 +60,7 @@ async def offer_again(urls: tuple[str, ...], pool: str, letters: AsyncIterator[S
     """
     from penstock.sinks import write_jsonl
     from penstock.sources import WorkPool
-    from penstock.streams.running.from_iterable import from_async_iterable
+    from penstock.streams.pipelines.from_iterable import from_async_iterable
 
     delete: list[Callable[[], Awaitable[object]]] = []
     omitted = 0

@@ -9,9 +9,9 @@ from penstock.command.cluster.broker import Broker, broker_of
 from penstock.command.output import mention, say
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import end_of, loaded, tell
-from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.running import Report
 from penstock.streams.runtime.process.os_signals import drain_on_signals
-from penstock.streams.runtime.running import Report
 
 __all__ = ["call"]
 

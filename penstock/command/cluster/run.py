@@ -13,11 +13,11 @@ from penstock.command.cluster.broker import Broker, Member, broker_of
 from penstock.command.output import counted, is_json, mention, say
 from penstock.command.pipelines.options import Options, options_of
 from penstock.command.pipelines.run import loaded, recorded, served, tell
+from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.view import View
-from penstock.streams.errors import BuildError
-from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
-from penstock.streams.runtime.running import Report, Running
 
 __all__ = ["call"]
 

@@ -12,18 +12,18 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TextIO
 
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BuildError,
     CannotOpen,
     ColumnMissing,
     TableMissing,
 )
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.extras import missing_extra
+from penstock.streams.base.validation import moment_of
 from penstock.streams.io.paths import input_name, opening
 from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import quoted
 from penstock.streams.sql_queue.url import file_of
-from penstock.streams.validation import moment_of
 
 __all__ = ["Row", "as_number", "read_rows"]
 

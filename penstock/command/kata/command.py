@@ -26,9 +26,9 @@ from penstock.command.kata.solutions.variants import POOLS, VARIANTS, run_varian
 from penstock.command.kata.trial import Trial
 from penstock.command.on_signal import on_signal
 from penstock.command.output import flush, mention, put, say
-from penstock.streams.errors import BuildError
-from penstock.streams.pipeline import cores, new_event_loop
-from penstock.streams.runtime.running import Running
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.pipeline import cores, new_event_loop
+from penstock.streams.pipelines.running import Running
 
 __all__ = ["call"]
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event
-from penstock.streams import clock
+from penstock.streams.base import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram, Summary
 
 __all__ = ["Interval", "Measured", "Observer"]

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from penstock.command.output import put
 from penstock.command.pipelines.load import load
-from penstock.streams.pipeline import Pipeline
-from penstock.streams.protocol.forgetting import not_seen
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.forgetting import not_seen
 
 __all__ = ["call", "check"]
 

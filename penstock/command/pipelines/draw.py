@@ -8,7 +8,7 @@ from typing import Literal
 
 from penstock.command.output import counted, put, write
 from penstock.command.pipelines.load import load
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.pictures.pipeline import (
     as_svg,
     bound_text,
@@ -17,7 +17,7 @@ from penstock.streams.pictures.pipeline import (
     reads_text,
     total_text,
 )
-from penstock.streams.pipeline import Pipeline, cores
+from penstock.streams.pipelines.pipeline import Pipeline, cores
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.workers.placement import section_of
@@ -69,7 +69,7 @@ def draw(
         stages = _placed(pipeline, stages, cores() if workers == "auto" else workers)
     note = ""
     if recorded:
-        from penstock.streams.telemetry.recorder import kept_text
+        from penstock.streams.recording.recorder import kept_text
 
         note = kept_text(stages, sinks)
     if form == "svg":

@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import TypeVar
 
 from penstock.command.explain import explain, users_line
-from penstock.streams.errors import BuildError, MissingExtra
-from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.base.errors import BuildError, MissingExtra
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.runtime.process.loading import loading
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from penstock.command import output
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["LEVELS", "kept", "set_up"]
 

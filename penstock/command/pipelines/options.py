@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import Literal, NamedTuple
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["Options", "Page", "ReportPage", "options_of"]
 

@@ -8,8 +8,8 @@ import sys
 from math import isfinite
 from typing import Any, cast
 
-from penstock.streams.errors import describe, message_of, notes_of
-from penstock.streams.runtime.running import Report
+from penstock.streams.base.errors import describe, message_of, notes_of
+from penstock.streams.pipelines.running import Report
 
 __all__ = ["as_json"]
 

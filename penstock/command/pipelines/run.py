@@ -21,14 +21,14 @@ from penstock.command.pipelines.options import Options, Page, options_of
 from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
-from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
+from penstock.streams.pipelines.pipeline import Pipeline, in_processes_of, new_event_loop
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
 from penstock.streams.runtime.process.standard_streams import keep
-from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
     from penstock.streams.telemetry.feed import Fleet

@@ -11,9 +11,9 @@ from math import ceil
 from typing import IO, Any, TextIO, cast
 
 from penstock.command.output import is_json, mention
-from penstock.streams import clock
-from penstock.streams.runtime.report import done_with
-from penstock.streams.runtime.running import Running
+from penstock.streams.base import clock
+from penstock.streams.pipelines.running import Running
+from penstock.streams.running.report import done_with
 
 __all__ = ["Remaining", "line", "on_a_terminal", "status"]
 
@@ -39,7 +39,7 @@ def status(running: Running) -> Generator[None]:
         from rich.table import Table
         from rich.text import Text
     except ImportError:
-        from penstock.streams.extras import install_command
+        from penstock.streams.base.extras import install_command
 
         mention(f"no status line without rich: {install_command('terminal')}")
         yield

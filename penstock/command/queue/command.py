@@ -15,7 +15,7 @@ from penstock.command.output import mention, put, put_one
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.queue.views import check, look
-from penstock.streams.errors import DatabaseUnavailable
+from penstock.streams.base.errors import DatabaseUnavailable
 from penstock.streams.sql_queue import (
     DEAD,
     IN_PROCESS,

@@ -11,7 +11,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.command.output import aligned, mention, put
 from penstock.command.queue.text import span
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.replay import (
     Numbers,

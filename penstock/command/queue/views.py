@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from penstock.command.output import write
 from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.pictures.steps import Steps, as_svg
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.history import HOUR, History, by_hour, by_kind

@@ -29,10 +29,10 @@ from penstock.command.santa.simulation import SHIFT, Simulation, run
 from penstock.command.santa.sparks import race_lines, sparks
 from penstock.command.santa.story import UNLIMITED, Curve, story
 from penstock.operators import in_processes
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.limits import Fixed, HillClimb
 from penstock.streams.limits.choice import Limit
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 __all__ = ["call"]
 

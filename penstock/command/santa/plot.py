@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from penstock.command.santa.story import Curve
-from penstock.streams.errors import CannotOpen
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.base.extras import missing_extra
 
 __all__ = ["check", "plot", "plot_race"]
 

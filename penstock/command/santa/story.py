@@ -14,7 +14,7 @@ from penstock.operators import adaptive_flat_map
 from penstock.sinks import for_each
 from penstock.sources import Inbox, inbox
 from penstock.streams.limits.choice import Limit
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.running import Running
 
 __all__ = ["Curve", "story"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, put, write
 from penstock.command.temporal.rules import read_rules
-from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.workflow.paths import counter_example, counter_examples
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule

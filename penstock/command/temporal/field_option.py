@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.command.output import counted, mention
-from penstock.streams.errors import describe
+from penstock.streams.base.errors import describe
 
 __all__ = ["FieldOption"]
 

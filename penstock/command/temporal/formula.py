@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from penstock.command.output import mention, put, write
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.pictures.automaton import to_svg
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.degeneralise import degeneralised

@@ -14,7 +14,7 @@ from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.propositions import Propositions, as_text
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.io.body import json_value
 from penstock.streams.temporal.formula.printer import quoted
 from penstock.streams.temporal.learning.patterns import MOST_PROPOSITIONS

@@ -23,12 +23,12 @@ from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
-from penstock.streams.errors import BuildError, describe
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.validation import seconds_of
 from penstock.streams.io.body import json_value
 from penstock.streams.temporal.workflow.mining import Miner, Traffic
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import near, read_workflow
-from penstock.streams.validation import seconds_of
 
 __all__ = ["call"]
 

@@ -19,9 +19,9 @@ from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl
-from penstock.streams.ahead import MAX_AHEAD
-from penstock.streams.clock import clock_of, running_loop, wall
-from penstock.streams.errors import BuildError
+from penstock.streams.base.ahead import MAX_AHEAD
+from penstock.streams.base.clock import clock_of, running_loop, wall
+from penstock.streams.base.errors import BuildError
 from penstock.streams.monitoring.watching import Rule, Watch
 from penstock.streams.temporal.monitors.violation import Violation
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.command.output import mention
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.monitoring.watching import Watch
 from penstock.streams.pictures.automaton import Live, live_svg
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.running import Running
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
 

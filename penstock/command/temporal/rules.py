@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from penstock.command.pipelines.load import load_module
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.temporal.workflow.rule import Rule
 
 __all__ = ["read_rules"]

@@ -16,14 +16,14 @@ from math import ceil
 from typing import Any
 
 from penstock.command.turning_point.load import Load
-from penstock.streams import clock
-from penstock.streams.errors import PenstockError
-from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Engine, Pipeline
+from penstock.streams.base import clock
+from penstock.streams.base.errors import PenstockError
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Engine, Pipeline
+from penstock.streams.pipelines.running import Running
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.running import Running
 
 __all__ = ["FACTOR", "Climb", "Held", "Step", "turning_point"]
 

@@ -19,13 +19,13 @@ from penstock.command.turning_point.climb import Climb, Held, Step
 from penstock.command.turning_point.text import as_picture, as_row, end_as_text, heading
 from penstock.sinks import collect
 from penstock.sources import read_jsonl, read_lines
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import input_path
-from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipelines.running import Report
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.process.standard_streams import taken
-from penstock.streams.runtime.running import Report
 
 __all__ = ["call"]
 

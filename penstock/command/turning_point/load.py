@@ -14,10 +14,10 @@ from random import Random
 from typing import Any
 
 from penstock.streams.protocol.event import DROPPED, RETURNED, Ending, Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 
 __all__ = ["Load"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import sleep
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from penstock.streams.base.errors import BuildError, StreamDiffers, StreamMissing, describe
 from penstock.streams.base.keys import By
-from penstock.streams.errors import BuildError, StreamDiffers, StreamMissing, describe
 from penstock.streams.kafka.client import (
     client_settings,
     error_of,
@@ -21,7 +21,7 @@ from penstock.streams.kafka.client import (
 from penstock.streams.kafka.reason import reason
 
 if TYPE_CHECKING:
-    from penstock.streams.pipeline import Pipeline
+    from penstock.streams.pipelines.pipeline import Pipeline
 
 __all__ = ["Address", "Layout", "address_of", "key_of"]
 

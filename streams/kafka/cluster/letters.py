@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.errors import BadLine, PublishFailed, StreamMissing
+from penstock.streams.base.errors import BadLine, PublishFailed, StreamMissing
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.kafka.client import PARTITIONER, error_of, producer_of
@@ -23,9 +23,9 @@ from penstock.streams.kafka.cluster.records import marks, place_of, records
 from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.record import KafkaRecord, headers_of
 from penstock.streams.kafka.writing import Writing, WritingSettings
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.base.errors import PenstockError
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.runtime.context import Run

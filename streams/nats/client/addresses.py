@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from penstock.streams.errors import BuildError
-from penstock.streams.validation import texts_of
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import texts_of
 
 __all__ = ["Servers", "addresses_of", "shown"]
 

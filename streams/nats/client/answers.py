@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orjson import dumps, loads
 
-from penstock.streams.errors import CannotConnect
+from penstock.streams.base.errors import CannotConnect
 
 if TYPE_CHECKING:
     from nats.js.api import StreamInfo

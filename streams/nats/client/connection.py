@@ -8,8 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import CannotConnect, ServerTooOld
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import CannotConnect, ServerTooOld
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.nats.client.addresses import shown
 from penstock.streams.nats.client.credentials import credentials
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import BuildError
-from penstock.streams.extras import missing_extra
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.extras import missing_extra
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
+from penstock.streams.base.errors import PayloadTooLarge, PublishFailed, StreamMissing
 from penstock.streams.nats.client.message import header_with
 from penstock.streams.nats.client.refusals import refusal_of, rights_missing
 from penstock.streams.runtime.tasks import new_task

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from penstock.streams.errors import RightsMissing
+from penstock.streams.base.errors import RightsMissing
 
 __all__ = ["Refusal", "refusal_of", "rights_missing"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import dumps
 
-from penstock.streams.errors import PenstockError, StreamMissing
+from penstock.streams.base.errors import PenstockError, StreamMissing
 from penstock.streams.nats.client.answers import info_of
 from penstock.streams.nats.client.connection import is_refused, refusal
 from penstock.streams.nats.client.message import Message, fields_of

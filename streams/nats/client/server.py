@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from penstock.streams import clock
-from penstock.streams.errors import CannotConnect, CannotOpen, FolderInUse
-from penstock.streams.extras import missing_extra
+from penstock.streams.base import clock
+from penstock.streams.base.errors import CannotConnect, CannotOpen, FolderInUse
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.runtime.process.lifeline import bound
 
 if sys.platform != "win32":

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import JSONDecodeError, loads
 
+from penstock.streams.base.errors import BadLine, PenstockError, WorkerLost
 from penstock.streams.delivery.leased_source import LeasedSource
-from penstock.streams.errors import BadLine, PenstockError, WorkerLost
 from penstock.streams.failures.dead_letters import channel_to
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.body import json_value, value_of
 from penstock.streams.nats.partition.partition import Arrival, Delivery, Partition
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.identity import Identity
@@ -27,7 +27,7 @@ from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
-    from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.stages.sink_stage import Sink
 
 __all__ = ["Deliveries"]
 

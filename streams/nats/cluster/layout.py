@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from penstock.streams.base.errors import BuildError, StreamDiffers, describe
 from penstock.streams.base.keys import By, key_function, key_name
-from penstock.streams.errors import BuildError, StreamDiffers, describe
 from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.client.answers import answered, born_of
 from penstock.streams.nats.client.connection import jetstream
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.js.api import ConsumerConfig, StreamInfo
 
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.pipeline import Pipeline
+    from penstock.streams.pipelines.pipeline import Pipeline
 
 __all__ = ["PARTITIONS", "Layout", "identity_token", "layout_of", "token"]
 

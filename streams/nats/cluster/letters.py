@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.errors import BadLine, PayloadTooLarge
+from penstock.streams.base.errors import BadLine, PayloadTooLarge
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import dumps
 
-from penstock.streams import clock
+from penstock.streams.base import clock
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.runtime.running import Running
+    from penstock.streams.pipelines.running import Running
 
 __all__ = ["News", "about"]
 

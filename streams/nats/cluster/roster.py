@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import dumps, loads
 
-from penstock.streams import clock
+from penstock.streams.base import clock
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.cluster.lease_entry import LeaseEntry, take

@@ -12,8 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.streams import clock
-from penstock.streams.errors import BuildError, StreamMissing
+from penstock.streams.base import clock
+from penstock.streams.base.errors import BuildError, StreamMissing
 from penstock.streams.failures.policy import retry, route
 from penstock.streams.nats.client.answers import has_no_answer
 from penstock.streams.nats.client.outbox import Outbox
@@ -24,15 +24,15 @@ from penstock.streams.nats.cluster.letters import JetStreamLetters, id_of
 from penstock.streams.nats.cluster.members import News, about
 from penstock.streams.nats.cluster.roster import LEASE
 from penstock.streams.nats.partition.partition import Partition
-from penstock.streams.pipeline import Engine
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.pipeline import Engine
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.nats.cluster.roster import Roster
-    from penstock.streams.pipeline import Pipeline
+    from penstock.streams.pipelines.pipeline import Pipeline
 
 __all__ = ["ATTEMPTS", "Worker"]
 

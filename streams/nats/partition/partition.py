@@ -15,10 +15,10 @@ from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from penstock.streams.base.errors import StreamMissing
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.delivery.trial import Doubt, Trial
-from penstock.streams.errors import StreamMissing
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.requests import Requests

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.streams.errors import StreamDiffers, StreamMissing
+from penstock.streams.base.errors import StreamDiffers, StreamMissing
 from penstock.streams.nats.client.answers import answered, born_of, info_of
 from penstock.streams.nats.client.connection import jetstream
 

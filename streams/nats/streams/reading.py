@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.streams.base.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.leased_source import LeasedSource
-from penstock.streams.errors import BadLine, DeliveriesExceeded, PenstockError, StreamMissing
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.answers import info_of

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.base.keys import By, key_function, key_name
-from penstock.streams.errors import PenstockError, describe
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.confirmed_sink import ConfirmedSink
@@ -18,8 +18,8 @@ from penstock.streams.io.letter_line import letter_line
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.sink_stage import Closed
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client

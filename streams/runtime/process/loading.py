@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["check_not_loading", "loading"]
 

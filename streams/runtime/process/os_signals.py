@@ -27,7 +27,7 @@ from math import inf
 from types import FrameType
 from typing import Any, Protocol
 
-from penstock.streams.clock import clock_of
+from penstock.streams.base.clock import clock_of
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 
 __all__ = [

@@ -9,20 +9,20 @@ from typing import Any, cast
 
 from reactivex import Observable
 
+from penstock.streams.base.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.boundary.async_items import NOT_YET, AsyncItems
 from penstock.streams.boundary.nested import Nested
 from penstock.streams.boundary.once import new_iterator
-from penstock.streams.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.time_slice import TimeSlice, fitting
 
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar, cast
 
 from reactivex import Observable
 
+from penstock.streams.base.validation import require_count
 from penstock.streams.execution.handler import called_name
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.rx.combining.flat_map import FlatMap
 from penstock.streams.rx.combining.inputs import check_not_async
-from penstock.streams.validation import require_count
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["AHEAD", "Inner", "flattened"]
 

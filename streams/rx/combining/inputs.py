@@ -10,18 +10,18 @@ from typing import Any, Protocol, TypeVar, cast
 
 from reactivex import Observable
 
+from penstock.streams.base.errors import BuildError, PenstockError, WrongType, describe, not_awaited
+from penstock.streams.base.validation import is_async, is_iterable
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
-from penstock.streams.errors import BuildError, PenstockError, WrongType, describe, not_awaited
 from penstock.streams.execution.handler import called_name
 from penstock.streams.io.paths import read_once
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
-from penstock.streams.validation import is_async, is_iterable
+from penstock.streams.stages.stream import Stream
 
 __all__ = [
     "Input",

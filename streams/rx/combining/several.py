@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import require_count
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import PREFETCH
 from penstock.streams.rx.combining.inputs import Input, part_for, reading_all
-from penstock.streams.validation import require_count
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
 

@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 from reactivex.abc import DisposableBase, SubjectBase
 from reactivex.disposable import Disposable
 
+from penstock.streams.base.errors import BuildError
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import BuildError
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import (
     UNCONNECTED,
     Subscriber,
     Subscription,
 )
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
+from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Hub", "Memory", "kept_note"]
 

@@ -10,11 +10,11 @@ from reactivex import Observable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
 from penstock.streams.rx.lift import Operator, WithStock
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Signalled", "signalled"]
 

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import CALL_ERRORS, BuildError, check_plain, describe
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, check_plain, describe
+from penstock.streams.base.validation import require_count
 from penstock.streams.execution.handler import handler_name, is_plain
 from penstock.streams.protocol.blame import error_in
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, COMPLETING, State, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
     Input,
@@ -26,7 +25,8 @@ from penstock.streams.rx.combining.inputs import (
     unknown_part,
 )
 from penstock.streams.rx.lift import Operator, on_stream
-from penstock.streams.validation import require_count
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Looping", "Succession", "Timed", "again", "looping", "succession"]
 

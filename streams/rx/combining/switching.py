@@ -6,20 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from penstock.streams.base.errors import CALL_ERRORS
 from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.boundary.nested import Nested
-from penstock.streams.errors import CALL_ERRORS
 from penstock.streams.execution.handler import called_name
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
-from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
+from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Exclusive", "Switching", "switched"]
 

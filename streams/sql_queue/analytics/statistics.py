@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue.store import Store
 
 __all__ = [

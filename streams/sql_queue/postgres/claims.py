@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-from penstock.streams import clock
+from penstock.streams.base import clock
 from penstock.streams.sql_queue.passed import Range
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
@@ -22,12 +22,12 @@ from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.store import (
     EXHAUSTED,
     Claim,
+    ClaimTerms,
     Failure,
     NotHeld,
     Refused,
     Row,
     Settlement,
-    Terms,
     lost_rows,
     new_token,
     sorted_out,
@@ -59,7 +59,7 @@ class PostgresStore(PostgresTable):
     # Claims.
 
     async def claim(
-        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         if terms.by is not None:
@@ -74,7 +74,7 @@ class PostgresStore(PostgresTable):
         self._position.claimed(claim)
         return claim
 
-    async def claim_suspect(self, terms: Terms) -> Claim:
+    async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         values = _conditions(terms, alone=True)
         if terms.by is not None:
             await self._prepare_keys(terms.by)
@@ -135,7 +135,7 @@ class PostgresStore(PostgresTable):
         except Refused:
             self.spare(some[0], error)
 
-    async def has_suspects(self, terms: Terms) -> bool:
+    async def has_suspects(self, terms: ClaimTerms) -> bool:
         text = sql.HAS_SUSPECTS
         if terms.by is not None:
             await self._prepare_keys(terms.by)
@@ -258,7 +258,7 @@ class PostgresStore(PostgresTable):
 
     # Settlements.
 
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         self._position.settles(settlement)
         # Without a transaction: those that are held are marked, whatever became of the others.
         each = settlement.only_processed and terms.by is None
@@ -288,7 +288,7 @@ class PostgresStore(PostgresTable):
         if rows and await self._count(db, sql.FINISH, _marks(rows)) < len(rows):
             raise NotHeld
 
-    async def _write(self, db: Connection, settlement: Settlement, terms: Terms) -> None:
+    async def _write(self, db: Connection, settlement: Settlement, terms: ClaimTerms) -> None:
         keys = {(row.key, row.epoch) for row in settlement.rows() if row.key is not None}
         if keys:
             await self._all(db, sql.KEEP_KEYS, _leases(keys))
@@ -307,7 +307,7 @@ class PostgresStore(PostgresTable):
             # Other suspects of the same key keep it.
             await self._all(db, sql.MARK_SUSPECTS, {"keys": list(alone)})
 
-    async def _fail(self, db: Connection, failed: list[Failure], terms: Terms) -> None:
+    async def _fail(self, db: Connection, failed: list[Failure], terms: ClaimTerms) -> None:
         values = {
             **_marks([failure.row for failure in failed]),
             "errors": [failure.error for failure in failed],
@@ -352,7 +352,7 @@ class PostgresStore(PostgresTable):
             found = await self._all(db, sql.STATES, {"ids": [row.id for row in rows]})
         return {id: (token, status) for id, token, status in found}
 
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         with refusals():
             async with self._transaction(durable=terms.by is not None) as db:
                 keys = {(row.key, row.epoch) for row in rows if row.key is not None}
@@ -368,7 +368,7 @@ class PostgresStore(PostgresTable):
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 
-def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
+def _conditions(terms: ClaimTerms, *, alone: bool = False) -> dict[str, Any]:
     """The parameters of a claim, with a new token."""
     return {
         "lease": terms.lease,

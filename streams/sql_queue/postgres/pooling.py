@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, errors
 
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 
 __all__ = ["check_session"]
 

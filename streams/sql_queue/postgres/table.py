@@ -16,8 +16,8 @@ from psycopg import AsyncConnection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import Literal
 
+from penstock.streams.base.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.delivery.commit import Parts
-from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.passwords import redacted

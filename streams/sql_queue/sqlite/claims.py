@@ -13,18 +13,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from penstock.streams import clock
+from penstock.streams.base import clock
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
 from penstock.streams.sql_queue.store import (
     EXHAUSTED,
     Claim,
+    ClaimTerms,
     NotHeld,
     Refused,
     Row,
     Settlement,
-    Terms,
     lost_rows,
     new_token,
     sorted_out,
@@ -44,7 +44,7 @@ class SqliteStore(SqliteTable):
     # Claims.
 
     async def claim(
-        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         behind = self._position.behind(reclaim)
@@ -56,13 +56,13 @@ class SqliteStore(SqliteTable):
         self._position.claimed(claim)
         return claim
 
-    async def claim_suspect(self, terms: Terms) -> Claim:
+    async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         values = _conditions(terms, alone=True)
         if terms.by is None:
             return await self._apart(partial(self._claim, sql.CLAIM_SUSPECT, values))
         return await self._apart(partial(self._claim_suspect_by_key, terms.by, values))
 
-    async def has_suspects(self, terms: Terms) -> bool:
+    async def has_suspects(self, terms: ClaimTerms) -> bool:
         values = _conditions(terms)
 
         def work(db: sqlite3.Connection) -> list[Any]:
@@ -213,7 +213,7 @@ class SqliteStore(SqliteTable):
 
     # Settlements.
 
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         self._position.settles(settlement)
         # With parts, the commit must be durable.
         try:
@@ -229,12 +229,12 @@ class SqliteStore(SqliteTable):
         self._announce(settlement.parts)
         return []
 
-    def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
+    def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: ClaimTerms) -> None:
         with refusals():
             self._mark(db, settlement, terms)
         self._write_parts(db, settlement.parts)
 
-    def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
+    def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: ClaimTerms) -> None:
         now = clock.wall()
         finished = [(now, row.id, row.token) for row in settlement.processed]
         returned = [(now, row.id, row.token) for row in settlement.returned]
@@ -285,7 +285,7 @@ class SqliteStore(SqliteTable):
         found = await self._transaction(work, writing=False)
         return {id: (token, status) for id, token, status in found}
 
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         expires = clock.wall() + terms.lease
         keys = {(row.key, row.epoch) for row in rows if row.key is not None}
 
@@ -342,7 +342,7 @@ def _bytes(key: str | None) -> bytes | None:
     return None if key is None else key.encode("utf-8", "surrogateescape")
 
 
-def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
+def _conditions(terms: ClaimTerms, *, alone: bool = False) -> dict[str, Any]:
     """The parameters of a claim, with a new token."""
     now = clock.wall()
     return {

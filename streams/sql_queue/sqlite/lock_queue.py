@@ -21,7 +21,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from penstock.streams import clock
+from penstock.streams.base import clock
 
 if sys.platform != "win32":
     import fcntl

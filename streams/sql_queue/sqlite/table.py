@@ -22,15 +22,15 @@ from weakref import WeakSet
 
 from orjson import dumps, loads
 
-from penstock.streams import clock
-from penstock.streams.delivery.commit import Parts
-from penstock.streams.errors import (
+from penstock.streams.base import clock
+from penstock.streams.base.errors import (
     CannotOpen,
     ColumnMissing,
     DatabaseUnavailable,
     RightsMissing,
     TableMissing,
 )
+from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted

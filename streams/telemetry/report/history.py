@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.streams.telemetry.recorder import Sample
+from penstock.streams.recording.recorder import Sample
 
 __all__ = ["POINTS", "History", "Point"]
 

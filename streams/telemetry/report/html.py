@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import NamedTuple
 
-from penstock.streams.errors import printable
+from penstock.streams.base.errors import printable
 
 __all__ = ["Cell", "Html", "document", "section", "table", "text"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from penstock.streams.base.errors import message_of, notes_of
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.errors import message_of, notes_of
 from penstock.streams.pictures.charts import (
     Curve,
     Line,
@@ -23,8 +23,8 @@ from penstock.streams.pictures.charts import (
 from penstock.streams.pictures.pipeline import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.runtime.report import Report, done_with, how_it_ended
-from penstock.streams.telemetry.recorder import Recorder
+from penstock.streams.recording.recorder import Recorder
+from penstock.streams.running.report import Report, done_with, how_it_ended
 from penstock.streams.telemetry.report.history import History, Point
 from penstock.streams.telemetry.report.html import Cell, Html, document, section, table, text
 from penstock.streams.telemetry.report.machine import machine

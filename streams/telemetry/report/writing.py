@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import is_same_file
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
@@ -16,7 +16,7 @@ from penstock.streams.telemetry.report.history import History
 from penstock.streams.telemetry.report.page import report_page
 
 if TYPE_CHECKING:
-    from penstock.streams.runtime.handle import Handle
+    from penstock.streams.running.handle import Handle
 
 __all__ = ["PageWriter", "check_path", "write_page"]
 

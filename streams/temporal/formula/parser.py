@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.streams.errors import WrongType
+from penstock.streams.base.errors import WrongType
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
 from penstock.streams.temporal.formula.formula import (
     EMPTY,

@@ -14,11 +14,11 @@ from operator import itemgetter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError, add_note, not_awaited
+from penstock.streams.base.errors import BuildError, add_note, not_awaited
+from penstock.streams.base.validation import is_async, require_parameters
 from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
 from penstock.streams.temporal.formula.formula import Formula
-from penstock.streams.validation import is_async, require_parameters
 
 __all__ = ["Letters", "Test", "given", "letters"]
 

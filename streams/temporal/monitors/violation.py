@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from penstock.streams.errors import PenstockError, describe
+from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.temporal.monitors.verdict import Verdict
 
 __all__ = ["Violated", "Violation"]

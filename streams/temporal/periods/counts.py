@@ -21,8 +21,8 @@ from math import isfinite
 from operator import ne
 from typing import Any, TypeVar
 
+from penstock.streams.base.errors import describe
 from penstock.streams.base.keys import By
-from penstock.streams.errors import describe
 from penstock.streams.temporal.periods.extremes import periods_of_extremes
 from penstock.streams.temporal.periods.intervals import (
     Axis,

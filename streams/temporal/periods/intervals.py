@@ -12,9 +12,9 @@ from math import isfinite
 from operator import eq, lt
 from typing import Any
 
+from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.errors import PenstockError, describe
-from penstock.streams.validation import moment_of
+from penstock.streams.base.validation import moment_of
 
 __all__ = [
     "Axis",

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from penstock.streams.base.errors import add_note, describe
 from penstock.streams.base.keys import By
-from penstock.streams.errors import add_note, describe
 from penstock.streams.temporal.periods.intervals import Axis, in_row, read_all, read_ends
 
 __all__ = ["Overlap", "Overlaps", "sequenced_join"]

@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, cast
 
-from penstock.streams.ahead import Ahead
+from penstock.streams.base.ahead import Ahead
 from penstock.streams.temporal.periods.counts import Sweep
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, LateInterval, Period
 from penstock.streams.temporal.periods.tallies import Tally

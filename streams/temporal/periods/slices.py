@@ -12,7 +12,7 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from penstock.streams.errors import WrongType, describe
+from penstock.streams.base.errors import WrongType, describe
 from penstock.streams.temporal.periods.counts import Periods
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, Period
 from penstock.streams.temporal.periods.tallies import rounded

@@ -17,7 +17,7 @@ from math import frexp, inf
 from operator import mul
 from typing import Any, Literal
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["Aggregate", "Scaled", "Tally", "negated", "rounded", "scaled", "tally_maker"]
 

@@ -15,10 +15,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.streams.base.validation import is_count
 from penstock.streams.temporal.workflow.following import Following, Runs
 from penstock.streams.temporal.workflow.rule import Rule, conditions
 from penstock.streams.temporal.workflow.workflow import Workflow, WorkflowError
-from penstock.streams.validation import is_count
 
 __all__ = ["MAX_KEYS", "Breach", "Miner", "Traffic"]
 

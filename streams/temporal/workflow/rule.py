@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from penstock.streams.errors import PenstockError
+from penstock.streams.base.errors import PenstockError
+from penstock.streams.base.validation import is_count
 from penstock.streams.temporal.automata.automaton import (
     Automaton,
     components,
@@ -24,7 +25,6 @@ from penstock.streams.temporal.formula.formula import Formula, timed_parts
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.timed_rules import without_time
 from penstock.streams.temporal.workflow.workflow import Node, Workflow, WorkflowError
-from penstock.streams.validation import is_count
 
 __all__ = ["BrokenRule", "CounterExample", "Rule", "Selector", "conditions", "selected"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.temporal.automata.automaton import names_in
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule, conditions
 from penstock.streams.temporal.workflow.workflow import Workflow

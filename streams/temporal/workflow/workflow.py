@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from os import PathLike
 from typing import Any
 
-from penstock.streams.errors import BuildError, CannotOpen, describe
+from penstock.streams.base.errors import BuildError, CannotOpen, describe
 
 __all__ = ["Node", "Workflow", "WorkflowError", "near", "read_workflow"]
 

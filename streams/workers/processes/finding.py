@@ -10,11 +10,11 @@ from traceback import format_exception
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
-from penstock.streams.errors import BuildError
-from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.protocol.stream import Stream
 from penstock.streams.runtime.process.loading import loading
+from penstock.streams.stages.sink_stage import Sink
+from penstock.streams.stages.stream import Stream
 
 __all__ = ["Place", "Stages", "place_of"]
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.runtime.process.lifeline import end_with_pipe, ending_of
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.workers.messages import Ready, Stopping

@@ -22,7 +22,7 @@ from reactivex.testing.coldobservable import ColdObservable
 from reactivex.testing.hotobservable import HotObservable
 from reactivex.testing.mockobserver import MockObserver
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 _SECONDS = 20  # for one test
 _ADAPTER = os.environ.get("RXPY_THROUGH", "")

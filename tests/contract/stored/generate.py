@@ -55,7 +55,7 @@ from penstock import (
 )
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
-from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from tests.contract.stored.recording import record
 from tests.helpers.servers.postgres import Postgres
 
@@ -63,8 +63,8 @@ FOLDER = Path(__file__).parent / "first"
 CENTURIES = 1e10
 START = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 
-A, B = Terms("reader-a"), Terms("reader-b", CENTURIES)
-KEY_A, KEY_B = Terms("reader-a", by="key"), Terms("reader-b", CENTURIES, by="key")
+A, B = ClaimTerms("reader-a"), ClaimTerms("reader-b", CENTURIES)
+KEY_A, KEY_B = ClaimTerms("reader-a", by="key"), ClaimTerms("reader-b", CENTURIES, by="key")
 
 PIPELINE = """
 import asyncio
@@ -130,7 +130,7 @@ async def fill_queue(store: Store) -> None:
     await store.put(['{"n": 1}'])
     for _ in range(4):
         # Row 1 has one attempt left, and may have crashed its readers.
-        await store.claim(1, Terms("reader-a", 0.1))
+        await store.claim(1, ClaimTerms("reader-a", 0.1))
         await asyncio.sleep(0.3)
     await store.put([json.dumps({"n": n}) for n in range(2, 9)])
     rows = (await store.claim(6, A, reclaim=False)).rows

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock import collect, dead_letters, for_each, from_iterable, read_jsonl, route
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 
 FOLDER = Path(__file__).parent / "first"
 

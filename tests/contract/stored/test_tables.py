@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 from penstock import collect, read_table
-from penstock.streams.sql_queue import Row, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Row, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import retry
 
 FOLDER = Path(__file__).parent / "first"
-OLD = Terms("reader-a")
+OLD = ClaimTerms("reader-a")
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -101,12 +101,12 @@ def test_a_reader_of_then_that_is_late_changes_nothing(stored: str) -> None:
             theirs = Row(6, tokens[6], 1, "{}")
             (mine,) = [
                 row
-                for row in (await store.claim(9, Terms("new"))).rows
+                for row in (await store.claim(9, ClaimTerms("new"))).rows
                 if row.id == 6 and row.token != tokens[6]
             ]
             assert await store.settle(Settlement(finished=[theirs]), OLD) == [theirs]
             assert (await column(store, "status"))[5] == 9
-            assert await store.settle(Settlement(finished=[mine]), Terms("new")) == []
+            assert await store.settle(Settlement(finished=[mine]), ClaimTerms("new")) == []
             assert (await column(store, "status"))[5] == 1
 
     run(work())
@@ -117,7 +117,7 @@ def test_a_reader_of_then_that_is_in_time_is_heard(stored: str) -> None:
         async with opened(stored) as store:
             tokens = dict(await store.query("SELECT {id}, {token} FROM {table}"))
             row = Row(8, tokens[8], 1, "{}")
-            assert await store.settle(Settlement(finished=[row]), Terms("reader-b")) == []
+            assert await store.settle(Settlement(finished=[row]), ClaimTerms("reader-b")) == []
             assert (await column(store, "status"))[7] == 1
 
     run(work())
@@ -153,7 +153,7 @@ def test_keys_keep_their_order_and_a_key_that_another_reader_holds_is_left_to_it
 def test_a_lease_of_a_key_has_a_larger_epoch_than_all_before(stored: str) -> None:
     async def work() -> None:
         async with opened(stored, "keyed") as store:
-            rows = (await store.claim(9, Terms("new", by="key"))).rows
+            rows = (await store.claim(9, ClaimTerms("new", by="key"))).rows
             assert {row.key for row in rows} == {"a", "b", "d"}
             assert all(row.epoch is not None and row.epoch > 4 for row in rows)
 

@@ -15,7 +15,7 @@ from reactivex import operators as stock
 from reactivex.subject import Subject
 
 from penstock import Flowable, from_iterable, ops
-from penstock.streams.flowable import Connectable
+from penstock.streams.pipelines.flowable import Connectable
 
 numbers = from_iterable([1, 2])
 numbers.connect()  # pyright: ignore[reportCallIssue]

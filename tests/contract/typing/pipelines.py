@@ -40,7 +40,7 @@ from penstock import (
 from penstock import (
     ops as penstock_ops,
 )
-from penstock.streams.flowable import Connectable
+from penstock.streams.pipelines.flowable import Connectable
 from penstock.streams.temporal import Period, Violation
 
 

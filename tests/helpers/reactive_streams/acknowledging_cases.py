@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Flowable, Inbox, inbox, read_jetstream, read_jsonl, read_lines
-from penstock.streams.errors import Returned
+from penstock.streams.base.errors import Returned
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease_entry import LeaseEntry

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from penstock import Event, Flowable, Pipeline
 from penstock.streams.protocol.event import Ending, drop_all, end_all, finish_all, give_back_all
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing import ManualPublisher, Probe
 
 __all__ = [

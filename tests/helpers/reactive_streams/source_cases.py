@@ -29,12 +29,12 @@ from penstock import (
     read_jsonl,
     read_lines,
 )
+from penstock.streams.base.errors import InboxClosed
 from penstock.streams.boundary.from_observable import Overflow
-from penstock.streams.errors import InboxClosed
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue import Terms
-from penstock.streams.sql_queue.reader import Manner, TableReader
+from penstock.streams.sql_queue import ClaimTerms
+from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
 from penstock.streams.testing import CountedSource, MemorySource
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.reactive_streams.between import anew, source_of, unpacked
@@ -109,9 +109,9 @@ def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
 def rows_of(store: MemoryStore) -> Flowable[Any]:
     """`read_table` of the rows in a store."""
     info = StageInfo("read_table")
-    manner = Manner(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
+    manner = ReaderOptions(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
     return source_of(
-        lambda subscriber, run: TableReader(subscriber, run, info, store, Terms("me"), manner),
+        lambda subscriber, run: TableReader(subscriber, run, info, store, ClaimTerms("me"), manner),
         "read_table",
     )
 

@@ -21,8 +21,8 @@ from typing import Any, Literal
 from orjson import loads
 
 from penstock import adaptive_flat_map, for_each, group_by, read_table, spread, write_table
-from penstock.streams import clock
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.base import clock
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.sql_queue.postgres import statements as postgres_sql
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from penstock.streams.sql_queue.sqlite import statements as sqlite_sql

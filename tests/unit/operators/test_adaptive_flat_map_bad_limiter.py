@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map
-from penstock.streams.errors import BadLimit, BuildError, HandlerCancelled
+from penstock.streams.base.errors import BadLimit, BuildError, HandlerCancelled
 from penstock.streams.limits import Outcome, default
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import CountedSource, MemorySink

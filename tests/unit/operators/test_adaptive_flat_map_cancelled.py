@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import Backoff, Fixed, Running, adaptive_flat_map, from_iterable, retry
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.testing import MemorySink, MemorySource, Probe
 from penstock.streams.testing.plugin import Run
 from tests.helpers.failing import BOTH, fails_inline

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, route, spread
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.limits import Outcome
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from penstock.streams.testing.plugin import Run

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Fixed, Running, adaptive_flat_map, group_by, in_processes, in_threads, spread
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.limits import Outcome, default
 from penstock.streams.testing import CountedSource, MemorySink, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run

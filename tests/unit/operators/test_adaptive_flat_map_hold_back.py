@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, from_iterable, retry
-from penstock.streams.errors import BadOverload, DrainTimeout
+from penstock.streams.base.errors import BadOverload, DrainTimeout
 from penstock.streams.limits import Limiter, Shared, default
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run

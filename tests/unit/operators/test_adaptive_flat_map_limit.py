@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Fixed, Shared, adaptive_flat_map
-from penstock.streams.errors import BadArgument, BuildError
+from penstock.streams.base.errors import BadArgument, BuildError
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, Probe, run_virtual
 from penstock.streams.testing.plugin import Run
 from tests.helpers.gauge import Gauge, declared, later

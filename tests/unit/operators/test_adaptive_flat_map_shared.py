@@ -27,8 +27,8 @@ from penstock import (
     retry,
     spread,
 )
+from penstock.streams.base.errors import BadLimit, BuildError
 from penstock.streams.boundary.from_observable import from_observable
-from penstock.streams.errors import BadLimit, BuildError
 from penstock.streams.limits import Outcome
 from penstock.streams.testing import CountedSource, MemorySink, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, group_by, in_threads, retry, spread
-from penstock.streams.errors import HandlerTimeout
+from penstock.streams.base.errors import HandlerTimeout
 from penstock.streams.limits import Outcome
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import batch, from_iterable, group_by, in_processes, in_threads, retry, spread
-from penstock.streams.errors import BatchContractError, BuildError
+from penstock.streams.base.errors import BatchContractError, BuildError
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

@@ -22,7 +22,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BatchContractError, DrainTimeout
+from penstock.streams.base.errors import BatchContractError, DrainTimeout
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 from tests.contract.test_conservation import Actions, Trouble, act, check
 

@@ -10,7 +10,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from penstock import Backoff, batch, in_threads, retry, route
-from penstock.streams.errors import BatchContractError, HandlerCancelled, HandlerTimeout
+from penstock.streams.base.errors import BatchContractError, HandlerCancelled, HandlerTimeout
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import adaptive_flat_map, chunk, from_iterable, group_by, spread
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

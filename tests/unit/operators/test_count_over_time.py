@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import collect, count_over_time, from_iterable, route, run
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.temporal.periods.counts import sequenced
 from penstock.streams.temporal.periods.intervals import (

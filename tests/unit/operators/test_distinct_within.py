@@ -22,13 +22,13 @@ from penstock import (
     group_by,
     spread,
 )
+from penstock.streams.base.errors import BuildError, HoldExceeded
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import BuildError, HoldExceeded
 from penstock.streams.protocol.event import Ending, end_all, finish_all
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

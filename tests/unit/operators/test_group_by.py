@@ -15,7 +15,7 @@ from penstock import (
     rate_limit,
     spread,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import Probe, run_virtual
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reactivex import operators as ops
 
 from penstock import Fixed, adaptive_flat_map, collect, from_iterable, group_by, spread
-from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.base.errors import BuildError, HoldExceeded
 from penstock.streams.testing import (
     CountedSource,
     ManualPublisher,

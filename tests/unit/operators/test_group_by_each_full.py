@@ -26,8 +26,8 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BuildError, HoldExceeded
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import BuildError, HoldExceeded
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Stage
 from penstock.streams.protocol.stage_info import StageInfo

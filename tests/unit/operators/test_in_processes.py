@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, Report, adaptive_flat_map, in_processes
-from penstock.streams.errors import BuildError, NotPicklable, RaisedInWorker
+from penstock.streams.base.errors import BuildError, NotPicklable, RaisedInWorker
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 
 # The handlers are functions of a module that a fresh process can import.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, in_threads, retry
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 
 

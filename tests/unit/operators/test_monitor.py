@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import dead_letters, from_iterable, monitor
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.temporal import Violated, Violation
 from penstock.streams.testing import COMPLETED, MemorySink, MemorySource, Probe, VirtualClock
 from penstock.streams.testing.plugin import Run

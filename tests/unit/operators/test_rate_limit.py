@@ -23,7 +23,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BuildError, CostTooHigh, NoLoop
+from penstock.streams.base.errors import BuildError, CostTooHigh, NoLoop
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

@@ -19,7 +19,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BadWait, BuildError
+from penstock.streams.base.errors import BadWait, BuildError
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Fixed, adaptive_flat_map, collect, from_iterable, group_by, spread
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import ManualPublisher, Probe, run_virtual
 from tests.helpers.published import GROUPS, PUBLISHED, read
 

@@ -26,7 +26,7 @@ from penstock import (
     run,
     spread,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import (
     CountedSource,
     ManualPublisher,

@@ -25,7 +25,7 @@ from penstock import (
     spread,
     using,
 )
-from penstock.streams.errors import BufferFull, PenstockError, UnfinishedResult
+from penstock.streams.base.errors import BufferFull, PenstockError, UnfinishedResult
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

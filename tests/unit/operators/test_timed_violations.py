@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import from_iterable, inbox, monitor, route, violations
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.temporal import TimedFormula, Violated, Violation

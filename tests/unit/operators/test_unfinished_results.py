@@ -22,7 +22,7 @@ from penstock import (
     rate_limit,
     spread,
 )
-from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.testing import MemorySink, run_virtual
 from penstock.streams.testing.plugin import Run
 

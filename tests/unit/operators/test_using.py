@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, batch, from_iterable, retry, using
-from penstock.streams.errors import BuildError, WrongType
+from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

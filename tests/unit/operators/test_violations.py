@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Flowable, from_iterable, route, violations
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.monitoring.watching import Rule, Watch
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import new_events

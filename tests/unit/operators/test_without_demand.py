@@ -13,7 +13,7 @@ from reactivex.subject import Subject
 from penstock import operators
 from penstock import ops as _ops
 from penstock.operators import rx
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 # What reactivex says of its types does not fit these functions.
 ops: Any = _ops

@@ -31,7 +31,7 @@ from penstock import (
     using,
     violations,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 NUMBER = object()  # Not a number: `<` and `>` raise TypeError.
 

@@ -16,7 +16,8 @@ import reactivex.operators
 import penstock
 import penstock.operators.rx
 from penstock import operators, ops, sinks, sources
-from penstock.streams import errors, temporal
+from penstock.streams import temporal
+from penstock.streams.base import errors
 
 HOME = Path(__file__).parents[3]
 STREAMS = [

@@ -84,11 +84,13 @@ def test_a_checkout_that_is_installed_runs_in_place(checkout: Path, tmp_path: Pa
     code = (
         f"import site, sys; sys.path.append({sysconfig.get_path('purelib')!r}); "
         f"site.addsitedir({str(site)!r}); "
-        "from penstock import group_by, write_jsonl; from penstock.streams import errors; "
+        "from penstock import group_by, write_jsonl; from penstock.streams.base import errors; "
         "print(errors.__file__)"
     )
     # Without the packages installed as editable already.
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert os.path.realpath(done.stdout.strip()) == str(checkout.resolve() / "streams/errors.py")
+    assert os.path.realpath(done.stdout.strip()) == str(
+        checkout.resolve() / "streams/base/errors.py"
+    )

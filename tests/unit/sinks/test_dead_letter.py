@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from penstock import collect, dead_letters, for_each, from_iterable, read_jsonl, write_jsonl
-from penstock.streams import clock
+from penstock.streams.base import clock
 from penstock.streams.failures.policy import route
 from penstock.streams.testing import CountedSource
 from penstock.streams.testing.plugin import Run

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, collect, for_each
-from penstock.streams.errors import BuildError, HandlerCancelled
+from penstock.streams.base.errors import BuildError, HandlerCancelled
 from penstock.streams.failures.policy import DeadLetter, route
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.testing import CountedSource, MemorySource, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 

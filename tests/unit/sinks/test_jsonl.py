@@ -22,12 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import collect, from_async_iterable, read_jsonl, write_jsonl
-from penstock.streams.errors import BuildError, CannotOpen, MissingExtra
+from penstock.streams.base.errors import BuildError, CannotOpen, MissingExtra
 from penstock.streams.failures.policy import DeadLetter, route
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.compression import compressor
 from penstock.streams.io.paths import output_path
-from penstock.streams.runtime.running import Report
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.running import Report
 from penstock.streams.testing import (
     CountedSource,
     ManualPublisher,

@@ -11,8 +11,8 @@ from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 from hdrh.log import HistogramLogReader  # type: ignore[import-untyped]
 
 from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, latency_histogram, spread
+from penstock.streams.base.errors import BuildError, CannotOpen, HandlerCancelled
 from penstock.streams.diagnostics.histogram import Summary
-from penstock.streams.errors import BuildError, CannotOpen, HandlerCancelled
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

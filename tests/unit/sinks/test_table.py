@@ -20,7 +20,7 @@ from penstock import (
     read_table,
     write_table,
 )
-from penstock.streams.errors import BuildError, ColumnMissing, TableMissing
+from penstock.streams.base.errors import BuildError, ColumnMissing, TableMissing
 from penstock.streams.failures.policy import Backoff, route
 from penstock.streams.sql_queue import Store
 from tests.helpers.spans import Spans, identity, parent

@@ -14,7 +14,7 @@ import pytest
 from penstock import adaptive_flat_map, group_by, read_table, spread, write_table
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.sql_queue import DEAD, UNPROCESSED, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, retry

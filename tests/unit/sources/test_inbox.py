@@ -28,7 +28,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BadArgument,
     BufferFull,
     BuildError,

@@ -30,7 +30,7 @@ from penstock import (
     read_lines,
     write_jsonl,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BadLine,
     BuildError,
     CannotOpen,
@@ -39,9 +39,9 @@ from penstock.streams.errors import (
     MissingExtra,
 )
 from penstock.streams.failures.policy import DeadLetter, route
-from penstock.streams.flowable import Flowable
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.running import Report
 from penstock.streams.runtime.context import Run as SharedRun
-from penstock.streams.runtime.running import Report
 from penstock.streams.testing import Probe, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run
 
@@ -668,7 +668,7 @@ def test_events_are_stamped_with_the_time_their_bytes_were_read(run: Run) -> Non
 def test_created_is_the_events_own_time_and_odd_ones_are_counted(
     run: Run, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("penstock.streams.clock.wall", lambda: 1000.0)
+    monkeypatch.setattr("penstock.streams.base.clock.wall", lambda: 1000.0)
     file.write_text('{"at":990}\n{"at":1e9}\n{}\n{"at":"1970-01-01T00:16:35Z"}\n')
     created: list[float] = []
     probe = Probe[Any](100, on_event=lambda _, event: created.append(event.created))

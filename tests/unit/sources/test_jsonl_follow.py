@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import collect, read_jsonl
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.following import QUIET
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run as SharedRun

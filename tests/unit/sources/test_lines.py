@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import collect, read_jsonl, read_lines
-from penstock.streams.errors import BadLine, BuildError
+from penstock.streams.base.errors import BadLine, BuildError
 from penstock.streams.failures.policy import DeadLetter, route
-from penstock.streams.flowable import Flowable
-from penstock.streams.runtime.running import Report
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.running import Report
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.plugin import Run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import from_async_iterable, from_iterable, sources
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 MAKERS = [
     *(

@@ -24,12 +24,12 @@ from penstock import (
     retry,
     write_jsonl,
 )
+from penstock.streams.base.errors import BadLine, BuildError, CannotOpen
 from penstock.streams.delivery.text import body_in, text_of
-from penstock.streams.errors import BadLine, BuildError, CannotOpen
 from penstock.streams.failures.policy import route
-from penstock.streams.flowable import Flowable
 from penstock.streams.io.compression import compression_of
-from penstock.streams.runtime.running import Report
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.running import Report
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.plugin import Run
 

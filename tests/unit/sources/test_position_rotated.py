@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock import Fixed, adaptive_flat_map, collect, read_lines
-from penstock.streams import clock
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base import clock
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.testing.plugin import Run
 
 # A time of the last change long ago; each file that is made later has a later one.

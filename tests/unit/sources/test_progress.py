@@ -22,7 +22,7 @@ from penstock import (
     read_jsonl,
     read_lines,
 )
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.running import Running
 from penstock.streams.testing import MemorySource, run_virtual
 from penstock.streams.testing.plugin import Run
 

@@ -10,7 +10,7 @@ from reactivex import operators as ops
 
 import penstock.streams.sql_queue
 from penstock import queue_stats, write_jsonl
-from penstock.streams.errors import BuildError, CannotOpen, DatabaseUnavailable, TableMissing
+from penstock.streams.base.errors import BuildError, CannotOpen, DatabaseUnavailable, TableMissing
 from penstock.streams.sql_queue import DatabaseLost, open_store
 from penstock.streams.sql_queue.analytics import statistics
 from penstock.streams.testing import Probe, run_virtual

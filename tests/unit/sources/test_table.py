@@ -26,11 +26,11 @@ from penstock import (
     spread,
     write_table,
 )
-from penstock.streams.errors import BuildError, CannotOpen, MissingExtra, TableMissing
+from penstock.streams.base.errors import BuildError, CannotOpen, MissingExtra, TableMissing
 from penstock.streams.failures.policy import Backoff, retry, route
 from penstock.streams.limits import Fixed
-from penstock.streams.runtime.running import Report
-from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
+from penstock.streams.pipelines.running import Report
+from penstock.streams.sql_queue import ClaimTerms, Settlement, Store, open_store
 from penstock.streams.testing import Probe
 from tests.helpers.beside import use_own
 from tests.helpers.until import until
@@ -553,7 +553,7 @@ def test_the_lease_of_a_long_call_is_renewed_also_while_the_pipeline_is_paused(
 
                 ((start,),) = await store.query("SELECT {seconds} {expires}) FROM {table}")
                 await until(renewed_twice)
-                assert (await store.claim(1, Terms("thief"))).rows == []
+                assert (await store.claim(1, ClaimTerms("thief"))).rows == []
                 release.set()
                 running.resume()
                 await running.drain(10)
@@ -581,7 +581,7 @@ def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(
             async with stream.to(write_table(database, "results")).start() as running:
                 await begun.wait()
                 await store.query("UPDATE {table} SET {expires} = {now}")
-                (row,) = (await store.claim(1, Terms("thief"))).rows
+                (row,) = (await store.claim(1, ClaimTerms("thief"))).rows
                 assert row.attempts == 2
                 release.set()
                 await running.drain(10)
@@ -612,7 +612,7 @@ def test_what_crashed_its_readers_is_tried_alone_for_the_last_time(database: str
 
         async with queue(database, 40) as store:
             # Four rows whose readers crashed all the times but the last.
-            gone = Terms("gone", lease=0.0, attempts=9)
+            gone = ClaimTerms("gone", lease=0.0, attempts=9)
             for _ in range(2):
                 await store.claim(4, gone)
             stream = read_table(database, attempts=3, follow=False)
@@ -684,7 +684,7 @@ def test_a_row_that_failed_is_tried_again_before_the_later_ones_of_its_key(datab
 def test_what_others_give_back_or_lose_meanwhile_is_read_before_the_end(database: str) -> None:
     async def work() -> None:
         async with queue(database, 4) as other:
-            mine = Terms("other")
+            mine = ClaimTerms("other")
             given_back, _ = (await other.claim(2, mine)).rows
             probe = Probe[dict[str, Any]]()
             read_table(database, batch=1, follow=False).connect(probe)
@@ -751,7 +751,7 @@ def test_claims_survive_a_crash_of_the_server_where_there_is_an_order_per_key(
         async with queue(postgres, 3) as store:
             with psycopg.connect(postgres, autocommit=True) as connection:
                 connection.execute(RECORDED)
-                assert len((await store.claim(3, Terms("me", by=by))).rows) == 3
+                assert len((await store.claim(3, ClaimTerms("me", by=by))).rows) == 3
                 assert set(connection.execute("SELECT what FROM recorded")) == {(kept,)}
 
     run(work())
@@ -871,8 +871,8 @@ def test_rows_of_a_long_key_are_with_one_reader_at_a_time(database: str) -> None
             long, other = long_text(), long_text() + "!"
             keys = (long, other, long)
             await mine.put([orjson.dumps({"n": n, "key": key}) for n, key in enumerate(keys)])
-            first = (await mine.claim(1, Terms("me", by="key"))).rows
-            second = (await yours.claim(9, Terms("you", by="key"))).rows
+            first = (await mine.claim(1, ClaimTerms("me", by="key"))).rows
+            second = (await yours.claim(9, ClaimTerms("you", by="key"))).rows
             assert [row.id for row in (*first, *second)] == [1, 2]
 
     run(work())
@@ -898,8 +898,8 @@ def test_rows_whose_keys_are_equal_are_with_one_reader_at_a_time(
         async with queue(database) as mine, queue(database) as yours:
             keys = (*equal, '"other"')
             await mine.put([f'{{"n":0,"more":"{more}","key":{key}}}'.encode() for key in keys])
-            assert len((await mine.claim(1, Terms("me", by="key"))).rows) == 1
-            others = (await yours.claim(9, Terms("you", by="key"))).rows
+            assert len((await mine.claim(1, ClaimTerms("me", by="key"))).rows) == 1
+            others = (await yours.claim(9, ClaimTerms("you", by="key"))).rows
             assert [row.id for row in others] == [len(keys)]
 
     run(work())
@@ -912,8 +912,8 @@ def test_rows_whose_keys_differ_are_with_several_readers(
     async def work() -> None:
         async with queue(database) as mine, queue(database) as yours:
             await mine.put([f'{{"n":0,"key":{key}}}'.encode() for key in keys])
-            first = (await mine.claim(1, Terms("me", by="key"))).rows
-            second = (await yours.claim(9, Terms("you", by="key"))).rows
+            first = (await mine.claim(1, ClaimTerms("me", by="key"))).rows
+            second = (await yours.claim(9, ClaimTerms("you", by="key"))).rows
             assert [row.id for row in (*first, *second)] == [1, 2]
 
     run(work())
@@ -929,7 +929,7 @@ def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
             await store.put([orjson.dumps({"n": n, "key": n // 4}) for n in range(12)])
             killer, deaths, done = 5, 0, 0
             for _ in range(200):
-                terms = Terms("mortal", lease=0.0, attempts=3, by=by)
+                terms = ClaimTerms("mortal", lease=0.0, attempts=3, by=by)
                 rows = (
                     await store.claim_suspect(terms)
                     if await store.has_suspects(terms)
@@ -960,7 +960,7 @@ def test_a_row_that_failed_before_does_not_die_of_the_crash_of_another(
 ) -> None:
     async def work() -> None:
         async with queue(database, 1) as store:
-            terms = Terms("me", lease=0.0, attempts=2, by=by)
+            terms = ClaimTerms("me", lease=0.0, attempts=2, by=by)
             await store.query("UPDATE {table} SET {attempts} = 1")
             (row,) = (await store.claim(1, terms)).rows
             assert row.attempts == 2
@@ -978,12 +978,14 @@ def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
     async def work() -> None:
         async with queue(database) as store:
             await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(4)])
-            gone, here = (Terms(name, lease=0.0, attempts=2, by="key") for name in ("gone", "here"))
+            gone, here = (
+                ClaimTerms(name, lease=0.0, attempts=2, by="key") for name in ("gone", "here")
+            )
             await store.claim(2, gone)
             for _ in range(2):
                 # Two suspects: neither they nor those behind them are claimed with others.
                 assert (await store.claim(9, here)).rows == []
-                terms = Terms("alone", lease=60.0, attempts=2, by="key")
+                terms = ClaimTerms("alone", lease=60.0, attempts=2, by="key")
                 (alone,) = (await store.claim_suspect(terms)).rows
                 assert (await store.claim(9, here)).rows == []
                 idle = [(str(alone.key), alone.epoch)]
@@ -1007,7 +1009,7 @@ def test_a_suspect_that_takes_longer_than_its_lease_lets_nothing_overtake_the_ne
     async def work() -> None:
         async with queue(database) as store:
             await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(4)])
-            await store.claim(2, Terms("gone", lease=0.0, attempts=2, by="key"))
+            await store.claim(2, ClaimTerms("gone", lease=0.0, attempts=2, by="key"))
             rows = read_table(
                 database, by="key", attempts=2, lease=0.3, poll=0.05, follow=False
             ).pipe(group_by("key"), spread(), adaptive_flat_map(slow))
@@ -1025,8 +1027,8 @@ def test_a_suspect_that_is_given_back_unbegun_stays_one_and_is_not_overtaken(
     async def work() -> None:
         async with queue(database) as store:
             await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(3)])
-            await store.claim(2, Terms("gone", lease=0.0, attempts=2, by=by))
-            terms = Terms("here", lease=60.0, attempts=2, by=by)
+            await store.claim(2, ClaimTerms("gone", lease=0.0, attempts=2, by=by))
+            terms = ClaimTerms("here", lease=60.0, attempts=2, by=by)
             first = (await store.claim(9, terms)).rows
             assert [row.id for row in first] == ([] if by else [3])
             for settled in ("returned", "finished"):

@@ -14,15 +14,15 @@ import psycopg
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, read_table, write_table
-from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
+from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.failures.policy import Backoff
-from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
 from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
 from penstock.streams.sql_queue.upkeep import peek, purge, retry
 from tests.helpers.beside import COLUMNS
 
-TERMS = Terms("me")
+TERMS = ClaimTerms("me")
 
 
 @pytest.fixture
@@ -142,10 +142,10 @@ def test_a_lease_that_ran_out_goes_to_another_reader_and_its_old_holder_changes_
     insert(own, 1)
 
     async def work(store: Store) -> None:
-        (late,) = (await store.claim(1, Terms("gone", lease=0.0))).rows
+        (late,) = (await store.claim(1, ClaimTerms("gone", lease=0.0))).rows
         (mine,) = (await store.claim(1, TERMS)).rows
         assert (mine.id, mine.attempts) == (1, 2)
-        assert await store.settle(Settlement([late]), Terms("gone")) == [late]
+        assert await store.settle(Settlement([late]), ClaimTerms("gone")) == [late]
         assert statuses(own) == {1: 9}
         assert await store.settle(Settlement([mine]), TERMS) == []
         assert statuses(own) == {1: 1}
@@ -163,7 +163,7 @@ def test_only_as_many_rows_are_taken_in_as_are_claimed_and_readers_get_different
         for store in stores:
             await store.open()
         claims = await asyncio.gather(
-            *(store.claim(10, Terms(f"r{n}")) for n, store in enumerate(stores))
+            *(store.claim(10, ClaimTerms(f"r{n}")) for n, store in enumerate(stores))
         )
         taken = [row.id for claim in claims for row in claim.rows]
         assert len(taken) == len(set(taken)) == 40
@@ -181,8 +181,8 @@ def test_the_key_may_be_a_field_or_a_column_of_the_users_table(own: str) -> None
     execute(own, "UPDATE jobs SET who = CASE WHEN id < 3 THEN 'a' ELSE 'b' END")
 
     async def work(store: Store) -> None:
-        first = (await store.claim(1, Terms("me", by="who"))).rows
-        others = (await store.claim(9, Terms("you", by="who"))).rows
+        first = (await store.claim(1, ClaimTerms("me", by="who"))).rows
+        others = (await store.claim(9, ClaimTerms("you", by="who"))).rows
         assert [(row.id, row.key) for row in (*first, *others)] == [(1, "a"), (3, "b"), (4, "b")]
 
     with_store(own, work)
@@ -334,7 +334,7 @@ def test_the_time_at_which_a_row_was_claimed_is_kept_in_a_column_of_ones_own(
         await store.open()
         begun: list[Any] = []
         for lease in (0.0, 60.0):  # again, without a change of the status
-            (row,) = (await store.claim(9, Terms("me", lease=lease))).rows
+            (row,) = (await store.claim(9, ClaimTerms("me", lease=lease))).rows
             begun += execute(database, "SELECT begun FROM jobs")
             await asyncio.sleep(0.002)
         assert begun[0] != begun[1] != (None,) != begun[0]

@@ -11,7 +11,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import Backoff, Fixed, adaptive_flat_map, chunk, collect, read_table
-from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.reader import TableReader
 from tests.helpers.until import until
 
@@ -45,7 +45,7 @@ def test_rows_of_a_dead_reader_are_waited_for_and_that_is_said(
 ) -> None:
     async def work() -> None:
         store = await queue(database, 6)
-        await store.claim(4, Terms("dead", lease=0.5, by=by))
+        await store.claim(4, ClaimTerms("dead", lease=0.5, by=by))
         assert sorted(await read(database, by=by)) == [1, 2, 3, 4, 5, 6]
         await store.close()
 
@@ -62,7 +62,7 @@ def test_rows_of_a_reader_that_lives_are_waited_for_until_it_has_done_them(
 
     async def work() -> None:
         store = await queue(database, 4)
-        terms = Terms("alive", lease=60.0)
+        terms = ClaimTerms("alive", lease=60.0)
         rows = (await store.claim(2, terms)).rows
         reading = asyncio.ensure_future(read(database))
 
@@ -79,7 +79,7 @@ def test_rows_of_a_reader_that_lives_are_waited_for_until_it_has_done_them(
 def test_a_row_that_another_reader_reverted_is_waited_for(database: str, by: str | None) -> None:
     async def work() -> None:
         store = await queue(database, 4)
-        terms = Terms("another", by=by)
+        terms = ClaimTerms("another", by=by)
         (row,) = (await store.claim(1, terms)).rows
         assert await store.settle(Settlement(failed=[Failure(row, "later", 0.3)]), terms) == []
         assert sorted(await read(database, by=by)) == [1, 2, 3, 4]
@@ -93,7 +93,7 @@ def test_rows_of_others_can_be_left_to_them_and_that_is_said(
 ) -> None:
     async def work() -> None:
         store = await queue(database, 6)
-        await store.claim(4, Terms("another"))
+        await store.claim(4, ClaimTerms("another"))
         assert await read(database, wait_for_leases=False) == [5, 6]
         await store.close()
 
@@ -143,7 +143,7 @@ def test_suspects_of_one_key_that_an_operator_holds_until_the_end_are_all_claime
     async def work() -> None:
         store = await queue(database, 0)
         await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(1, 6)])
-        await store.claim(3, Terms("crashed", lease=0.0, attempts=2, by=by))
+        await store.claim(3, ClaimTerms("crashed", lease=0.0, attempts=2, by=by))
         lists: list[list[dict[str, Any]]] = []
         rows = read_table(database, by=by, attempts=2, poll=0.05, follow=False)
         async with asyncio.timeout(20):
@@ -173,7 +173,7 @@ def test_a_suspect_that_takes_longer_than_its_lease_is_not_joined_by_another_one
     async def work() -> None:
         store = await queue(database, 0)
         await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(2)])
-        await store.claim(2, Terms("crashed", lease=0.0, attempts=2, by=by))
+        await store.claim(2, ClaimTerms("crashed", lease=0.0, attempts=2, by=by))
         rows = read_table(database, by=by, attempts=2, lease=0.2, poll=0.05, follow=False)
         await rows.pipe(adaptive_flat_map(slow, limit=Fixed(4))).to(collect([])).run()
         await store.close()

@@ -15,7 +15,7 @@ import pytest
 from penstock import adaptive_flat_map, collect, group_by, rate_limit, read_table, spread
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
-from penstock.streams.sql_queue import Layout, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Layout, Settlement, Store, open_store
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from penstock.streams.sql_queue.postgres.statements import LEASE_KEYS
 from tests.helpers.until import until
@@ -220,12 +220,12 @@ def test_rows_of_a_field_that_is_not_the_key_of_the_lease_are_read(database: str
 def test_a_left_key_keeps_its_lease(database: str) -> None:
     async def story() -> None:
         store = await filled(database)
-        mine, others = Terms("mine", by="customer"), Terms("others", by="customer")
+        mine, others = ClaimTerms("mine", by="customer"), ClaimTerms("others", by="customer")
         claim = await store.claim(5, mine)
         assert {row.key for row in claim.rows} == {"hot"}
         left = await store.claim(1000, mine, left=["hot"])
         assert {row.key for row in left.rows} == {f"c{n}" for n in range(20)}
-        longer = Terms("mine", by="customer", lease=300.0)
+        longer = ClaimTerms("mine", by="customer", lease=300.0)
         assert await store.renew(claim.rows, longer) == []
         renewed = "SELECT count(*) FROM {rows} AS t WHERE {status} = 9 AND {seconds}{expires}) > "
         assert await store.query(renewed + "{seconds}{now}) + 100") == [(5,)]
@@ -254,7 +254,7 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
 
     class Reader:
         def __init__(self, name: str) -> None:
-            self.terms = Terms(name, by="customer")
+            self.terms = ClaimTerms(name, by="customer")
             self.store = open_store(database, "queue")
             self.held: dict[str, list[Any]] = defaultdict(list)
             self.left: set[str] = set()
@@ -350,7 +350,7 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
 
 def test_rows_that_are_set_back_by_hand_are_claimed_although_others_are_left(postgres: str) -> None:
     async def story() -> None:
-        store, terms = await filled(postgres), Terms("mine", by="customer")
+        store, terms = await filled(postgres), ClaimTerms("mine", by="customer")
         await store.claim(5, terms)
         others = (await store.claim(OTHERS, terms, left=["hot"])).rows
         idle = [(str(row.key), row.epoch) for row in others]
@@ -370,7 +370,7 @@ def test_a_key_that_is_released_in_the_middle_of_a_claim_is_not_claimed_from_the
     postgres: str,
 ) -> None:
     """Its first rows were passed by, and the claim looks only at those that came later."""
-    mine, yours = Terms("mine", by="customer"), Terms("yours", by="customer")
+    mine, yours = ClaimTerms("mine", by="customer"), ClaimTerms("yours", by="customer")
 
     class Interrupted(PostgresStore):
         async def _all(self, db: Any, text: str, values: Any = None) -> list[Any]:

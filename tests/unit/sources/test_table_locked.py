@@ -14,8 +14,8 @@ from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue import Terms, insist
-from penstock.streams.sql_queue.reader import Manner, TableReader
+from penstock.streams.sql_queue import ClaimTerms, insist
+from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
 from penstock.streams.testing import run_virtual
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.until import until
@@ -98,8 +98,8 @@ def test_a_reader_of_a_file_says_that_it_waits_for_the_lock(
 
 def test_a_reader_whose_table_is_only_empty_does_not_wait_for_anybody() -> None:
     async def story() -> None:
-        terms, info = Terms("me"), StageInfo("read_table")
-        manner = Manner(Backoff(), batch=100, follow=True, poll=60.0, patience=60.0)
+        terms, info = ClaimTerms("me"), StageInfo("read_table")
+        manner = ReaderOptions(Backoff(), batch=100, follow=True, poll=60.0, patience=60.0)
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             TableReader(downstream, run, info, MemoryStore([]), terms, manner).start()

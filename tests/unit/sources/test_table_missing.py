@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import collect, read_table, write_table
-from penstock.streams.errors import CannotOpen, TableMissing
+from penstock.streams.base.errors import CannotOpen, TableMissing
 from penstock.streams.sql_queue import Store, open_store
 
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from penstock import Backoff, Fixed, adaptive_flat_map, collect, ops, read_table, write_table
-from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Settlement, Store, open_store
 from penstock.streams.sql_queue.upkeep import purge, retry, retry_some
 
 Work = Callable[[Store], Awaitable[None]]
@@ -111,7 +111,7 @@ def test_where_the_database_refuses_a_hundred_in_a_row_the_run_ends_with_its_err
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_row_that_may_not_be_reclaimed_has_failed_for_good(database: str, by: str | None) -> None:
     async def work(store: Store) -> None:
-        await store.claim(9, Terms("crashed", lease=0.0, by=by))
+        await store.claim(9, ClaimTerms("crashed", lease=0.0, by=by))
         await store.query("UPDATE {table} SET {error} = 'before' WHERE {id} = 2")
         await refuse(store, "NEW.id = 2 AND NEW.status <> -1")
         found, _ = await read(database, by=by)
@@ -200,7 +200,7 @@ def test_a_lease_that_the_database_does_not_let_grow_is_lost_and_the_others_are_
     database: str,
 ) -> None:
     async def work(store: Store) -> None:
-        terms = Terms("me")
+        terms = ClaimTerms("me")
         claimed = (await store.claim(9, terms)).rows
         await refuse(store, "NEW.id = 2 AND NEW.status = 9")
 

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from penstock import collect, from_iterable, read_table, write_table
-from penstock.streams.errors import RightsMissing
-from penstock.streams.sql_queue import Terms, open_store
+from penstock.streams.base.errors import RightsMissing
+from penstock.streams.sql_queue import ClaimTerms, open_store
 
 
 async def filled(url: str) -> None:
@@ -58,7 +58,7 @@ def test_who_finds_the_table_of_keys_needs_no_right_to_make_it(poor: str, postgr
     async def work() -> None:
         store = open_store(postgres)
         await store.open()
-        await store.has_suspects(Terms("owner", by="key"))
+        await store.has_suspects(ClaimTerms("owner", by="key"))
         await store.query("GRANT SELECT, UPDATE ON {table} TO poor")
         await store.query("GRANT SELECT, INSERT, UPDATE, DELETE ON {keys} TO poor")
         await store.close()

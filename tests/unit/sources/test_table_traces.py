@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock import Pipeline, collect, from_iterable, read_table, write_table
-from penstock.streams.sql_queue import Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, open_store
 from tests.helpers.spans import Spans, identity, parent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -168,7 +168,7 @@ def test_a_reader_that_is_not_traced_reads_no_column(table: Table) -> None:
     async def work() -> None:
         store = open_store(table.url, "jobs", beside=table.beside)
         await store.open()
-        (row,) = (await store.claim(1, Terms("me"))).rows
+        (row,) = (await store.claim(1, ClaimTerms("me"))).rows
         assert not hasattr(row, "headers")
         await store.close()
 
@@ -194,7 +194,7 @@ def test_a_row_that_is_claimed_alone_has_its_context(table: Table, by: str | Non
     async def work() -> None:
         store = open_store(table.url, "jobs", beside=table.beside)
         await store.open(context="traceparent")
-        terms = [Terms(name, lease=0.0, attempts=2, by=by) for name in ("crashed", "next")]
+        terms = [ClaimTerms(name, lease=0.0, attempts=2, by=by) for name in ("crashed", "next")]
         assert len((await store.claim(1, terms[0])).rows) == 1
         # By key, this claim finds what the first reader left behind.
         assert (await store.claim(1, terms[1])).rows == []

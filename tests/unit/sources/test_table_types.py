@@ -14,8 +14,8 @@ import pytest
 
 from penstock import collect, from_iterable, read_table, write_table
 from penstock.__main__ import main
-from penstock.streams.errors import CannotOpen
-from penstock.streams.sql_queue import Settlement, Terms, open_store
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.sql_queue import ClaimTerms, Settlement, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
 from penstock.streams.sql_queue.analytics.statistics import measure
 
@@ -172,11 +172,11 @@ def test_a_key_is_the_same_for_readers_whose_sessions_write_its_value_otherwise(
         for store in stores:
             await store.open()
         one, other = stores
-        (first,) = (await one.claim(1, Terms("one", by="key"))).rows
-        assert (await other.claim(1, Terms("other", by="key"))).rows == []
+        (first,) = (await one.claim(1, ClaimTerms("one", by="key"))).rows
+        assert (await other.claim(1, ClaimTerms("other", by="key"))).rows == []
         ended = Settlement(finished=[first], idle_keys=[(str(first.key), first.epoch)])
-        assert await one.settle(ended, Terms("one", by="key")) == []
-        (second,) = (await other.claim(1, Terms("other", by="key"))).rows
+        assert await one.settle(ended, ClaimTerms("one", by="key")) == []
+        (second,) = (await other.claim(1, ClaimTerms("other", by="key"))).rows
         assert second.key == first.key
         for store in stores:
             await store.close()

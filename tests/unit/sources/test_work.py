@@ -24,7 +24,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BuildError, PoolBusy
+from penstock.streams.base.errors import BuildError, PoolBusy
 from penstock.streams.telemetry.document import Document
 from penstock.streams.testing import CountedSource, MemorySource, no_leaks, run_virtual
 

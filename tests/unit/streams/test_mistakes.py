@@ -29,7 +29,7 @@ from penstock import (
     write_jetstream,
     write_jsonl,
 )
-from penstock.streams.errors import BuildError, MissingExtra
+from penstock.streams.base.errors import BuildError, MissingExtra
 from penstock.streams.testing import MemorySink, run_virtual
 
 NUMBERS = from_iterable([1, 2, 3])

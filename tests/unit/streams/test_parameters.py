@@ -12,7 +12,7 @@ from reactivex import operators as ops
 
 import penstock
 from penstock import from_iterable, in_threads, read_jsonl, using
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 SOURCE = from_iterable([{"n": 1}])
 

@@ -80,7 +80,7 @@ async def live(load: Load, observer: Observer) -> AsyncGenerator[Event, None]:
     """Yield each event, not before it is due; ends after the last.
 
     The asynchronous twin of `feed`, for a consumer with demand: events that are not requested wait
-    here. The observer's time must be the running loop's, as `penstock.streams.clock.clock_of`
+    here. The observer's time must be the running loop's, as `penstock.streams.base.clock.clock_of`
     returns it.
     """
     arrivals = Arrivals(load, observer)

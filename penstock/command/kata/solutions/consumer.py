@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from penstock.command.pipelines.load import load_module, path_and_name
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 __all__ = ["Candidate", "load_consumer"]
 

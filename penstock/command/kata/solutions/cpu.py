@@ -17,9 +17,9 @@ from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.solutions.reference import REFERENCE, Watch, reporting_drops
 from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
 from penstock.sinks.for_each import for_each
-from penstock.streams import clock
-from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
+from penstock.streams.base import clock
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline, in_processes_of, new_event_loop
 
 __all__ = ["cpu_name", "cpu_pipeline", "cpu_rate", "run_cpu"]
 

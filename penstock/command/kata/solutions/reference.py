@@ -18,16 +18,16 @@ from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
 from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
 from penstock.sinks.latency import latency_histogram
-from penstock.streams.clock import clock_of
-from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.base.clock import clock_of
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.pipelines.pipeline import Pipeline
+from penstock.streams.pipelines.running import Running
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.event import Event as Envelope
 from penstock.streams.protocol.stage import Stage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.running import Running
 
 __all__ = ["REFERENCE", "Watch", "reference_pipeline", "reporting_drops", "run_reference"]
 

@@ -31,7 +31,7 @@ from penstock.command.kata.solutions.consumers import (
     SmartPool,
     WaitOnConcurrentModification,
 )
-from penstock.streams import clock
+from penstock.streams.base import clock
 
 __all__ = ["POOLS", "VARIANTS", "run_variant"]
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.streams.errors import describe
+from penstock.streams.base.errors import describe
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.timed.machine import Facts, Phase

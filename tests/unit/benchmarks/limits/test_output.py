@@ -10,7 +10,7 @@ import pytest
 from benchmarks.limits.__main__ import LIMITERS, table
 from benchmarks.limits.plots import draw, require_matplotlib
 from benchmarks.limits.scenarios import EXTRAS
-from penstock.streams.errors import MissingExtra
+from penstock.streams.base.errors import MissingExtra
 
 
 def test_the_table_has_a_mean_for_each_plant_and_limiter_and_the_worst_of_the_default() -> None:

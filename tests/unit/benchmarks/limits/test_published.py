@@ -9,7 +9,7 @@ import pytest
 from benchmarks.limits.aimd import AIMD
 from benchmarks.limits.gradient import Gradient
 from benchmarks.limits.vegas import Vegas
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.limits import Limiter
 from penstock.streams.testing.limiter_laws import (
     LAWS,

@@ -19,7 +19,7 @@ from penstock import (
     from_iterable,
     ops,
 )
-from penstock.streams.errors import BufferFull, PenstockError, WrongType
+from penstock.streams.base.errors import BufferFull, PenstockError, WrongType
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

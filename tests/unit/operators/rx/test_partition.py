@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import Running, collect, from_iterable, inbox
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import CountedSource, MemorySource, Probe, run_virtual
 
 # What reactivex says of its types does not fit a lambda.

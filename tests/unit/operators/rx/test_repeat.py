@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reactivex import operators as stock
 
 from penstock import chunk, collect, for_each, from_iterable, group_by, ops, spread
-from penstock.streams.errors import BuildError, UnfinishedResult
+from penstock.streams.base.errors import BuildError, UnfinishedResult
 from penstock.streams.testing import CountedSource, Probe, run_virtual
 from tests.helpers.like_stock import assert_like_stock, messages
 

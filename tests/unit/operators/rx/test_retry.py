@@ -23,7 +23,7 @@ from penstock import (
     read_jsonl,
     read_lines,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

@@ -17,7 +17,7 @@ from penstock import (
     inbox,
 )
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import (
     CountedSource,
     ManualPublisher,

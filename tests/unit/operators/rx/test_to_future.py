@@ -12,7 +12,7 @@ from reactivex.internal import SequenceContainsNoElementsError
 
 from penstock import Flowable, adaptive_flat_map, from_async_iterable, from_iterable
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError, NoLoop
+from penstock.streams.base.errors import BuildError, NoLoop
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing import MemorySource, run_virtual
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from penstock import latency_histogram
-from penstock.streams.errors import MissingExtra
-from penstock.streams.extras import install_command
+from penstock.streams.base.errors import MissingExtra
+from penstock.streams.base.extras import install_command
 
 HOME = Path(__file__).parents[4]
 PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.command.interrupt import Interrupted, raising
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 
 class Signalled(asyncio.Protocol):

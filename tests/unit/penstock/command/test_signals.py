@@ -270,7 +270,7 @@ def test_a_signal_while_penstock_itself_is_imported_ends_with_one_line(
         "import sys, signal\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == 'penstock.streams.flowable': signal.raise_signal({int(number)})\n"
+        f"        if name.endswith('pipelines.flowable'): signal.raise_signal({int(number)})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "sys.argv = ['penstock', 'check', 'job.py']\n"
         "from penstock.__main__ import main\n"

@@ -26,7 +26,7 @@ SLOW = {
     "penstock.streams.rx.table",
     "penstock.streams.rx.map_filter",
     "penstock.streams.temporal",
-    "penstock.streams.work_pulling.hub",
+    "penstock.streams.work_pulling.in_process",
     "penstock.streams.work_pulling.wire",
     "sysconfig",
 }

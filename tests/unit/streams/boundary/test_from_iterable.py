@@ -15,7 +15,7 @@ from weakref import WeakSet
 import pytest
 
 from penstock import Flowable, adaptive_flat_map, from_async_iterable, from_iterable, ops, spread
-from penstock.streams.errors import BuildError, HandlerCancelled
+from penstock.streams.base.errors import BuildError, HandlerCancelled
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.testing import MemorySink, Probe
 from penstock.streams.testing.plugin import Run

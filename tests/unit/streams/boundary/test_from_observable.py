@@ -25,8 +25,8 @@ from penstock import (
     spread,
 )
 from penstock.ops import merge
+from penstock.streams.base.errors import BufferFull, BuildError, NoLoop
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.errors import BufferFull, BuildError, NoLoop
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import CountedSource, MemorySource, Probe, no_leaks, run_virtual
 

@@ -22,13 +22,13 @@ from penstock import (
     ops,
     spread,
 )
+from penstock.streams.pipelines.running import Running
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Stage, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.runtime.running import Running
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing.plugin import Run
 
 

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pytest
 
 from penstock import Event, Fixed, Flowable, adaptive_flat_map, collect
-from penstock.streams.errors import BufferFull, BuildError
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.base.errors import BufferFull, BuildError
 from penstock.streams.protocol.stage import Stage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing.plugin import Run
 
 

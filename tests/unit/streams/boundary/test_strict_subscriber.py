@@ -19,7 +19,7 @@ from penstock import (
     in_threads,
     route,
 )
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun

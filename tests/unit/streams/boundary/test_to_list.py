@@ -14,7 +14,7 @@ from penstock import (
     group_by,
     spread,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import CountedSource, MemorySource, run_virtual
 

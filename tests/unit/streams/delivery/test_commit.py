@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Flowable, collect, read_table, write_table
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.delivery.commit import Commit, Kind, Part, by_kind
-from penstock.streams.errors import HandlerCancelled
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue import Row, Settlement, Terms
-from penstock.streams.sql_queue.reader import Manner, TableReader
+from penstock.streams.sql_queue import ClaimTerms, Row, Settlement
+from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
+from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.testing import run_virtual
 from tests.helpers.memory_store import MemoryStore
 
@@ -262,7 +262,7 @@ def test_a_further_kind_is_written_with_results_by_the_writer_in_memory() -> Non
     units: list[dict[Kind, list[Any]]] = []
 
     class Watched(MemoryStore):
-        async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
             units.append(dict(settlement.parts))
             assert sum(map(len, settlement.parts.values())) == 2 * len(settlement.finished)
             return await super().settle(settlement, terms)
@@ -271,8 +271,8 @@ def test_a_further_kind_is_written_with_results_by_the_writer_in_memory() -> Non
     results, further, ends = Listed(), Listed(), list[Any]()
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
-        manner = Manner(Backoff(), batch=2, follow=False, poll=1.0, patience=10.0)
-        TableReader(downstream, run, rows.info, store, Terms("me"), manner).start()
+        manner = ReaderOptions(Backoff(), batch=2, follow=False, poll=1.0, patience=10.0)
+        TableReader(downstream, run, rows.info, store, ClaimTerms("me"), manner).start()
 
     rows = Flowable[Any](attach, StageInfo("read_table"))
     first = WithKind(collect([]), results, lambda value: value["n"], ends)

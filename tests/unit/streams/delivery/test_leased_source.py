@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.streams.base.errors import BadLine
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.leased_source import LeasedSource
-from penstock.streams.errors import BadLine
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.protocol.event import Ending, Event, end_all, finish_all
 from penstock.streams.protocol.stage_info import StageInfo

@@ -13,10 +13,10 @@ from penstock import Flowable, adaptive_flat_map, batch, chunk, collect, for_eac
 from penstock.streams.failures.policy import Backoff, retry
 from penstock.streams.limits import Fixed
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing import VirtualTimeLoop, run_virtual
 
 

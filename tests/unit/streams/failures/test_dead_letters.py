@@ -23,8 +23,8 @@ from penstock import (
     spread,
 )
 from penstock.streams.protocol.event import Ending
-from penstock.streams.protocol.sink_stage import Closed
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.sink_stage import Closed
 from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.accepting_later import AcceptingLater

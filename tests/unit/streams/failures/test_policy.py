@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map, route
-from penstock.streams.errors import BadArgument, BuildError
+from penstock.streams.base.errors import BadArgument, BuildError
 from penstock.streams.failures.policy import Backoff, check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.blame import blame

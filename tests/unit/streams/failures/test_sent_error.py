@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.errors import JobFailed, notes_of
+from penstock.streams.base.errors import JobFailed, notes_of
 from penstock.streams.failures.sent_error import SentError, sendable
 
 

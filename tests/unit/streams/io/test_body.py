@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock.streams.errors import EventOmitted
+from penstock.streams.base.errors import EventOmitted
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.io.body import NotAValue, json_object, json_value
 from penstock.streams.io.encoding import encoded

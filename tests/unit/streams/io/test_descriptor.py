@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.streams.io.descriptor import Watch
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 Pipe = tuple[int, int]
 

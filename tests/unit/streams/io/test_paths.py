@@ -19,10 +19,10 @@ from penstock import (
     route,
     write_jsonl,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.failures.policy import OnError
 from penstock.streams.io.paths import input_path, output_path, refuse_same_file
-from penstock.streams.pipeline import Pipeline, run
+from penstock.streams.pipelines.pipeline import Pipeline, run
 
 
 def test_a_pipeline_that_would_write_into_its_input_is_refused_and_destroys_nothing(

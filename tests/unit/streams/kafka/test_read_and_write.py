@@ -23,7 +23,7 @@ from penstock import (
     route,
     write_kafka,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BuildError,
     PayloadTooLarge,
     ProducerFailed,

@@ -27,7 +27,7 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.errors import CannotConnect, PenstockError, RightsMissing, StreamMissing
+from penstock.streams.base.errors import CannotConnect, PenstockError, RightsMissing, StreamMissing
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run

@@ -31,7 +31,7 @@ from penstock import (
     spread,
     write_kafka,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BuildError,
     PenstockError,
     ProducerFenced,

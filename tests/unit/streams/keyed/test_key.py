@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from reactivex import operators as ops
 
 from penstock import collect, distinct_within, from_iterable, group_by, route, spread, violations
+from penstock.streams.base.errors import describe
 from penstock.streams.base.keys import key_function
-from penstock.streams.errors import describe
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.stage_info import StageInfo

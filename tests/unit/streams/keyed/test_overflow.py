@@ -27,7 +27,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BuildError, KeyOverShare, SpillBroken
+from penstock.streams.base.errors import BuildError, KeyOverShare, SpillBroken
 from penstock.streams.pictures.pipeline import total_text
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySource, run_virtual

@@ -28,7 +28,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import KeyOverShare
+from penstock.streams.base.errors import KeyOverShare
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySource, run_virtual
 from tests.unit.streams.keyed.test_overflow import HOT, Load, of_group_by

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.errors import SpillBroken
+from penstock.streams.base.errors import SpillBroken
 from penstock.streams.keyed.spill import ON_DISK, Refused, Spill
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Decoded, Event

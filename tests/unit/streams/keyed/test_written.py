@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.command.cluster.kafka import record_of
-from penstock.streams.errors import WrongType
+from penstock.streams.base.errors import WrongType
 from penstock.streams.kafka.writing import _key_bytes as kafka_key
 from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.cluster.publisher import _plain as nats_identity

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.limits import (
     ArrivalLimiter,
     Fixed,

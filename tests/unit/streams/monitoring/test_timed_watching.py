@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.monitoring.timed_watching import TimedWatch
 from penstock.streams.monitoring.watching import Rule
 from penstock.streams.protocol.acknowledgement import Nobody

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 import penstock
 from penstock import Flowable, group_by, read_jsonl, spread
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from penstock.streams.pipeline import Engine
+from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher, run_virtual

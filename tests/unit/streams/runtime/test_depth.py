@@ -18,7 +18,7 @@ from penstock import (
     inbox,
     ops,
 )
-from penstock.streams.errors import TooManyStages
+from penstock.streams.base.errors import TooManyStages
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 

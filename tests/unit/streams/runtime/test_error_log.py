@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.streams.errors import BadLine
+from penstock.streams.base.errors import BadLine
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 
 

@@ -20,8 +20,8 @@ from penstock import (
     spread,
     write_jsonl,
 )
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Flowable
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.testing.plugin import Run

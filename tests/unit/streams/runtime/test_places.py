@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock import Flowable, Pipeline, for_each, from_iterable, ops
+from penstock.streams.pipelines.running import Running
 from penstock.streams.runtime.places import LateNumbers
-from penstock.streams.runtime.running import Running
 
 
 def _mapper(shared: Flowable[int]) -> Flowable[Any]:

@@ -18,7 +18,7 @@ from penstock import (
     ops,
     spread,
 )
-from penstock.streams.errors import HandlerCancelled
+from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.runtime.tasks import Tasks
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run

@@ -10,7 +10,7 @@ import pytest
 from reactivex import Observable
 
 from penstock import Flowable
-from penstock.streams.flowable import Chained
+from penstock.streams.pipelines.flowable import Chained
 from penstock.streams.rx.table import TABLE, Kind
 
 STOCK: dict[str, Callable[..., Any]] = {

@@ -12,8 +12,8 @@ from reactivex.subject import Subject
 
 from penstock import Backoff, Flowable, from_iterable, ops
 from penstock.operators.rx import __all__ as names
-from penstock.streams.errors import BuildError
-from penstock.streams.flowable import Connectable
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.flowable import Connectable
 from penstock.streams.testing import run_virtual
 
 EMPTY = inspect.Parameter.empty

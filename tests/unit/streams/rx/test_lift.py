@@ -33,7 +33,7 @@ from penstock import (
     spread,
 )
 from penstock import ops as _ours
-from penstock.streams.errors import BuildError, HoldExceeded, NoLoop, PenstockError
+from penstock.streams.base.errors import BuildError, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run

@@ -13,7 +13,7 @@ from reactivex import operators as ops
 
 from penstock import adaptive_flat_map, collect, from_iterable, spread
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import CountedSource, MemorySource, Probe, play, run_virtual
 from tests.helpers.like_stock import assert_like_stock, messages
 

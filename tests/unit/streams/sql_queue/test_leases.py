@@ -14,13 +14,13 @@ import pytest
 from penstock import Flowable, adaptive_flat_map, collect, for_each, group_by, spread
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.limits import Fixed
-from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue import Claim, Row, Settlement, Terms
-from penstock.streams.sql_queue.reader import Manner, TableReader
+from penstock.streams.sql_queue import Claim, ClaimTerms, Row, Settlement
+from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
 from penstock.streams.sql_queue.store import DatabaseLost
+from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.testing import VirtualTimeLoop, run_virtual
 from tests.helpers.memory_store import MemoryStore
 
@@ -41,12 +41,12 @@ class Table(MemoryStore):
         # Seconds that a renewal takes.
         self.renewal = 0.0
 
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         await self._answer()
         await asyncio.sleep(self.renewal)
         return [row for row in rows if row.id in self.stolen]
 
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         await self._answer()
         if lost := [row for row in settlement.rows() if row.id in self.stolen]:
             return lost
@@ -70,7 +70,7 @@ class Keyed(Table):
         self._held_back: dict[str | None, float] = {}
 
     async def claim(
-        self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+        self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
         now = asyncio.get_running_loop().time()
         due = [one for one in self.waiting if self._held_back.get(str(one[0] % 2), 0.0) <= now]
@@ -84,7 +84,7 @@ class Keyed(Table):
         await asyncio.sleep(self.slow)
         return claim
 
-    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+    async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         lost = await super().settle(settlement, terms)
         now = asyncio.get_running_loop().time()
         over = set(settlement.rows())
@@ -109,8 +109,8 @@ class Reading:
         self.rows = Flowable[dict[str, Any]](self._attach, StageInfo("read_table"))
 
     def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
-        manner = Manner(Backoff(), batch=100, follow=False, poll=1.0, patience=1000.0)
-        terms = Terms("me", LEASE, by="key" if isinstance(self.table, Keyed) else None)
+        manner = ReaderOptions(Backoff(), batch=100, follow=False, poll=1.0, patience=1000.0)
+        terms = ClaimTerms("me", LEASE, by="key" if isinstance(self.table, Keyed) else None)
         TableReader(downstream, run, self.rows.info, self.table, terms, manner).start()
 
     def begin(self, event: dict[str, Any]) -> int:
@@ -430,11 +430,11 @@ class Suspicious(Table):
         self._since = since
         self.claimed_at: float | None = None
 
-    async def has_suspects(self, terms: Terms) -> bool:
+    async def has_suspects(self, terms: ClaimTerms) -> bool:
         now = asyncio.get_running_loop().time()
         return now >= self._since and self.claimed_at is None
 
-    async def claim_suspect(self, terms: Terms) -> Claim:
+    async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         self.claimed_at = asyncio.get_running_loop().time()
         return Claim([Row(ROWS + 1, -1, 2, json.dumps({"n": ROWS + 1, "key": 0}))])
 
@@ -470,14 +470,14 @@ def assert_in_order(reading: Reading) -> None:
 def test_a_write_that_fails_while_the_run_ends_is_reported() -> None:
     class Failing(Table):
         async def claim(
-            self, count: int, terms: Terms, *, reclaim: bool = True, left: Collection[str] = ()
+            self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
         ) -> Claim:
             claim = await super().claim(count, terms, reclaim=reclaim)
             if not claim.rows:
                 await asyncio.sleep(2.0)
             return claim
 
-        async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
             await asyncio.sleep(1.0)
             raise ValueError("no such table")
 
@@ -493,7 +493,7 @@ def test_a_write_that_fails_while_the_run_ends_is_reported() -> None:
 class _Deaf(Table):
     """A renewal in progress ignores that it is cancelled, as a driver's may."""
 
-    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+    async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(1.0)
         return []

@@ -9,14 +9,14 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from penstock.streams.sql_queue import Row, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Row, Settlement, Store, open_store
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from tests.helpers.until import until
 
 ATTEMPTS = 2
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 GONE, MINE, YOURS = (
-    Terms(owner, lease=lease, attempts=ATTEMPTS, by="key")
+    ClaimTerms(owner, lease=lease, attempts=ATTEMPTS, by="key")
     for owner, lease in (("gone", 0.0), ("mine", 60.0), ("yours", 60.0))
 )
 
@@ -36,7 +36,7 @@ def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement
     """A reader that is stopped there may still commit, or not: later rows must not overtake."""
 
     async def story() -> None:
-        over, others = Terms("me", lease=0.0, by="key"), Terms("you", by="key")
+        over, others = ClaimTerms("me", lease=0.0, by="key"), ClaimTerms("you", by="key")
         mine, yours = open_store(postgres), open_store(postgres)
         await mine.open()
         await mine.put([b'{"key": "a"}', b'{"key": "a"}', b'{"key": "b"}'])
@@ -70,12 +70,12 @@ def test_a_claim_takes_the_rows_around_one_that_another_transaction_has_locked(
     postgres: str, behind: bool, suspects: bool
 ) -> None:
     async def story() -> None:
-        store, terms = open_store(postgres), Terms("me", attempts=2)
+        store, terms = open_store(postgres), ClaimTerms("me", attempts=2)
         await store.open()
         await store.put([b"{}"] * 6)
         (first,) = (await store.claim(1, terms, reclaim=not behind)).rows
         if suspects:
-            await store.claim(9, Terms("gone", lease=0.0, attempts=2))
+            await store.claim(9, ClaimTerms("gone", lease=0.0, attempts=2))
         with psycopg.connect(postgres) as other:
             other.execute("SELECT 1 FROM queue WHERE id = 2 FOR UPDATE")
             async with asyncio.timeout(20):
@@ -101,7 +101,7 @@ def test_a_reader_beside_a_table_takes_the_rows_around_one_that_is_locked(postgr
         with psycopg.connect(postgres) as other:
             other.execute("SELECT 1 FROM jobs WHERE id = 1 FOR UPDATE")
             async with asyncio.timeout(20):
-                rows = (await store.claim(9, Terms("me"))).rows
+                rows = (await store.claim(9, ClaimTerms("me"))).rows
             other.rollback()
         assert [row.id for row in rows] == [2, 3, 4, 5]
         await store.close()
@@ -147,7 +147,7 @@ def test_readers_wait_for_each_other_instead_of_failing_at_the_servers_own_level
 ) -> None:
     async def story() -> None:
         url = f"{postgres}?options={quote(f'-c default_transaction_isolation={level}')}"
-        store, terms = open_store(url), Terms("me")
+        store, terms = open_store(url), ClaimTerms("me")
         await store.open()
         await store.put([b"{}"])
         (row,) = (await store.claim(1, terms)).rows

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, read_table, write_table
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import open_store
 from penstock.streams.sql_queue.upkeep import peek
 

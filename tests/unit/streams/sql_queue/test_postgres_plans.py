@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from orjson import dumps
 
-from penstock.streams.sql_queue import Failure, Layout, Row, Settlement, Terms
+from penstock.streams.sql_queue import ClaimTerms, Failure, Layout, Row, Settlement
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from penstock.streams.sql_queue.postgres.table import Connection
 
@@ -64,7 +64,7 @@ def idle(rows: list[Row]) -> list[tuple[str, int | None]]:
 def test_no_statement_compares_each_row_with_each_whatever_the_statistics_know(
     postgres: str, seen: str, by: str | None
 ) -> None:
-    mine, yours = Terms("me", by=by), Terms("you", by=by)
+    mine, yours = ClaimTerms("me", by=by), ClaimTerms("you", by=by)
 
     async def fill(store: PostgresStore) -> None:
         await store.put([dumps({"key": f"k{n}"}) for n in range(3 * HELD)])
@@ -115,8 +115,8 @@ def test_a_claim_looks_at_no_rows_that_are_left_whose_ids_are_between_those_of_o
     postgres: str,
 ) -> None:
     async def story() -> None:
-        store, terms = Explaining(postgres), Terms("one", by="key")
-        other = Terms("other", by="key")
+        store, terms = Explaining(postgres), ClaimTerms("one", by="key")
+        other = ClaimTerms("other", by="key")
         await store.open()
         keys = ["hot", "hot", *(f"c{n}" for n in range(4))]
         await store.put([dumps({"key": keys[n % 6]}) for n in range(6 * CLAIM)])

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from penstock import collect, from_iterable, ops, queue_stats, read_table, write_table
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.sql_queue import open_store
 from penstock.streams.sql_queue.upkeep import peek
 from tests.helpers.servers.pooler import Pooler

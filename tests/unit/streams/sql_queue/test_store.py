@@ -9,22 +9,22 @@ from typing import Any
 import orjson
 import pytest
 
+from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.delivery.commit import Parts
-from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.sql_queue import (
+    ClaimTerms,
     Failure,
     Insertion,
     Row,
     Settlement,
     Store,
-    Terms,
     open_store,
 )
 from tests.helpers.beside import use_own
 
-MINE = Terms("me")
-YOURS = Terms("you")
-GONE = Terms("me", lease=0.0)
+MINE = ClaimTerms("me")
+YOURS = ClaimTerms("you")
+GONE = ClaimTerms("me", lease=0.0)
 
 
 @pytest.fixture(params=["ordinary", "beside"], autouse=True)
@@ -83,7 +83,7 @@ def test_readers_that_claim_at_once_never_get_the_same_row(database: str) -> Non
 
             async def all_of(store: Store, name: str) -> list[int]:
                 found: list[int] = []
-                while rows := (await store.claim(7, Terms(name))).rows:
+                while rows := (await store.claim(7, ClaimTerms(name))).rows:
                     found += numbers(rows)
                 return found
 
@@ -185,7 +185,7 @@ def test_a_failed_row_waits_for_its_time_and_is_dead_after_its_last_attempt(data
     async def work() -> None:
         async with opened(database) as (mine, _):
             await mine.put(payloads(1))
-            terms = Terms("me", attempts=2)
+            terms = ClaimTerms("me", attempts=2)
             (row,) = (await mine.claim(1, terms)).rows
             assert await mine.settle(Settlement(failed=[Failure(row, "later", 60.0)]), terms) == []
             assert (await mine.claim(1, terms)).rows == []
@@ -202,7 +202,7 @@ def test_a_row_whose_lease_runs_out_in_its_last_attempt_has_failed_for_good(data
     async def work() -> None:
         async with opened(database) as (mine, yours):
             await mine.put(payloads(2))
-            once = Terms("me", lease=0.0, attempts=1)
+            once = ClaimTerms("me", lease=0.0, attempts=1)
             (row,) = (await mine.claim(1, once)).rows
             claim = await yours.claim(2, once)
             assert claim.buried == [row.id]
@@ -237,7 +237,7 @@ def test_an_abandoned_row_is_reclaimed_as_one_of_a_reader_that_died(database: st
 
 
 def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> None:
-    mine_by_key, yours_by_key = Terms("me", by="key"), Terms("you", by="key")
+    mine_by_key, yours_by_key = ClaimTerms("me", by="key"), ClaimTerms("you", by="key")
 
     async def work() -> None:
         async with opened(database) as (mine, yours):
@@ -258,7 +258,7 @@ def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> 
 
 
 def test_a_renewal_that_comes_after_a_row_was_abandoned_does_not_hold_it(database: str) -> None:
-    mine_by_key, yours_by_key = Terms("me", by="key"), Terms("you", by="key")
+    mine_by_key, yours_by_key = ClaimTerms("me", by="key"), ClaimTerms("you", by="key")
 
     async def work() -> None:
         async with opened(database) as (mine, yours):
@@ -287,7 +287,7 @@ def test_a_key_is_with_one_reader_at_a_time_and_its_rows_in_order(database: str)
     async def work() -> None:
         async with opened(database) as (mine, yours):
             await mine.put(payloads(6))
-            by_key = Terms("me", by="key"), Terms("you", by="key")
+            by_key = ClaimTerms("me", by="key"), ClaimTerms("you", by="key")
             first = (await mine.claim(1, by_key[0])).rows
             assert numbers(first) == [0]
             others = (await yours.claim(9, by_key[1])).rows
@@ -308,13 +308,13 @@ def test_a_key_whose_lease_has_run_out_goes_over_with_all_its_rows(database: str
     async def work() -> None:
         async with opened(database) as (mine, yours):
             await mine.put(payloads(6))
-            old = (await mine.claim(6, Terms("me", lease=0.0, by="key"))).rows
-            yours_by_key = Terms("you", by="key")
+            old = (await mine.claim(6, ClaimTerms("me", lease=0.0, by="key"))).rows
+            yours_by_key = ClaimTerms("you", by="key")
             (one,) = (await yours.claim(1, yours_by_key)).rows
             assert numbers([one]) == [0]
             # Even rows that nobody has claimed since no longer belong to the first reader.
-            assert await mine.settle(Settlement(finished=old), Terms("me", by="key")) == old
-            assert await mine.renew(old, Terms("me", by="key")) == old
+            assert await mine.settle(Settlement(finished=old), ClaimTerms("me", by="key")) == old
+            assert await mine.renew(old, ClaimTerms("me", by="key")) == old
             assert numbers((await yours.claim(9, yours_by_key)).rows) == [1, 2, 3, 4, 5]
 
     run(work)
@@ -324,7 +324,7 @@ def test_a_row_that_failed_holds_its_key_back_until_it_is_tried_again(database: 
     async def work() -> None:
         async with opened(database) as (mine, yours):
             await mine.put(payloads(6))
-            terms, others = Terms("me", by="key"), Terms("you", by="key")
+            terms, others = ClaimTerms("me", by="key"), ClaimTerms("you", by="key")
             rows = (await mine.claim(4, terms)).rows
             failure = Failure(rows[0], "later", 60.0)
             assert await mine.settle(Settlement(failed=[failure]), terms) == []
@@ -351,7 +351,7 @@ def test_a_column_of_the_table_can_be_the_key(database: str) -> None:
             await mine.query('UPDATE {own} SET "who %s {{?}}" = 7')
             await mine.close()
             await mine.open()
-            rows = (await mine.claim(2, Terms("me", by="who %s {?}"))).rows
+            rows = (await mine.claim(2, ClaimTerms("me", by="who %s {?}"))).rows
             assert [row.key for row in rows] == ["7", "7"]
 
     run(work)

@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.sql_queue import DEAD, Failure, Settlement, Store, Terms, open_store, upkeep
+from penstock.streams.sql_queue import (
+    DEAD,
+    ClaimTerms,
+    Failure,
+    Settlement,
+    Store,
+    open_store,
+    upkeep,
+)
 from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek, purge, retry, retry_some
 
-TERMS = Terms("poller", attempts=3)
+TERMS = ClaimTerms("poller", attempts=3)
 
 
 def with_queue(url: str, work: Callable[[Store, list[int]], Coroutine[Any, Any, None]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import database_of, open_store, redacted
 from penstock.streams.sql_queue.url import file_of
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.telemetry.access import Access, is_loopback, new_token
 
 

@@ -16,8 +16,8 @@ from aiohttp import ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import Fixed, Inbox, adaptive_flat_map, for_each, inbox
-from penstock.streams.errors import BuildError
-from penstock.streams.runtime.running import Running
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.running import Running
 from penstock.streams.telemetry.serving import Serving
 
 

@@ -32,8 +32,8 @@ from penstock import (
     spread,
 )
 from penstock.operators.rx.flat_map import flat_map
-from penstock.streams.errors import BuildError
-from penstock.streams.runtime.running import Running
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.running import Running
 from penstock.streams.testing.plugin import Run
 from tests.helpers.spans import Spans, attributes, identity, parent
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.pictures.automaton import to_dot, to_svg
 from penstock.streams.temporal.automata.automaton import Automaton, Edge
 from penstock.streams.temporal.automata.degeneralise import degeneralised

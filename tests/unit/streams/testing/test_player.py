@@ -7,7 +7,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import adaptive_flat_map, distinct_within, rate_limit
-from penstock.streams.errors import WrongType
+from penstock.streams.base.errors import WrongType
 from penstock.streams.limits import Fixed
 from penstock.streams.testing import COMPLETED, play
 from penstock.streams.testing.plugin import VirtualClock

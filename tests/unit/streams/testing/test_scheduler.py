@@ -12,8 +12,8 @@ from reactivex.scheduler import VirtualTimeScheduler
 from reactivex.testing import ReactiveTest, TestScheduler
 
 from penstock import Fixed, Flowable, adaptive_flat_map, buffer, chunk, from_iterable
-from penstock.streams.clock import running_loop
-from penstock.streams.errors import BuildError
+from penstock.streams.base.clock import running_loop
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import ManualPublisher, SchedulerLoop, on_scheduler
 
 on_next, on_completed, on_error = (

@@ -19,7 +19,7 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from penstock import Backoff, Fixed, WorkPool, collect, dead_letters, route
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     CannotConnect,
     JobFailed,
     PayloadTooLarge,
@@ -195,7 +195,7 @@ def test_an_epic_is_read_only_as_far_as_workers_have_room(server: Servers) -> No
 def test_jobs_that_become_slow_do_not_wait_behind_one_worker(
     server: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.streams.work_pulling.desk.BEAT", 0.2)
+    monkeypatch.setattr("penstock.streams.work_pulling.jetstream_worker.BEAT", 0.2)
 
     async def story() -> None:
         pool = WorkPool(server.urls, "slower")

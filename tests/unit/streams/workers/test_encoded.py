@@ -19,7 +19,7 @@ from penstock import (
     ops,
     write_jsonl,
 )
-from penstock.streams.runtime.running import Report
+from penstock.streams.pipelines.running import Report
 from penstock.streams.testing.loop import run_virtual
 from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew

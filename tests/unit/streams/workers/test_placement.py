@@ -21,7 +21,7 @@ from penstock import (
     rate_limit,
     spread,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.workers.placement import section_of
 
 

@@ -24,9 +24,9 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import BuildError, DrainTimeout, KeyOverShare, SpillBroken
+from penstock.streams.base.errors import BuildError, DrainTimeout, KeyOverShare, SpillBroken
 from penstock.streams.keyed.spill import Spill
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay
 

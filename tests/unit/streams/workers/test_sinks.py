@@ -33,11 +33,11 @@ from penstock import (
     write_kafka,
     write_table,
 )
-from penstock.streams.errors import BuildError, CannotOpen
-from penstock.streams.protocol.sink_stage import Closed
+from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.stages.sink_stage import Closed
 from penstock.streams.testing.loop import run_virtual
 from penstock.streams.workers.messages import Complete, Completed, Ended, Over, Parts
 from penstock.streams.workers.placement import section_of

@@ -22,7 +22,7 @@ from penstock import (
     spread,
     write_jsonl,
 )
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay
 from tests.helpers.spans import Spans, attributes, identity, parent

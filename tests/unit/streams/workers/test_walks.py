@@ -24,7 +24,7 @@ from penstock import (
     ops,
     spread,
 )
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay

@@ -27,8 +27,8 @@ from penstock.command.cluster.broker import (
 from penstock.command.pipelines.options import Options
 from penstock.streams.delivery.view import View
 from penstock.streams.io.letter import Letter
-from penstock.streams.pipeline import Engine
-from penstock.streams.runtime.running import Report, Running
+from penstock.streams.pipelines.pipeline import Engine
+from penstock.streams.pipelines.running import Report, Running
 
 Penstock = Callable[..., Any]
 

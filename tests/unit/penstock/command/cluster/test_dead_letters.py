@@ -9,7 +9,7 @@ import pytest
 
 from penstock.command.cluster.broker import Stored
 from penstock.command.cluster.dead_letters import Chosen, list_letters, publish_again
-from penstock.streams.errors import PublishFailed
+from penstock.streams.base.errors import PublishFailed
 from penstock.streams.io.letter import Letter
 
 

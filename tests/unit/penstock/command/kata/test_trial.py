@@ -19,7 +19,7 @@ from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.report.verdict import broken_promises
 from penstock.command.kata.solutions.consumer import Candidate
 from penstock.command.kata.trial import Trial, TriedEvent
-from penstock.streams import clock
+from penstock.streams.base import clock
 
 # Nothing waits this long unless it is broken; then the test fails instead of hanging.
 PATIENCE = 10.0

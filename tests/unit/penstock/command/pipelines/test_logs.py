@@ -36,8 +36,8 @@ pipeline = read_jsonl("events.jsonl").pipe(
 
 
 CANNOT_START = """
-from penstock.streams.errors import PenstockError
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.base.errors import PenstockError
+from penstock.streams.pipelines.pipeline import Pipeline
 
 def start(self, **options):
     raise PenstockError("no server answers")

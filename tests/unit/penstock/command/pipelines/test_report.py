@@ -8,7 +8,7 @@ import pytest
 
 from penstock.command.pipelines.report import as_json
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.runtime.report import Report
+from penstock.streams.running.report import Report
 
 
 def test_json_can_say_whatever_python_can() -> None:

@@ -19,14 +19,14 @@ import pytest
 
 from penstock import collect, from_iterable, read_table, run, write_table
 from penstock.command.interrupt import raising
-from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.sqlite import table as sqlite_table
 from tests.helpers.beside import make_own
 
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
-TERMS = Terms("host:1:abc", attempts=3)
+TERMS = ClaimTerms("host:1:abc", attempts=3)
 
 
 def within(url: str, work: Callable[[Store], Coroutine[Any, Any, None]]) -> None:

@@ -18,7 +18,7 @@ from penstock import (
     rate_limit,
 )
 from penstock.command.turning_point.climb import Climb, Held, Step, turning_point
-from penstock.streams.errors import PenstockError
+from penstock.streams.base.errors import PenstockError
 from penstock.streams.testing import MemorySink, run_virtual
 
 

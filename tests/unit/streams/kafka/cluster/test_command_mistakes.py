@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streams.errors import MissingExtra
+from penstock.streams.base.errors import MissingExtra
 from penstock.streams.kafka.cluster.layout import Layout
 from tests.helpers.kafka.mock import Cluster
 from tests.helpers.servers.command import Penstock

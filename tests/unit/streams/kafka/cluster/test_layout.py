@@ -15,7 +15,7 @@ from penstock import (
     spread,
 )
 from penstock.command.cluster.kafka import layout_of
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.kafka.cluster.layout import Layout, address_of, key_of
 
 

@@ -25,7 +25,7 @@ from penstock import (
 from penstock.streams.delivery.trial import HELD
 from penstock.streams.kafka.offsets.metadata import Metadata
 from penstock.streams.kafka.offsets.state import State, state_of
-from penstock.streams.pipeline import Engine
+from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import metadata_of, said_in
 from tests.helpers.kafka.model import Broker, model_of, numbers

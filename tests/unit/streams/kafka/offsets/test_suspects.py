@@ -22,8 +22,8 @@ from penstock import (
     spread,
     write_kafka,
 )
+from penstock.streams.base.errors import WorkerLost
 from penstock.streams.delivery.trial import HELD, Doubt
-from penstock.streams.errors import WorkerLost
 from penstock.streams.kafka.offsets.metadata import Metadata
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import metadata_of, said_in

@@ -6,7 +6,7 @@ import pytest
 from nats.errors import NoRespondersError
 from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 
-from penstock.streams.errors import CannotConnect
+from penstock.streams.base.errors import CannotConnect
 from penstock.streams.nats.client.answers import answered
 from penstock.streams.testing import run_virtual
 

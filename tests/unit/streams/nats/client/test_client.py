@@ -13,7 +13,7 @@ from nats.protocol.parser import Parser
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.message import Message, fields_of
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 
 HEADER = b"NATS/1.0\r\nNats-Msg-Id: MSG 1\r\n\r\n"
 AT_ONCE = b"1"

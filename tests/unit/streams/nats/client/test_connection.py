@@ -10,7 +10,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from penstock.streams.errors import CannotConnect, ServerTooOld
+from penstock.streams.base.errors import CannotConnect, ServerTooOld
 from penstock.streams.nats.client import client
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers

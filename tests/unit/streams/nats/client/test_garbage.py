@@ -12,7 +12,7 @@ from penstock.streams.nats.client.message import Message, header_with
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.testing import VirtualTimeLoop
-from penstock.streams.work_pulling.words import hello_in, report_in
+from penstock.streams.work_pulling.decoding import hello_in, report_in
 from tests.helpers.nats.model import Client, Server
 from tests.helpers.nats.stand import Stand
 

@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error, OutboundBufferLimitError
 from orjson import dumps, loads
 
-from penstock.streams.errors import PublishFailed, StreamMissing
+from penstock.streams.base.errors import PublishFailed, StreamMissing
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.layout import Layout

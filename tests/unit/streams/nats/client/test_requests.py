@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.errors import StreamMissing
+from penstock.streams.base.errors import StreamMissing
 from penstock.streams.nats.client.message import Message
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.testing import VirtualTimeLoop

@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from penstock import Pipeline, WorkPool, collect, from_iterable, read_jetstream, write_jetstream
-from penstock.streams.errors import BuildError, CannotConnect, RightsMissing
+from penstock.streams.base.errors import BuildError, CannotConnect, RightsMissing
 from penstock.streams.nats.client import requests
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.nats.client.answers import answered

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, for_each, from_iterable
-from penstock.streams.errors import StreamMissing
+from penstock.streams.base.errors import StreamMissing
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers

@@ -27,8 +27,8 @@ from penstock.streams.nats.cluster.lease_entry import LeaseEntry
 from penstock.streams.nats.partition.batches import body_of, header_of
 from penstock.streams.nats.partition.floors import Floors
 from penstock.streams.nats.partition.partition import Partition
-from penstock.streams.pipeline import Engine
-from penstock.streams.runtime.running import Running
+from penstock.streams.pipelines.pipeline import Engine
+from penstock.streams.pipelines.running import Running
 from penstock.streams.testing import MemorySink, VirtualTimeLoop
 from tests.helpers.nats.model import Client, Server, Table
 

@@ -16,7 +16,7 @@ from nats.js.errors import BadRequestError, NotFoundError
 from orjson import dumps
 
 from penstock import adaptive_flat_map, from_iterable, route
-from penstock.streams.errors import EventOmitted, PayloadTooLarge
+from penstock.streams.base.errors import EventOmitted, PayloadTooLarge
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.letters import (

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.js.errors import KeyWrongLastSequenceError, NotFoundError
 
-from penstock.streams.errors import StreamDiffers
+from penstock.streams.base.errors import StreamDiffers
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import Layout

@@ -14,7 +14,7 @@ from orjson import dumps, loads
 
 from penstock import from_iterable
 from penstock.command.cluster.nats import publishing
-from penstock.streams.errors import BuildError, PayloadTooLarge
+from penstock.streams.base.errors import BuildError, PayloadTooLarge
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.message import Message, header_with
 from penstock.streams.nats.client.server import Servers

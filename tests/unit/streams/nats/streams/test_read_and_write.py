@@ -33,7 +33,7 @@ from penstock import (
     spread,
     write_jetstream,
 )
-from penstock.streams.errors import (
+from penstock.streams.base.errors import (
     BadLine,
     BuildError,
     CannotConnect,

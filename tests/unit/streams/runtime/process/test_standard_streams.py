@@ -10,7 +10,7 @@ import pytest
 
 from penstock import adaptive_flat_map, read_jsonl, read_lines, write_jsonl
 from penstock.streams.io.paths import standard_streams_of
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.runtime.process.standard_streams import Taken, standing_for, taken
 

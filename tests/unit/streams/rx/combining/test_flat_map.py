@@ -30,7 +30,7 @@ from penstock import (
     spread,
 )
 from penstock import ops as _ours
-from penstock.streams.errors import BufferFull, BuildError, PenstockError
+from penstock.streams.base.errors import BufferFull, BuildError, PenstockError
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun

@@ -29,8 +29,8 @@ from penstock import (
     route,
 )
 from penstock import ops as _ops
-from penstock.streams.errors import BuildError
-from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.base.errors import BuildError
+from penstock.streams.stages.source_stage import SourceStage
 from penstock.streams.testing import MemorySource, run_virtual
 
 # What reactivex says of its types does not fit a lambda.

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.analytics.history import HOUR, by_hour, by_kind
 from penstock.streams.sql_queue.upkeep import peek

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import DEAD, IN_PROCESS, PROCESSED, UNPROCESSED, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import Oldest, QueueStats, Times, measure
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock import collect, from_iterable, read_table, write_table
-from penstock.streams.errors import DatabaseUnavailable
+from penstock.streams.base.errors import DatabaseUnavailable
 from tests.helpers.until import until
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.telemetry.recorder import Sample
+from penstock.streams.recording.recorder import Sample
 from penstock.streams.telemetry.report.history import POINTS, History
 
 

@@ -25,8 +25,8 @@ from penstock import (
     read_jsonl,
     spread,
 )
-from penstock.streams.errors import BuildError
-from penstock.streams.runtime.report import Report
+from penstock.streams.base.errors import BuildError
+from penstock.streams.running.report import Report
 from penstock.streams.telemetry.report.writing import write_page
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run

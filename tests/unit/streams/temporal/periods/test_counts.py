@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 from penstock.streams.temporal.periods.counts import sequenced
 from penstock.streams.temporal.periods.intervals import IntervalError, Period, RowTypeError
 from penstock.streams.temporal.periods.tallies import rounded

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.errors import WrongType
+from penstock.streams.base.errors import WrongType
 from penstock.streams.temporal import IntervalError, Month, Periods, as_of, by_month, sequenced
 
 FIRST = date(2003, 12, 20)

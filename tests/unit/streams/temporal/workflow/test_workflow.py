@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import collect, from_iterable, run, violations
-from penstock.streams.errors import CannotOpen
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.translate import translate
 from penstock.streams.temporal.errors import FormulaSyntaxError, UnknownProposition

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable
-from penstock.streams.errors import BuildError
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.base.errors import BuildError
+from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.workers.processes.finding import place_of
 
 MODULE = """

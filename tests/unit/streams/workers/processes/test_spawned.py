@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, in_processes, run
-from penstock.streams.errors import BuildError, WorkerLost
-from penstock.streams.pipeline import Engine
+from penstock.streams.base.errors import BuildError, WorkerLost
+from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.workers.processes import spawned
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipelines.pipeline import new_event_loop
 from penstock.streams.workers.processes import wire
 from penstock.streams.workers.processes.wire import Wire, framed
 

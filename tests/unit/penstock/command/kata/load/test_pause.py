@@ -4,7 +4,7 @@ import threading
 from itertools import pairwise
 
 from penstock.command.kata.load.pause import hold, paused
-from penstock.streams import clock
+from penstock.streams.base import clock
 
 
 def longest_gap(hold_the_others: threading.Event, until: threading.Event) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.command.kata.solutions.consumer import Candidate, load_consumer
-from penstock.streams.errors import BuildError
+from penstock.streams.base.errors import BuildError
 
 Write = Callable[[str], Path]
 

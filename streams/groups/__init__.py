@@ -1,0 +1,1 @@
+"""Operators inside groups, on the stream of each key."""

@@ -1,0 +1,1 @@
+"""What users hold: streams with their methods, pipelines, and the running of one."""

@@ -1,0 +1,1 @@
+"""Records of a run: what passed each arrow, how long it took, the last errors."""

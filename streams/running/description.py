@@ -1,0 +1,30 @@
+"""The stages of a pipeline, as they are drawn and shown while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.sink_stage import Sink
+from penstock.streams.stages.stream import Stream
+from penstock.streams.stages.time_slice import LARGEST
+
+__all__ = ["description"]
+
+
+def description(
+    flowable: Stream[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | None = None
+) -> list[StageInfo]:
+    """The stages of a run with this limit, with their bounds, source first, sinks last.
+
+    The stages of other streams are the `inputs` of those that read them.
+    """
+    stages = [stream.info.limited(limit) for stream in flowable.chain()]
+    last = stages[-1]
+    ends = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(sinks, 1)]
+    if all(sink.bound == 0 for sink in ends):
+        # They accept every event at once: nothing waits but what is on its way to them.
+        ends = [replace(sink, bound=LARGEST) for sink in ends]
+    return stages + ends

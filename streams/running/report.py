@@ -1,0 +1,276 @@
+"""Statistics of a running pipeline: snapshots of its numbers, and the report at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from penstock.streams.base.errors import BuildError, MissingExtra
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.observing import Statistics
+from penstock.streams.runtime.sources import Counts
+
+__all__ = ["Outcome", "Report", "State", "done_with", "how_it_ended", "numbers_of", "snapshot"]
+
+Outcome = Literal[
+    "completed", "drained", "incomplete", "output closed", "stopped", "overrun", "cancelled"
+]
+State = Literal["running", "paused", "draining"]
+
+_HOW_IT_ENDED = {
+    "completed": "completed",
+    "drained": "drained on a signal",
+    "incomplete": "ended with events unfinished",
+    "output closed": "ended when the output was closed",
+    "stopped": "stopped by an error",
+    "overrun": "cancelled when the drain's deadline had passed",
+    "cancelled": "cancelled",
+}
+
+# How many unfinished tokens are shown; `returned_tokens` has all.
+_MOST_RANGES = 5
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report:
+    """How a pipeline ended; before the end, its present state.
+
+    `statistics` is the last snapshot; `error` is what stopped the pipeline. `str(report)` is the
+    text that `penstock run` prints: a few lines, however long the pipeline ran.
+    """
+
+    outcome: Outcome | State
+    statistics: dict[str, Any]
+    error: BaseException | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status for a process.
+
+        0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
+        pipeline cannot be built after all; 3 completed or drained, but some lines or events
+        were bad, skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled, or drained
+        or past the deadline with unfinished events, or not ended yet.
+        """
+        numbers = self.statistics
+        if self.outcome == "stopped":
+            return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
+        if self.outcome in ("incomplete", "overrun", "cancelled", "running", "paused", "draining"):
+            return 5
+        # A stage such as `catch` has gone on after an error of its stream, or the run is stopped.
+        if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
+            return 3
+        return 4 if self.outcome == "drained" else 0
+
+    def __str__(self) -> str:
+        return _as_text(self.outcome, self.statistics)
+
+    def __repr__(self) -> str:
+        numbers = self.statistics
+        counts = f"{numbers['in']:,} in, {numbers['finished']:,} finished"
+        why = "" if self.error is None else f" by {type(self.error).__name__}"
+        return f"<Report {self.outcome}{why}: {counts}>"
+
+
+def snapshot(
+    run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
+) -> dict[str, Any]:
+    """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
+    counts = Counts(run.past)
+    emitted: list[float | None] = []
+    again = 0
+    for source in run.sources:
+        numbers = source.statistics()
+        emitted.append(numbers.get("emitted"))
+        again += numbers["returned"] if source.gives_again else 0
+        counts.add(numbers)
+    progress = _progress(emitted, counts, again)
+    inside, in_flight_inside = run.inside_now()
+    counts.join(inside)
+    unfinished = counts.unfinished
+    stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
+    stages += [numbers_of(*sink) for sink in sinks]
+    # Several children of one event may be in flight; the event counts once.
+    in_flight = min(unfinished, sum(_all("in_flight", stages)) + in_flight_inside)
+    groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
+    limits = _limits(stages)
+    return {
+        "state": state,
+        "seconds": seconds,
+        **counts.totals,
+        "recovered": run.recovered,
+        "recoveries": sum(run.errors.recoveries.values()),
+        "dropped": counts.dropped,
+        "progress": progress,
+        "unfinished": unfinished,
+        "waiting": unfinished - in_flight,
+        "in_flight": in_flight,
+        "bad_lines": run.errors.bad_lines,
+        "limit": sum(limit for limit, _ in limits) if limits else None,
+        "limit_reason": "; ".join(reason for _, reason in limits if reason),
+        "groups": sum(groups) if groups else None,
+        "closed_early": dict(run.errors.closed_early),
+        "errors": dict(run.errors.kinds),
+        "latency": latencies[0] if latencies else None,
+        "stages": stages,
+    }
+
+
+def _progress(emitted: list[float | None], counts: Counts, again: int) -> float | None:
+    """The part of the input that is done with, if its events are about equally long.
+
+    Of those that came, so many were returned to come `again`.
+    """
+    parts = [part for part in emitted if part is not None]
+    if not parts or len(parts) < len(emitted):
+        return None
+    came = counts.totals["in"] - again
+    done = came - counts.unfinished - (counts.totals["returned"] - again)
+    return min(parts) * (done / came if came else 1.0)
+
+
+def numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
+    """The numbers of one stage, an element of `stages` in a snapshot."""
+    return {"stage": info.number, "name": info.name, "detail": info.detail, **statistics()}
+
+
+def _limits(stages: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    """Each limit with its reason; a limit that several stages share counts once."""
+    found: dict[Any, tuple[int, str]] = {}
+    for at, stage in enumerate(stages):
+        if "limit" in stage:
+            shared = stage.get("shared")
+            name = ("stage", at) if shared is None else ("shared", shared["number"])
+            found[name] = (stage["limit"], stage.get("limit_reason", ""))
+    return list(found.values())
+
+
+def _all(name: str, stages: list[dict[str, Any]]) -> list[Any]:
+    return [stage[name] for stage in stages if name in stage]
+
+
+# The text for people.
+
+
+def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
+    """A few lines: how it ended, the events by outcome, troubles, the latencies."""
+    seconds = numbers["seconds"]
+    done = done_with(numbers)
+    rate = f", {done / seconds:,.0f} events/s" if seconds > 0 else ""
+    lines = [f"penstock: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
+    counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
+    counts += [f"{n:,} dropped ({cause})" for cause, n in numbers["dropped"].items()]
+    for name in ("failed", "returned", "waiting", "in_flight"):
+        if numbers[name]:
+            counts.append(f"{numbers[name]:,} {name.replace('_', ' ')}")
+    lines.append("  events: " + ", ".join(counts))
+    if workers := max((len(stage.get("by_worker", ())) for stage in numbers["stages"]), default=0):
+        lines.append(f"  worked on by {workers:,} worker process{'es' * (workers != 1)}")
+    if numbers["bad_lines"]:
+        lines.append(f"  bad lines: {numbers['bad_lines']:,}")
+    if unknown := sum(stage.get("created_unknown", 0) for stage in numbers["stages"]):
+        lines.append(f"  events without a readable time of creation: {unknown:,}")
+    if closed := numbers["closed_early"]:
+        early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
+        lines.append(f"  {early}: their results may be made of only a part of their events")
+    if outcome in ("incomplete", "stopped", "overrun", "cancelled"):
+        lines += _unfinished(numbers["stages"])
+    lines += _troubles(numbers["stages"])
+    lines += _recoveries_elsewhere(numbers)
+    lines += _latencies(numbers["latency"])
+    return "\n".join(lines)
+
+
+def done_with(numbers: dict[str, Any]) -> int:
+    """The events that have ended well: those that finished, and those that a stage dropped."""
+    done: int = numbers["finished"] + sum(numbers["dropped"].values())
+    return done
+
+
+def how_it_ended(outcome: str) -> str:
+    """An outcome in words."""
+    return _HOW_IT_ENDED.get(outcome, f"not ended ({outcome})")
+
+
+def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
+    """The unfinished events of a source that cannot take them back."""
+    lines: list[str] = []
+    for stage in stages:
+        where = f"{stage['name']} of {stage['detail']}"
+        if tokens := stage.get("returned_tokens"):
+            lines.append(f"  not finished, by {where}: {_ranges(tokens)}")
+        if ahead := stage.get("read_ahead"):
+            what = "line" if ahead == 1 else f"{ahead:,} lines"
+            lines.append(f"  read and not begun, by {where}: the next {what}")
+    return lines
+
+
+def _ranges(tokens: list[Any]) -> str:
+    """`1-3, 7`, in order, then tokens that are not numbers; the first few, and how many more, up to
+    which number."""
+    numbers = sorted({token for token in tokens if isinstance(token, int)})
+    parts: list[tuple[str, int]] = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        first, last = members[0], members[-1]
+        parts.append((str(first) if first == last else f"{first}-{last}", len(members)))
+    parts += [(str(token), 1) for token in tokens if not isinstance(token, int)]
+    shown = ", ".join(text for text, _ in parts[:_MOST_RANGES])
+    more = sum(count for _, count in parts[_MOST_RANGES:])
+    if not more:
+        return shown
+    up_to = f" up to {numbers[-1]}" if numbers else ""
+    return f"{shown} and {more:,} more{up_to} (--report json and returned_tokens have them all)"
+
+
+# Nouns, of which there may be one.
+_ONE = {"retries": "retry", "recoveries": "recovery", "violations": "violation"}
+
+
+def _troubles(stages: list[dict[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for stage in stages:
+        troubles = [
+            f"{stage[name]:,} {_ONE.get(name, name) if stage[name] == 1 else name}"
+            for name in (
+                "retries",
+                "recoveries",
+                "skipped",
+                "reverted",
+                "routed",
+                "stuck",
+                "violations",
+                "late",
+                "evicted",
+                "inconclusive",
+                "unjudged",
+                "lost",
+            )
+            if stage.get(name)
+        ]
+        if troubles:
+            lines.append(f"  stage {stage['stage']} '{stage['name']}': {', '.join(troubles)}")
+    return lines
+
+
+def _recoveries_elsewhere(numbers: dict[str, Any]) -> list[str]:
+    """The recoveries of stages that are not listed, as in the streams that `flat_map` reads."""
+    listed = sum(_all("recoveries", numbers["stages"]))
+    more = numbers.get("recoveries", 0) - listed
+    what = "recovery" if more == 1 else "recoveries"
+    return [f"  in streams that stages have read: {more:,} {what}"] if more > 0 else []
+
+
+def _latencies(latency: dict[str, Any] | None) -> list[str]:
+    lines: list[str] = []
+    for name, summary in (latency or {}).items():
+        if summary["count"]:
+            values = ", ".join(
+                f"{label} {summary[field] * 1000:,.1f}"
+                for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
+            )
+            lines.append(f"  {name} (ms): {values}")
+    return lines

@@ -1,0 +1,89 @@
+"""The refusal of stages that would end events before their results are in a sink.
+
+A source that forgets an event once it has ended gives it again after a crash only until then. So
+such stages may only read sources that give everything again, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from penstock.streams.base.errors import BuildError, PenstockError
+from penstock.streams.protocol.acknowledgement import roots
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.source_stage import SourceStage
+
+__all__ = ["not_seen", "refuse_early_end", "refuse_engine", "refuse_to_absorb"]
+
+
+def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
+    """Raise BuildError if `stage` would end events of a source that forgets them then.
+
+    `above` are the stages above it, source first.
+    """
+    source = _forgetting(above)
+    if source is not None and (absorbing := _absorbing(stage)):
+        raise BuildError(_early_end(absorbing, str(source)))
+    for column in stage.inputs if stage.delivery.absorbs_inputs else ():
+        source = _forgetting(column)
+        if source is not None:
+            raise BuildError(_early_end(str(stage), str(source)))
+
+
+def refuse_engine(stages: Iterable[StageInfo]) -> None:
+    """Raise BuildError if one of the stages would end events that come from servers."""
+    for stage in stages:
+        if absorbing := _absorbing(stage):
+            raise BuildError(_early_end(absorbing, "what reads the events from servers"))
+
+
+def not_seen(stages: Iterable[StageInfo]) -> Iterator[str]:
+    """What a look at the stages, source first, cannot say: one sentence for each pair of a stage
+    that reads streams which are made while it runs, and one that would end events of theirs."""
+    makers: list[StageInfo] = []
+    for stage in stages:
+        ended = [(maker, absorbing) for maker in makers if (absorbing := _absorbing(stage))]
+        for column in stage.inputs:
+            yield from not_seen(column)
+            beside = [one for one in all_stages(column) if one.delivery.makes]
+            ended += [(maker, str(stage)) for maker in beside if stage.delivery.absorbs_inputs]
+            makers += beside
+        for maker, absorbing in ended:
+            yield (
+                f"{maker} may read streams that are made while it runs. If one of them forgets "
+                f"events once they have ended, as with position=, the run fails at {absorbing}"
+            )
+        makers += [stage] if stage.delivery.makes else []
+
+
+def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:
+    """Raise PenstockError if `stage`, which ends these events, would have their source forget them:
+    one of a stream that was made while the pipeline runs."""
+    for event in events:
+        for origin, _ in roots(event):
+            if isinstance(origin, SourceStage) and origin.needs_ends:
+                raise PenstockError(_early_end(str(stage), str(origin.info)))
+
+
+def _early_end(stage: str, source: str) -> str:
+    """The error of a stage that would end events of this source."""
+    return (
+        f"{stage} acknowledges events before their results are in a sink, and {source} does not "
+        "give again what was acknowledged: the results would be lost if the process dies. Read "
+        "what can be read again from its beginning, such as read_jsonl(path) without position="
+    )
+
+
+def _forgetting(column: Iterable[StageInfo]) -> StageInfo | None:
+    return next((stage for stage in all_stages(column) if stage.delivery.acknowledges), None)
+
+
+def _absorbing(stage: StageInfo) -> str:
+    """The name of the stage, or of one inside its groups, if that ends events itself."""
+    if stage.delivery.absorbs:
+        return str(stage)
+    inside = () if stage.delivery.inside is None else stage.delivery.inside()
+    return next((f"'{one.name}' in {stage}" for one in inside if one.delivery.absorbs), "")

@@ -1,0 +1,171 @@
+"""A stream: the description of one stage and of what is above it.
+
+It holds no events and starts nothing. It can be connected any number of times; each connection is a
+separate run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.protocol.fields import as_changed, refuse_missing
+from penstock.streams.protocol.numbering import numbered_below
+from penstock.streams.protocol.stage import RunningStage, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.stages.forgetting import refuse_to_absorb
+from penstock.streams.stages.user_stage import guarded
+
+__all__ = ["Stream", "Whole"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+Whole = Literal["number", "values"]
+
+
+class Stream(Generic[T_co]):
+    """A stream of `T_co` with demand: its readers request as many events as they can take.
+
+    `attach(subscriber, run)` connects a stage to the stages above it; `info` describes this stage,
+    and `above` is the stream it reads from (None for a source).
+    """
+
+    turns = False
+    """Whether its events hold a turn, which the first working stage ends."""
+
+    groups = False
+    """Whether its values are groups, which only `spread` reads."""
+
+    overflow: Any = None
+    """What makes, for a run and a description, what has the events of keys beyond their shares."""
+
+    unread = ""
+    """Why no stage and no sink can read its values, if that is so: the text of the BuildError."""
+
+    whole: Whole | None = None
+    """If its only value is the number of the events above, or the list of their values."""
+
+    values: Any = None
+    """The type of its values, where that is known."""
+
+    cut: tuple[Stream[Any], Sequence[Any]] | None = None
+    """If its values are windows that nothing reads yet: what is cut, and by which operators."""
+
+    def __init__(
+        self,
+        attach: Callable[[Subscriber[Any], Run], None],
+        info: StageInfo,
+        above: Stream[Any] | None = None,
+        *,
+        turns: bool | None = None,
+        spreads: bool = False,
+        values: Any = None,
+        passes: bool = False,
+    ) -> None:
+        """`spreads`: the stage reads groups; any other stage on groups is a BuildError. `values`:
+        the type of a source's values, if known. `passes`: the stage emits the values that came.
+        """
+        if not callable(attach) or not isinstance(info, StageInfo):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WrongType(
+                "Flowable(attach, info) is for authors of sources: make a stream by "
+                "from_iterable(...), from_async_iterable(...) or Flowable.of(observable, ...)"
+            )
+        self.info: StageInfo = info.first() if above is None else info.after(above.info)
+        if above is not None:
+            above.check_readable()
+            stages = [stream.info for stream in above.chain()]
+            if info.inputs:
+                self.info = numbered_below(self.info, stages)
+            refuse_to_absorb(self.info, stages)
+        if above is not None and above.groups and not spreads:
+            raise BuildError(_cannot_read_groups(self.info, above))
+        if passes and above is not None:
+            values = above.values if info.placement.untouched else as_changed(above.values)
+        self.values = values
+        refuse_missing(self.info, values if above is None else above.values)
+        self.above = above
+        self._attach = attach
+        self.turns = turns if turns is not None else above is not None and above.turns
+
+    def check_readable(self) -> None:
+        """Raise BuildError if no stage and no sink can read its values."""
+        if self.unread:
+            raise BuildError(self.unread)
+
+    def attach(self, subscriber: Subscriber[Any], run: Run) -> None:
+        """Connect a stage of the same run; for authors of operators only.
+
+        An exception raised by a stage that is not the library's own fails its event and ends the
+        stream.
+        """
+        run.attachments.begin()
+        info = run.placed(self.info)
+        reader, run.attaching = run.attaching, info
+        below: Subscriber[Any] = guarded(subscriber, reader, run)
+        for observer in run.observers:
+            below = observer.arrow(info, below, reader, is_own=run.is_own(info))
+        try:
+            run.overrides.in_place_of(self)._attach(below, run)
+        finally:
+            run.attaching = reader
+            run.attachments.end()
+
+    def below(
+        self,
+        attach: Callable[[Subscriber[Any], Run], None],
+        info: StageInfo,
+        *,
+        turns: bool | None = None,
+        passes: bool = False,
+    ) -> Stream[Any]:
+        """A stream that reads this one, and offers what this one offers."""
+        return Stream(attach, info, self, turns=turns, passes=passes)
+
+    def then(
+        self,
+        make: Callable[[Subscriber[Any], Run, StageInfo], RunningStage],
+        info: StageInfo,
+        *,
+        turns: bool | None = None,
+        passes: bool = False,
+    ) -> Stream[Any]:
+        """This stream behind one more stage; for authors of operators.
+
+        `make(downstream, run, info)` makes the stage for each run. `passes`: it emits the values
+        that came.
+        """
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            info = run.placed(stream.info)
+            stage = make(downstream, run, info)
+            run.add_stage(info, stage.statistics)
+            self.attach(stage, run)
+
+        stream = self.below(attach, info, turns=turns, passes=passes)
+        return stream
+
+    def chain(self) -> list[Stream[Any]]:
+        """This stream and all above it, source first."""
+        stages: list[Stream[Any]] = []
+        stream: Stream[Any] | None = self
+        while stream is not None:
+            stages.append(stream)
+            stream = stream.above
+        return stages[::-1]
+
+    def __repr__(self) -> str:
+        names = " > ".join(stage.info.name for stage in self.chain())
+        return f"<Flowable {names}>"
+
+
+def _cannot_read_groups(info: StageInfo, above: Stream[Any]) -> str:
+    grouping = next(stage.info for stage in above.chain()[::-1] if stage.info.name == "group_by")
+    refused = f"{info} works on single events, and {grouping} makes groups of them: "
+    if info.placement.works:
+        return refused + "insert spread() between them"
+    return refused + (
+        f"put spread() between them, or {info.name} before group_by or into "
+        "group_by(each=lambda group: group.pipe(...), idle=...)"
+    )
