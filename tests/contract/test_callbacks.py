@@ -149,7 +149,7 @@ NOT_A_STAGES = {
     "descriptor.py",
     "pipeline.py",
     "context.py",
-    "running.py",
+    "handle.py",
     "os_signals.py",
     "blocked_loop.py",
     "clock.py",

@@ -78,13 +78,14 @@ def test_no_module_in_penstock_takes_the_place_of_a_public_name_but_ops_which_is
     assert modules & set(penstock.__all__) == {"ops"}
 
 
-def test_importing_penstock_imports_nothing_else(tmp_path: Path) -> None:
+def test_importing_penstock_imports_only_where_streams_find_operators(tmp_path: Path) -> None:
     code = (
         "import sys; before = set(sys.modules); import penstock; "
         "print(sorted(set(sys.modules) - before - {'__future__', 'typing'}), penstock.__version__)"
     )
     loaded = "import __future__, typing; " + code
-    assert run(loaded, cwd=tmp_path).stdout == f"['penstock'] {penstock.__version__}\n"
+    found = ["penstock", "penstock.streams", "penstock.streams.rx", "penstock.streams.rx.ours"]
+    assert run(loaded, cwd=tmp_path).stdout == f"{found} {penstock.__version__}\n"
 
 
 def test_a_name_that_is_not_there_is_an_error_that_says_so() -> None:
@@ -107,7 +108,7 @@ def test_a_folder_that_is_imported_by_its_own_name_names_the_right_one(name: str
 
 
 def test_no_module_is_there_twice() -> None:
-    for name in ("streams.errors", "operators.batch", "sources.jsonl", "sinks.jsonl"):
+    for name in ("streams.base.errors", "operators.batch", "sources.jsonl", "sinks.jsonl"):
         with pytest.raises(ImportError):
             importlib.import_module(name)
         assert importlib.import_module(f"penstock.{name}").__name__ == f"penstock.{name}"
