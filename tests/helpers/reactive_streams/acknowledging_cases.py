@@ -137,7 +137,7 @@ class _Partition(Acknowledging):
             deliveries = Deliveries("stream", MemorySink())
             floors = Floors(table, "a", "today")
             floors.start()
-            layout = Layout("a", None, None)
+            layout = Layout("a", None, None, batch=self.block)
             partition = Partition(0, lease, client, layout, deliveries, floors)
 
             async def leave() -> None:

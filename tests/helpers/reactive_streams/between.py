@@ -145,7 +145,7 @@ def threads_above(publisher: ManualPublisher[Any]) -> set[int]:
 
 def absorbs(stream: Flowable[Any]) -> bool:
     """Whether the last stage ends every event itself, and sends events of its own."""
-    return stream.info.absorbs
+    return stream.info.delivery.absorbs
 
 
 # Streams that a case is made of.

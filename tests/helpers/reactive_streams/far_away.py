@@ -29,9 +29,11 @@ class Connection(Client):
         cls.told = []
         return cls(Server())
 
-    async def stream_info(self, stream: str) -> None:
+    async def stream_info(self, stream: str) -> Any:
         for number in range(int(stream.removeprefix("first_"))):
             self.server.publish(stream, dumps({"n": number}))
+        config = SimpleNamespace(name=stream, subjects=[])
+        return SimpleNamespace(config=config, created="2026-01-01 00:00:00")
 
     async def add_consumer(self, stream: str, config: Any) -> Any:
         await super().add_consumer(stream, config)
