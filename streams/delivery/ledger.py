@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Generic, TypeVar
 
 from penstock.streams.delivery.ranges import Range
@@ -31,13 +31,17 @@ class Ledger(Generic[M]):
 
     `start` is the position to be read first; None if that is unknown. `known` are ranges that an
     earlier reader has finished. Memory: a number and a mark for each unfinished position, some
-    numbers for each range. Time: O(1) per position.
+    numbers for each range. Time: O(1) per position, and per run that is read and finished as one.
     """
 
     def __init__(self, start: int | None = None, known: Iterable[Range] = ()) -> None:
         self.next = start
         """The position behind the last one that was read."""
         self._unfinished: dict[int, M] = {}
+        # Runs of unfinished positions behind all these, in order: the end and mark of each by its
+        # beginning; and how many positions they have.
+        self._runs: dict[int, tuple[int, M]] = {}
+        self._in_runs = 0
         # What an earlier reader has finished and this one has not come to, in order.
         self._known = deque(sorted(known))
         # The floor.
@@ -51,7 +55,7 @@ class Ledger(Generic[M]):
 
     def __len__(self) -> int:
         """The positions that were read and are not finished."""
-        return len(self._unfinished)
+        return len(self._unfinished) + self._in_runs
 
     def read(self, position: int, mark: M) -> bool:
         """Note a position that was read. Returns False if it is finished already."""
@@ -60,6 +64,8 @@ class Ledger(Generic[M]):
             self._bottom = position
         elif before < position:
             self._skip(before, position)
+        if self._runs:
+            self._split(position)
         self._unfinished[position] = mark
         if self._known and self.was_finished(position):
             self.finish(position)
@@ -70,7 +76,29 @@ class Ledger(Generic[M]):
         """Note successive positions, known ones too, which are to be finished."""
         assert self.next is not None
         first, self.next = self.next, self.next + len(marks)
+        self._split(self.next)
         self._unfinished.update(zip(range(first, self.next), marks, strict=True))
+
+    def read_run(self, position: int, count: int, mark: M) -> None:
+        """Note so many successive positions with one mark, known ones too, which are to be
+        finished."""
+        before, self.next = self.next, position + count
+        if before is None:
+            self._bottom = position
+        elif before < position:
+            self._skip(before, position)
+        self._runs[position] = self.next, mark
+        self._in_runs += count
+
+    def _split(self, position: int) -> bool:
+        """Note each position of the runs that begin up to this one by itself; returns whether there
+        are such runs."""
+        runs, before = self._runs, self._in_runs
+        while runs and (begin := next(iter(runs))) <= position:
+            end, mark = runs.pop(begin)
+            self._in_runs -= end - begin
+            self._unfinished.update(zip(range(begin, end), repeat(mark)))
+        return self._in_runs < before
 
     @property
     def resumes(self) -> bool:
@@ -86,7 +114,15 @@ class Ledger(Generic[M]):
 
     def finish_all(self, first: int, last: int) -> None:
         """Finish successive positions, the last included."""
-        unfinished, rest = self._unfinished, range(first, last)
+        unfinished, run = self._unfinished, self._runs.get(first)
+        if run is not None and run[0] == last + 1:
+            del self._runs[first]
+            self._in_runs -= last + 1 - first
+            unfinished[last] = run[1]
+            self.finish(last, first)
+            return
+        self._split(last)
+        rest = range(first, last)
         if all(map(unfinished.__contains__, rest)) and last in unfinished:
             deque(map(unfinished.pop, rest), 0)
             self.finish(last, first)
@@ -100,6 +136,8 @@ class Ledger(Generic[M]):
         try:
             del self._unfinished[position]
         except KeyError:
+            if self._split(position):
+                self.finish(position)
             return
         begin, end = position if first is None else first, position + 1
         if self._gap_ends:
@@ -131,7 +169,7 @@ class Ledger(Generic[M]):
     def after(self, done: Iterable[int]) -> Ledger[M]:
         """This ledger as it will be when these positions are finished as well. Time: O(n)."""
         other = copy(self)
-        for name in ("_unfinished", "_ends", "_begins", "_gap_ends", "_gap_begins"):
+        for name in ("_unfinished", "_runs", "_ends", "_begins", "_gap_ends", "_gap_begins"):
             setattr(other, name, getattr(self, name).copy())
         for position in done:
             other.finish(position)
@@ -144,15 +182,20 @@ class Ledger(Generic[M]):
 
     def mark(self, default: M) -> M:
         """The mark of the first position that is not finished."""
-        return default if self._bottom is None else self._unfinished.get(self._bottom, default)
+        if self._bottom is None:
+            return default
+        if self._bottom in self._runs:
+            return self._runs[self._bottom][1]
+        return self._unfinished.get(self._bottom, default)
 
     def marks(self) -> Iterable[M]:
-        """The marks of all positions that are not finished, in order."""
-        return self._unfinished.values()
+        """The marks of all positions that are not finished, in order; that of a run once."""
+        return chain(self._unfinished.values(), (mark for _, mark in self._runs.values()))
 
     def first(self, most: int) -> list[int]:
         """The first positions that were read and are not finished, at most so many."""
-        return list(islice(self._unfinished, most))
+        runs = (range(begin, end) for begin, (end, _) in self._runs.items())
+        return list(islice(chain(self._unfinished, chain.from_iterable(runs)), most))
 
     def finished(self) -> Iterator[Range]:
         """The ranges that are finished above the floor, in order. Time: O(n log n) of them."""

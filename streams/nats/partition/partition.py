@@ -214,6 +214,8 @@ class Partition:
         # Its events from the floor on, each with its message; the mark of all messages in it; and
         # of what was done above the floor when this owner came, the last message.
         self._ledger: Ledger[Arrival | None]
+        # The floor of the ledger to which `_floor` has risen.
+        self._risen: int | None
         self._read = Mark()
         self._known_top = 0, 0.0
         # The number of its events in the pipeline.
@@ -282,6 +284,7 @@ class Partition:
         ranges = finished_in(above.base, above.text)
         known += [(max(begin, done), end) for begin, end in ranges if end > done]
         self._ledger = Ledger(size * (floor.sequence + 1), known)
+        self._risen = None
         self._read = floor._replace(after=0, begun=0)
         self._known_top = above.sequence, above.stored
 
@@ -484,8 +487,7 @@ class Partition:
         if ledger.resumes:
             new = {one for one in range(count) if ledger.read(first + one, arrival)}
         else:
-            ledger.read(first, arrival)
-            ledger.read_all([arrival] * (count - 1))
+            ledger.read_run(first, count, arrival)
             new = None
         if dropped:
             for place in set(range(count)).difference(places):
@@ -525,9 +527,9 @@ class Partition:
 
     def begin(self, delivery: Delivery) -> bool:
         """An event is about to begin; returns whether it may."""
-        if not self.lease.held or self.is_left(delivery):
-            return False
         arrival, place = delivery
+        if not self.lease.held or (self._closing and place not in arrival.started):
+            return False
         arrival.started.add(place)
         return True
 
@@ -553,11 +555,16 @@ class Partition:
         self._left(len(places))
 
     def _rise(self) -> None:
-        arrival, floor = self._ledger.mark(None), self._floor
+        ledger, floor = self._ledger, self._floor
+        if ledger.floor == self._risen:
+            return
+        self._risen = ledger.floor
+        arrival = ledger.mark(None)
         if arrival is None:
             self._floor = self._read
-        elif begun := (self._ledger.floor or 0) - arrival.sequence * self._largest:
-            self._floor = arrival.below._replace(after=arrival.sequence, begun=begun)
+        elif begun := (ledger.floor or 0) - arrival.sequence * self._largest:
+            below = arrival.below
+            self._floor = Mark(*below[:2], arrival.sequence, begun, *below[4:])
         else:
             self._floor = arrival.below
         if self._floor != floor and self._kept is not None:

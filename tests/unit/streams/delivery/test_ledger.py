@@ -154,3 +154,42 @@ def test_successive_positions_may_be_finished_in_one_call(
         assert one_by_one.floor == in_runs.floor
         assert one_by_one.first(40) == in_runs.first(40)
         assert list(one_by_one.finished()) == list(in_runs.finished())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.booleans()), max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_positions_that_are_read_as_a_run_with_one_mark_are_finished_as_others_are(
+    read: list[tuple[int, int, bool]], finished: list[tuple[int, int]], drawn: random.Random
+) -> None:
+    one_by_one, in_runs = Ledger[int](), Ledger[int]()
+    steps: list[tuple[int, int] | tuple[int, int, bool]] = [*finished]
+    for new in read:
+        steps.insert(drawn.randint(0, len(steps)), new)
+    for step in steps:
+        if len(step) == 3:
+            gap, count, as_run = step
+            first = (one_by_one.next or 0) + gap
+            positions = range(first, first + count)
+            for position in positions:
+                one_by_one.read(position, first)
+            if as_run:
+                in_runs.read_run(first, count, first)
+            else:
+                for position in positions:
+                    in_runs.read(position, first)
+        else:
+            first, more = step
+            for position in range(first, first + more + 1):
+                one_by_one.finish(position)
+            in_runs.finish_all(first, first + more)
+        after = in_runs.after(range(10, 20)), one_by_one.after(range(10, 20))
+        for left, right in ((in_runs, one_by_one), after):
+            assert (left.floor, left.next, len(left)) == (right.floor, right.next, len(right))
+            assert left.mark(-1) == right.mark(-1)
+            assert {*left.marks()} == {*right.marks()}
+            assert left.first(7) == right.first(7)
+            assert left.first(99) == right.first(99)
+            assert list(left.finished()) == list(right.finished())

@@ -160,7 +160,7 @@ def test_events_without_a_key_are_where_their_duplicates_are(server: Servers) ->
                 for one in events_of(body):
                     where[loads(one)["id"]].add(partition)
         assert [len(partitions) for partitions in where.values()] == [1] * 40
-        assert len(set.union(*where.values())) == 5
+        assert len(set[int]().union(*where.values())) == 5
 
     asyncio.run(story())
 

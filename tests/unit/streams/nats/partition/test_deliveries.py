@@ -68,9 +68,11 @@ async def owned(
     floors = Floors(table, "a", "today")
     floors.start()
     partition = Partition(0, lease, client, layout or LAYOUT, deliveries, floors)
-    running = (
-        from_iterable(list[int]()).pipe(*(operators or in_order)).to(for_each(done.append))
-    ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
+    source: Any = from_iterable(list[int]())
+    results = cast(Flowable[Any], source.pipe(*(operators or in_order)))
+    running = results.to(for_each(done.append)).start(
+        engine=Engine(deliveries.flowable, "stop"), drain_deadline=1
+    )
     try:
         await partition.look()
         yield partition
