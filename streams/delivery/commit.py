@@ -6,9 +6,9 @@
 
 An event of a source is a *root*: a row, a record. What is made of roots and has to be there if and
 only if they are finished, such as a result, is a *part* of them. A *unit* is written in one
-transaction by the one writer that holds all of it: a table that has the rows and the results, the
-brokers that have the offsets and the records. The writer knows its own roots. How a part is written
-only its *kind* knows, so a further kind changes neither the unit nor the writer.
+step by the one writer that holds all of it: the transaction of a table with the rows and results,
+or the file of a position. The writer knows its own roots. How a part is written only its *kind*
+knows, so a further kind changes neither the unit nor the writer.
 """
 
 from __future__ import annotations

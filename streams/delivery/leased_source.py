@@ -49,7 +49,7 @@ class LeasedSource(SourceStage[Any], Generic[T]):
         self.failed: set[T] = set()
         """Those that have failed, and have not been given again since."""
         self.from_wall = run.now() - clock.wall()
-        """What makes a time of the wall clock one of the loop's."""
+        """Seconds to add to a time of the wall clock to get the loop's time."""
         self._on_bad = on_bad
         self.letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None
         self._retry_after = retry_after
@@ -77,7 +77,7 @@ class LeasedSource(SourceStage[Any], Generic[T]):
         raise NotImplementedError
 
     def refuse(self, token: T, /) -> None:
-        """Have what is no event delivered to nobody any more."""
+        """Tell the broker never to deliver this bad input again."""
         raise NotImplementedError
 
     def has_room(self) -> None:

@@ -54,7 +54,7 @@ class Ledger(Generic[M]):
         self._gap_begins: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """The positions that were read and are not finished."""
+        """How many positions were read and are not finished."""
         return len(self._unfinished) + self._in_runs
 
     def read(self, position: int, mark: M) -> bool:

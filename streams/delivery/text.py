@@ -58,7 +58,7 @@ def text_of(about: About, body: str) -> str:
 
 
 def text_size(about: About) -> int:
-    """The characters of a text beside its body; all are ASCII."""
+    """How many characters a text has beside its body; all are ASCII."""
     return len(text_of(about, ""))
 
 

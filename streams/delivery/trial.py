@@ -35,8 +35,8 @@ _FIRST, _MOST, _ONE_BY_ONE = 16, 8192, 32
 
 class Doubt(NamedTuple):
     """`lost` holders in a row have been lost. One of `suspects` events below the position `until`
-    has ended the last one; of what is not known, either is 0. Since then events below `reach` may
-    have begun, which are `begun`; `reach` is 0 where any may have, and -1 where none has."""
+    has ended the last one; `until` or `suspects` is 0 if unknown. `begun` counts the events below
+    `reach` that may have begun since; `reach` is 0 if any may have, and -1 if none has."""
 
     lost: int = 0
     until: int = 0
@@ -88,7 +88,7 @@ class Trial:
 
     def __init__(self, ledger: Ledger[Any], doubt: Doubt, attempts: int, end: float = inf) -> None:
         self.note = doubt
-        """What the next holder is told."""
+        """The note that is stored now."""
         self.reach = 0
         """No event from this position on may begin."""
         self._ledger = ledger

@@ -53,7 +53,7 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
 
     `rotate(downstream, run, feeders, info)` is for `spread`: it connects a reader of the groups'
     events, and no group object is made. Attaching anything else is a BuildError. `overflow(run,
-    info)` makes what has the events of keys beyond their shares.
+    info)` makes the store for events beyond their keys' shares.
     """
 
     groups = True

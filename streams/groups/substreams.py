@@ -351,7 +351,7 @@ class Substreams(KeyedStage):
     def _lend(self) -> bool:
         """Lend what is free to groups whose operators have taken all events but those of the tail.
 
-        Returns whether there are others.
+        Returns whether other groups starve too.
         """
         starving, self._starving = self._starving, {}
         for substream in starving:
@@ -624,7 +624,7 @@ class Substreams(KeyedStage):
 
 
 def _size(group: _Group | Place) -> int:
-    """The events of a group in memory: in its operators, before them, and those of its outputs."""
+    """How many events a group has in memory: in its operators, before them, and in its outputs."""
     if isinstance(group, Event):
         return 1
     if isinstance(group, Gathered):

@@ -32,8 +32,8 @@ def mapped(
     info: StageInfo,
     source: Flowable[Any],
 ) -> Flowable[Any]:
-    """What `mapper` returns for a connectable of its own for each run, which all that reads it
-    shares."""
+    """A stream made by calling `mapper` with a new connectable in each run; all its readers share
+    that."""
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         connectable = make()

@@ -539,7 +539,7 @@ class Flowable(Stream[T_co], _Methods[T_co]):
         return as_svg([stage.info for stage in self.chain()], [], repr(self))
 
     _added: tuple[Any, ...] = ()
-    """The streams that it is the sum of."""
+    """The streams that were added to make it."""
 
     # The operators may read more, or return more, than those of the `pipe` this overrides.
 

@@ -212,7 +212,7 @@ class Pipeline:
 
 
 def _but_given(other: Any) -> str:
-    """What was given in place of a sink, and what to write instead."""
+    """A message that names what was given instead of a sink, and what to write."""
     module = getattr(other, "__module__", "") or ""
     if Sink in getattr(other, "__mro__", ()) or module.startswith("penstock.sinks."):
         name = getattr(other, "__name__", "")
@@ -339,7 +339,7 @@ async def _end_of(running: Running, report_page: str | os.PathLike[str] | None) 
 def in_processes_of(
     pipeline: Pipeline, workers: int | Literal["auto"] | None
 ) -> Generator[WorkerFactory | None]:
-    """The worker processes of a run that begins inside; None where there are none.
+    """A factory of the worker processes, for a run that begins inside; None without workers.
 
     The standard streams of the pipeline are its own inside, and workers do not have them. Raises
     BuildError for a wrong number, for a pipeline with nothing that they could do, and if
@@ -363,7 +363,7 @@ def in_processes_of(
 
 
 def _spawned(pipeline: Pipeline, workers: int | Literal["auto"], where: str) -> WorkerFactory:
-    """Workers of a pipeline in a process that cannot be forked, in words `where` that is."""
+    """A factory of workers where this process cannot be forked; `where` says why, in words."""
     number = _number(workers)
     from penstock.streams.workers.processes.spawned import Spawned
 
@@ -377,7 +377,7 @@ def _number(workers: int | Literal["auto"]) -> int:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -66,7 +66,7 @@ class Arrows:
     def arrow(
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
     ) -> Subscriber[Any]:
-        """What stands between the stage `info` and the one `below` it."""
+        """The subscriber to put between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
         return self.add(info, Arrow(below), reader, is_own=is_own)
@@ -104,10 +104,10 @@ class Arrows:
         return counted
 
     def sent(self) -> dict[int, dict[int, int]]:
-        """What each stage has sent, by its number and that of the stage that reads it."""
+        """How many events went over each arrow, by the numbers of sender and reader."""
         return {number: _counts(arrows) for number, arrows in self._arrows.items()}
 
 
 def _counts(arrows: dict[int, list[Arrow | _Past]]) -> dict[int, int]:
-    """What has gone to each stage, by its number."""
+    """How many events went to each stage, by its number."""
     return {to: sum(arrow.count for arrow in those) for to, those in arrows.items()}

@@ -208,7 +208,7 @@ class Recorder:
     def arrow(
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
     ) -> Subscriber[Any]:
-        """What stands between the stage `info` and the one `below` it."""
+        """The subscriber to put between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
         arrow: Arrow
@@ -262,7 +262,7 @@ class Recorder:
             self.keys.count(key, self.stride)
 
     def _count(self) -> None:
-        """Count the times noted so far, but for one that stands for events yet to come."""
+        """Count the times noted so far, except the last if some of its events have not come."""
         segment, n = self._segment, len(self._waiting)
         if self._measuring is not None and self._measuring.is_ahead:
             n -= 1
@@ -415,7 +415,7 @@ class Recorder:
 
 
 def _since(counts: dict[int, int], before: dict[int, int] | None) -> dict[int, int]:
-    """What has gone to each stage since then."""
+    """How many more events each stage has received than in `before`."""
     return {to: count - (before or {}).get(to, 0) for to, count in counts.items()}
 
 

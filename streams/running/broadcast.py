@@ -43,7 +43,7 @@ class Broadcast:
         self._signalling = True
         self._cancelled = False
         self.has_ended = False
-        """Whether the sinks get the end of the stream, and need no other one."""
+        """Whether the sinks were sent the end, so that it is not sent twice."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):

@@ -120,10 +120,8 @@ def snapshot(
 
 
 def _progress(emitted: list[float | None], counts: Counts, again: int) -> float | None:
-    """The part of the input that is done with, if its events are about equally long.
-
-    Of those that came, so many were returned to come `again`.
-    """
+    """The fraction of the input that is done, if events are equally long; `again` were returned and
+    will come again."""
     parts = [part for part in emitted if part is not None]
     if not parts or len(parts) < len(emitted):
         return None
@@ -185,7 +183,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
 
 
 def done_with(numbers: dict[str, Any]) -> int:
-    """The events that have ended well: those that finished, and those that a stage dropped."""
+    """How many events have ended well: finished, or dropped by a stage."""
     done: int = numbers["finished"] + sum(numbers["dropped"].values())
     return done
 
@@ -196,7 +194,7 @@ def how_it_ended(outcome: str) -> str:
 
 
 def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
-    """The unfinished events of a source that cannot take them back."""
+    """Lines of the report about unfinished events of sources that cannot take them back."""
     lines: list[str] = []
     for stage in stages:
         where = f"{stage['name']} of {stage['detail']}"
@@ -257,7 +255,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _recoveries_elsewhere(numbers: dict[str, Any]) -> list[str]:
-    """The recoveries of stages that are not listed, as in the streams that `flat_map` reads."""
+    """A line about recoveries of stages not listed, as in the streams that `flat_map` reads."""
     listed = sum(_all("recoveries", numbers["stages"]))
     more = numbers.get("recoveries", 0) - listed
     what = "recovery" if more == 1 else "recoveries"

@@ -41,8 +41,8 @@ def refuse_engine(stages: Iterable[StageInfo]) -> None:
 
 
 def not_seen(stages: Iterable[StageInfo]) -> Iterator[str]:
-    """What a look at the stages, source first, cannot say: one sentence for each pair of a stage
-    that reads streams which are made while it runs, and one that would end events of theirs."""
+    """Warnings, one for each pair of a stage that reads streams which are made while it runs, and
+    a stage that would end their events. The `stages` are given source first."""
     makers: list[StageInfo] = []
     for stage in stages:
         ended = [(maker, absorbing) for maker in makers if (absorbing := _absorbing(stage))]
@@ -60,8 +60,8 @@ def not_seen(stages: Iterable[StageInfo]) -> Iterator[str]:
 
 
 def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:
-    """Raise PenstockError if `stage`, which ends these events, would have their source forget them:
-    one of a stream that was made while the pipeline runs."""
+    """Raise PenstockError if `stage`, which ends these events, would have their source forget them,
+    the source being a stream made while the pipeline runs."""
     for event in events:
         for origin, _ in roots(event):
             if isinstance(origin, SourceStage) and origin.needs_ends:
@@ -69,7 +69,7 @@ def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:
 
 
 def _early_end(stage: str, source: str) -> str:
-    """The error of a stage that would end events of this source."""
+    """The message for a stage that would end events of this source."""
     return (
         f"{stage} acknowledges events before their results are in a sink, and {source} does not "
         "give again what was acknowledged: the results would be lost if the process dies. Read "

@@ -92,7 +92,7 @@ class SourceStage(DemandStage, Generic[T]):
 
     @property
     def only_counts(self) -> bool:
-        """Whether it only counts its events as they end, by `count_ends`, and needs none."""
+        """Whether it only counts its events by `count_ends`, and needs no other notice of ends."""
         settle: Any = SourceStage.settle  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         return type(self).settle is settle and not self.needs_ends
 
@@ -309,8 +309,8 @@ class SourceStage(DemandStage, Generic[T]):
             self.run.call(self.info, self.nack, events, why)
 
     def count_ends(self, n: int, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
-        """Count `n` events that have ended like this. If they are returned, `tokens` are those of
-        them that had one."""
+        """Count `n` events that have ended like this. If they are returned, `tokens` are the tokens
+        of those that had one."""
         if ending is FINISHED:
             self._finished += n
         elif ending is DROPPED:

@@ -39,13 +39,13 @@ class Stream(Generic[T_co]):
     """Whether its values are groups, which only `spread` reads."""
 
     overflow: Any = None
-    """What makes, for a run and a description, what has the events of keys beyond their shares."""
+    """A factory, given run and description, of the store for events beyond their keys' shares."""
 
     unread = ""
     """Why no stage and no sink can read its values, if that is so: the text of the BuildError."""
 
     whole: Whole | None = None
-    """If its only value is the number of the events above, or the list of their values."""
+    """Which summary of all events above its only value is, their number or list; else None."""
 
     values: Any = None
     """The type of its values, where that is known."""

@@ -47,11 +47,11 @@ Look = Callable[[], Awaitable[list[str]]]
 
 
 Stored = tuple[Letter, Callable[[], Awaitable[object]]]
-"""A dead letter, and what publishes its event again and deletes the letter."""
+"""A dead letter, and the function that publishes its event again and deletes the letter."""
 
 
 Publishing = tuple[Pipeline, Callable[[Report], str]]
-"""A pipeline that stores the events of a source, and what is said of them at its end."""
+"""A pipeline that stores the events of a source, and a function that words its report."""
 
 
 class Member(Protocol):
@@ -78,8 +78,8 @@ class Member(Protocol):
 
 
 class Letters(NamedTuple):
-    """The dead letters of one pipeline, each with what publishes its event again; or `replay` does
-    so with all that are chosen, and returns the exit status."""
+    """The dead letters of one pipeline, each with the function that publishes its event again; or
+    `replay` does so with all that are chosen, and returns the exit status."""
 
     stored: AsyncIterator[Stored]
     replay: Callable[[AsyncIterator[Stored]], Awaitable[int]] | None = None
@@ -100,12 +100,12 @@ class Broker(Protocol):
     def member(
         self, pipeline: Pipeline, attempts: int, options: Options, beside: Beside
     ) -> AbstractAsyncContextManager[tuple[Member, Callable[[], Awaitable[View]]]]:
-        """A process that works on the prepared pipeline, and a view of the whole. In a stage
-        without `on_error` an event has so many attempts."""
+        """A process that works on the prepared pipeline, and a view of the whole. An event has
+        `attempts` attempts in a stage without `on_error`."""
         ...
 
     def publishing(self, pipeline: Pipeline) -> AbstractAsyncContextManager[Publishing]:
-        """What stores the events of the prepared pipeline's own source."""
+        """A context with the pipeline that stores the source's events, as `Publishing`."""
         ...
 
     def looking(self) -> AbstractAsyncContextManager[Look]:
@@ -146,7 +146,7 @@ def head(view: View, where: str = "", rate: float | None = None) -> list[str]:
 
 
 def name_of(where: str, given: str | None) -> str:
-    """The pipeline's name on the servers: the file's, with that of the pipeline in it."""
+    """The pipeline's name on the servers: the file's stem, then "-" and the variable, if named."""
     if given is not None:
         return given
     path, colon, name = where.rpartition(":")

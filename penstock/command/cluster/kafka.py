@@ -172,7 +172,7 @@ def _member_settings(layout: Layout, worker: str, lease: float | None) -> dict[s
 
 
 def engine_of(layout: Layout, attempts: int) -> Engine:
-    """What makes a pipeline a member of the group."""
+    """The engine that makes a pipeline a member of the group."""
     from penstock.sources import read_kafka
 
     letters = KafkaLetters(layout)
@@ -189,7 +189,7 @@ def engine_of(layout: Layout, attempts: int) -> Engine:
 
 
 class _Member:
-    """A run with that engine: the brokers share the partitions, so it goes on when one is lost."""
+    """A run with the engine of `engine_of`: brokers assign partitions, so it outlives a lost one."""
 
     id = ""
     running: Running | None = None
@@ -230,7 +230,7 @@ class _Member:
 
 
 def record_of(by: By[Any] | None) -> Callable[[Any], KafkaRecord[bytes]]:
-    """What makes the record of an event, whose key is the key of the pipeline's `group_by`."""
+    """A function that makes an event's record, with the key of the pipeline's `group_by`."""
     key = None if by is None else key_function(by)
 
     # Named for messages about an event whose key cannot be read.
