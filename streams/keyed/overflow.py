@@ -28,7 +28,7 @@ from penstock.streams.stages.source_stage import SourceStage
 __all__ = ["Backlog", "Overflow", "Tail"]
 
 # Events that are written and read together. Chosen: more make a list that holds up the loop for
-# longer, fewer make many blocks, each of which costs some memory.
+# longer, fewer make many blocks, and each costs some memory.
 _BLOCK = 64
 
 # How many events came lately. Chosen: several times as many as a burst is likely to have.
@@ -62,9 +62,9 @@ class Tail:
     """The events of a key behind the first ones: `blocks` in the file or, where that could not be
     written, in memory; then the newest in memory, `back`.
 
-    `room` places of the buffer are those of the first ones and of what operators hold, however many
-    these are. An event of `back` and of a block in memory has a place of its own. `block` events
-    are written together. There are `size` events in all, `kept` of them in blocks in memory.
+    The first ones and the events in operators have `room` places of the buffer, however many they
+    are. An event of `back` and of a block in memory has its own place. `block` events are written
+    together. There are `size` events in all, `kept` of them in blocks in memory.
     """
 
     __slots__ = ("back", "block", "blocks", "kept", "room", "size")
@@ -113,7 +113,7 @@ class Overflow:
         # Events whose values could not be read back.
         self._broken: list[Event[Any]] = []
         self.backlogs: dict[Backlog, None] = {}
-        # Events that came, and keys of which none waits any more, lately.
+        # How many events came, and how many keys lost their last waiting event, lately.
         self._came = self.ended = 0
         # How long after one trial the next one is due, and when that is; None before the first.
         self._pause = _FIRST_TRIAL
@@ -147,18 +147,18 @@ class Overflow:
 
     @property
     def routed(self) -> int:
-        """The events that were routed, and accepted as dead letters."""
+        """How many events were routed, and accepted as dead letters."""
         return self._routed + (0 if self._faults is None else self._faults.routed)
 
     @property
     def on_disk(self) -> int:
-        """The events in the file, now."""
+        """How many events are in the file now."""
         return self._spill.events
 
     # Events on their way in.
 
     def add(self, backlog: Backlog, event: Event[Any]) -> int:
-        """Put an event behind those of its key, which has at least its limit of them.
+        """Put an event behind the others of its key, which has at least its limit of events.
 
         Returns how many more events wait: 0 if it was routed.
         """
@@ -293,7 +293,7 @@ class Overflow:
         move others up into these, when a block of them fits, or have more read."""
         tail = backlog.tail
         if tail is not None:
-            # The places of what has left stay those of the next.
+            # The next events take the places of those that have left.
             self.vacated -= n
             self._move_up(backlog, tail)
         self.look(backlog)
@@ -391,8 +391,8 @@ class Overflow:
         return 0.0
 
     def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> bool:
-        """Vacate so many places, first those of the keys that have the most of them: those of its
-        last events, or half of the room of its first ones.
+        """Vacate so many places, first of the keys that have the most: the places of their last
+        events, or half of the room of their first ones.
 
         Returns whether any was vacated; if not, the source waits, which is said once.
         Time: O(n log n) for n backlogs.
@@ -479,7 +479,7 @@ class Overflow:
             event = events.popleft()
             (gone if is_gone(event) else events).append(event)
         if backlog.tail is not None:
-            # Their places are those of what moves up.
+            # The events that move up take their places.
             self.vacated -= len(gone)
             self._withdraw(backlog, backlog.tail, is_gone, gone)
         if backlog.over:
@@ -558,7 +558,7 @@ class Overflow:
 
     @property
     def reserved(self) -> int:
-        """The places that are kept for events of tails. Time: O(keys over their share)."""
+        """How many places are kept for events of tails. Time: O(keys over their share)."""
         return sum(
             tail.room - _used(one) for one in self.backlogs if (tail := one.tail) is not None
         )
@@ -586,12 +586,12 @@ def _count(block: Block | list[Event[Any]]) -> int:
 
 
 def _used(backlog: Backlog) -> int:
-    """The first events of a key, and those that operators hold."""
+    """How many events of a key are first ones, or held by operators."""
     return len(backlog.events) + backlog.held
 
 
 def _places(backlog: Backlog) -> int:
-    """The places of the buffer that the waiting events of a key have."""
+    """How many places of the buffer the waiting events of a key have."""
     tail = backlog.tail
     if tail is None:
         return len(backlog.events)

@@ -41,8 +41,8 @@ __all__ = [
 class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
-    `outer` is the turn that its events held before; it ends with this one. `tail`, `limit` and
-    `over` and `held` are those of a `Backlog`.
+    `outer` is the turn that its events held before; it ends with this one. See `Backlog` for
+    `tail`, `limit`, `over` and `held`.
     """
 
     __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "over", "queues", "tail")
@@ -62,7 +62,7 @@ class KeyQueue:
 
     @property
     def size(self) -> int:
-        """The events that wait, with those of the tail."""
+        """How many events wait, the tail included."""
         return len(self.events) + (0 if self.tail is None else len(self.tail))
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class Turns:
 class KeyedQueues:
     """Events go in by `put`, come out by `take`, and end their turns by `release`.
 
-    `key` reads the key of an event's value, and `overflow` has what is beyond a key's share. At
+    `key` reads the key of an event's value, and `overflow` keeps events beyond a key's share. At
     most `feeders` queues are in the rotation at a time, if a number is given, and another enters
     when one has ended. `go_on` is called when there may be something to take: after turns have
     ended or were opened.
@@ -361,7 +361,7 @@ class KeyedQueues:
     # Numbers.
 
     def __len__(self) -> int:
-        """The queues that hold an event, or whose turn is held."""
+        """How many queues hold an event, or have a turn that is held."""
         return len(self._queues)
 
     @property
@@ -371,17 +371,17 @@ class KeyedQueues:
 
     @property
     def ready(self) -> int:
-        """The queues that have an event and whose turn is free."""
+        """How many queues have an event and a free turn."""
         return len(self.rotation)
 
     @property
     def outside(self) -> int:
-        """The queues that wait for a feeder."""
+        """How many queues wait for a feeder."""
         return len(self._outside)
 
     @property
     def held(self) -> int:
-        """The turns that are held. Time: O(queues)."""
+        """How many turns are held. Time: O(queues)."""
         return sum(queue.holders > 0 for queue in self._queues.values())
 
     def first(self, key: Any) -> Event[Any] | None:
@@ -403,7 +403,7 @@ _all: WeakSet[KeyedQueues] = WeakSet()
 
 
 def turns_held() -> int:
-    """The turns held in all pipelines of this process, for leak checks."""
+    """How many turns are held in all pipelines of this process, for leak checks."""
     return sum(queues.held for queues in _all)
 
 

@@ -160,8 +160,7 @@ class Spill:
 
 
 def _packed(events: list[Event[Any]]) -> bytes:
-    """The bytes of the values of events, and of the lines of which they were made. Raises
-    Refused."""
+    """The bytes of the values of events, and of the lines they were made of. Raises Refused."""
     values = [event.value for event in events]
     lines = [bytes(event.data) if isinstance(event, Decoded) else None for event in events]
     try:

@@ -43,11 +43,11 @@ class KeyedStage(DemandStage):
     """Subscriber to the stream of events, subscription of the stage that works on them.
 
     At most `buffer` events are requested and waiting in memory, in all queues together; `overflow`
-    has what is beyond a key's share of it. It completes when the stream above has and the queues
-    are empty; on cancel and on errors it returns what waits.
+    keeps events beyond a key's share of it. It completes when the stream above has and the queues
+    are empty; on cancel and on errors it returns the waiting events.
 
     `Substreams` is the same stage with operators inside groups, from which events come into the
-    queues. It replaces `_put`, and extends what it has in common with `DemandStage`.
+    queues. It replaces `_put`, and extends methods of `DemandStage`.
     """
 
     def __init__(

@@ -39,14 +39,14 @@ def key_json(key: object) -> bytes:
 
 
 def identity_json(key: object) -> bytes:
-    """The same, but never one text for keys that differ, by which one would be dropped as a
-    duplicate of the other. What is equal to nothing, such as NaN, has another text each time."""
+    """The JSON of a key, never the same for keys that differ: one would be dropped as a duplicate
+    of the other. A key that is equal to nothing, such as NaN, has another text each time."""
     return _dumped(identity(key))
 
 
 def identity(key: object) -> object:
-    """What `identity_json` writes: an integer of up to 64 bits and a text that UTF-8 can write are
-    themselves."""
+    """The object that `identity_json` writes: an integer of up to 64 bits and a text that UTF-8 can
+    write are themselves."""
     return _plain(key, _marked)
 
 

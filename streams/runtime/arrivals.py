@@ -28,7 +28,7 @@ class Calling(Protocol):
 
 
 class Arriving(Protocol):
-    """A source that holds what threads have given it until the loop takes it."""
+    """A source that keeps values from threads until the loop takes them."""
 
     info: StageInfo
 
@@ -41,7 +41,7 @@ class Arriving(Protocol):
 
 
 class Arrivals:
-    """What has arrived: an entry for each change from one source to another."""
+    """Values from threads that wait: an entry for each change from one source to another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

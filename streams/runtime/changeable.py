@@ -1,4 +1,4 @@
-"""The stages of a run of which something can be changed while it runs."""
+"""The stages of a run that can be changed while it runs."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class Flushing(Protocol):
 class Channels:
     """The channels of `run`.
 
-    A part of a running that may go on after the `whole` has channels of its own. They are flushed
-    and hurried with those of the whole too, until they `leave` it.
+    A part of a running that may go on after the `whole` has its own channels. They are flushed and
+    hurried with the whole's too, until they `leave` it.
     """
 
     def __init__(self, run: Flushing, whole: Channels | None = None) -> None:

@@ -95,7 +95,7 @@ class Run:
         self.tracing: Tracing | None = None
         # Called with the stage, its old limit, the new one and the reason; likewise.
         self.on_limit: Callable[[StageInfo, int, int, str], None] | None = None
-        # What a sink has measured of all events, by the part of the latency.
+        # The latencies of all events, as a sink has measured them, by their parts.
         self.latencies: Callable[[], dict[str, LatencyHistogram]] | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
         # The statistics of the whole running, without those that may take long.
@@ -130,7 +130,7 @@ class Run:
         # The events that are left to another run: those that failed after their source had ended,
         # and are to be tried again, and those that stages have returned since the drain began.
         self.left = 0
-        # The numbers of the sources of parts that have ended, and of those of nested runs.
+        # The numbers of the sources in parts that have ended, and in nested runs.
         self.past, self.inside = Counts(), Counts()
         # Nested runs that have been left, and some of whose events have not ended yet.
         self._unsettled: list[Run] = []
@@ -138,7 +138,7 @@ class Run:
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
-        # Those of the stages of the stream that is read here; None: no pipeline is run.
+        # The places of the stages of the stream that is read here; None: no pipeline is run.
         self._places: Places | None = None
         # In a part that reads a stream which was not known before: the stage for which it is read.
         self.read_by: int | None = None
@@ -159,13 +159,13 @@ class Run:
             self._whole._list(stage)
 
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
-        """What is called when the limit of the stage has changed, if anything watches it."""
+        """The function to call when the limit of the stage has changed, if anything watches it."""
         if self.on_limit is None or not self.is_own(info):
             return None
         return partial(self.on_limit, info)
 
     def traced(self, info: StageInfo, calls: str) -> TracedCalls | None:
-        """What sees the calls of the function `calls` in a stage, if there is one, and a trace."""
+        """The tracer of the calls of function `calls` in a stage, if there are both."""
         if self.tracing is None or not calls:
             return None
         return self.tracing.calls(info, calls, None)
@@ -210,8 +210,7 @@ class Run:
         return self._places is None or self._places.is_own(info)
 
     def known_reader(self, reader: StageInfo) -> int | None:
-        """The stage that was known before for which a stream is read by the stage `reader`, as
-        `placed`."""
+        """The number of the stage, known before, for which the stage `reader` reads a stream."""
         if self._places is None or self._places.is_own(reader):
             return reader.number
         return self._places.reader_of(reader)
@@ -257,7 +256,7 @@ class Run:
 
     @property
     def _top(self) -> Run:
-        """The run of which this one is a part, and which is no part of another."""
+        """The run that this one belongs to and that is no part of another."""
         return self if self._whole is None else self._whole._top
 
     def _own_counts(self) -> Counts:

@@ -77,8 +77,8 @@ class Room:
 
 
 def _in_a_row(pipeline: Sequence[StageInfo]) -> int:
-    """Through how many stages a signal may pass. From a stream that a stage reads it may go on into
-    one other, of which the stage then requests more."""
+    """How many stages a signal may pass. From a stream that a stage reads it may go on into one
+    other, when the stage requests more there."""
     known: dict[int, int] = {}
 
     def down_to_last(stages: Iterable[StageInfo]) -> int:

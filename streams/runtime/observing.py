@@ -1,4 +1,4 @@
-"""What may observe the stages of a run: their signals, their statistics, their calls."""
+"""Protocols of observers of a run's stages: their signals, their statistics, their calls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Statistics = Callable[[], dict[str, Any]]
 
 
 class Observer(Protocol):
-    """Sees what the stages of a run send to each other.
+    """Sees the signals that the stages of a run send to each other.
 
-    `counts`: its `counted_statistics` have what stages have sent, as workers are to count it too.
+    `counts`: its `counted_statistics` say how much stages have sent, so workers count it too.
     """
 
     counts: bool
@@ -27,7 +27,7 @@ class Observer(Protocol):
     def arrow(
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, /, *, is_own: bool
     ) -> Subscriber[Any]:
-        """What receives the signals of the stage `info` in place of `below`, and passes them on.
+        """The subscriber that gets the signals of `info` in place of `below` and passes them on.
 
         `reader` describes the stage below, if that is known; `is_own`: `info` is a stage that was
         known before the pipeline ran, so that its number is its own.
@@ -37,7 +37,7 @@ class Observer(Protocol):
     def counted_statistics(
         self, info: StageInfo, statistics: Statistics, /, *, is_own: bool
     ) -> Statistics:
-        """The statistics of the stage `info`, with what the observer has counted of it."""
+        """The statistics of the stage `info`, with the observer's counts."""
         ...
 
 
@@ -82,11 +82,11 @@ class Tracing(Protocol):
 
     @property
     def options(self) -> tuple[int, str | None, bool]:
-        """What a tracer of the same running in another process needs."""
+        """The options for a tracer of the same running in another process."""
         ...
 
     def calls(self, info: StageInfo, name: str, limits: CallLimits | None, /) -> TracedCalls:
-        """What traces the calls of the function `name` in a stage."""
+        """The tracer of the calls of the function `name` in a stage."""
         ...
 
     def within(self, event: Event[Any], /) -> Observer | None:

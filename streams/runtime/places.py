@@ -42,8 +42,8 @@ class LateNumbers:
 class Places:
     """The places of the stages of one stream, by the `id` of their descriptions.
 
-    Those of an `outer` stream that it is read for are known here too. Memory: an entry for each
-    stage, until the stream is left.
+    The places of an `outer` stream that it is read for are known here too. Memory: an entry for
+    each stage, until the stream is left.
     """
 
     __slots__ = ("_known", "_late", "_numbers", "_outer", "_own", "_readers")
@@ -66,7 +66,7 @@ class Places:
         self._readers: dict[int, int | None] = {}
 
     def inner(self) -> Places:
-        """Those of a stream that is read as a part of this one."""
+        """The places of a stream that is read as a part of this one."""
         return Places(self._numbers, outer=self)
 
     def is_own(self, place: StageInfo) -> bool:
@@ -96,7 +96,7 @@ class Places:
         return place
 
     def reader_of(self, place: StageInfo) -> int | None:
-        """The stage that was known before for which a stage is read."""
+        """The number of the stage, known before, for which a stage is read."""
         if place.number in self._readers:
             return self._readers[place.number]
         return None if self._outer is None else self._outer.reader_of(place)

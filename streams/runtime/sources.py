@@ -78,7 +78,7 @@ class Pauses:
 
     @property
     def sources(self) -> list[Source]:
-        """Those that have not ended."""
+        """The sources that have not ended."""
         return list(self._sources)
 
     def add(self, source: Source) -> None:

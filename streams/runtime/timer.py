@@ -32,7 +32,7 @@ class Timer:
 
     @property
     def left(self) -> float:
-        """The seconds until the call; 0 if it is late, or not set."""
+        """How many seconds are left until the call; 0 if it is late, or not set."""
         handle = self._handle
         return 0.0 if handle is None else max(0.0, handle.when() - self._run.loop.time())
 

@@ -36,7 +36,7 @@ _ONLY_SENT: set[type[Event[Any]]] = {Sent}
 
 
 class Inlet(SourceStage[Any]):
-    """The source of a section: emits what the parent has sent."""
+    """The source of a section: emits the events that the parent has sent."""
 
     def __init__(
         self,
@@ -191,8 +191,8 @@ class Outlet(SinkStage[Any]):
 def root_of(event: Event[Any]) -> Sent:
     """The event of the parent that `event` was made of.
 
-    The only events that are joined in a section are those of a stream that is read for an event:
-    with that one, which comes first.
+    A section joins only the events of a stream that is read for an event, with that event, which
+    comes first.
     """
     while not isinstance(event, Sent):
         origin, outer = event.origin, event.outer

@@ -48,18 +48,18 @@ class Owner:
 
     @property
     def waiting(self) -> int:
-        """The events that its worker has not got."""
+        """How many events its worker has not got."""
         return len(self.events) + (0 if self.tail is None else len(self.tail))
 
     @property
     def next(self) -> Event[Any] | None:
-        """The first of these."""
+        """The first event that its worker has not got."""
         if self.events:
             return self.events[0]
         return None if self.tail is None else self.tail.first
 
     def wake(self) -> None:
-        """Be among those of whom events are sent."""
+        """Be among the owners whose events are sent."""
         if not self.is_ready:
             self.is_ready = True
             self.peer.ready.append(self)
@@ -108,7 +108,7 @@ class Peer:
 
     @property
     def load(self) -> int:
-        """The events that it has, or will have soon: of those of a key that wait here, one."""
+        """How many events it has, or will have soon: one for each key that waits here."""
         keyless = self.keyless
         return len(self.out) + len(self.ready) - keyless.is_ready + len(keyless.events)
 
@@ -197,7 +197,7 @@ class Owners:
 
     @property
     def places(self) -> int:
-        """The places of the bound that the events have."""
+        """How many places of the bound the events have."""
         return self._places - self.overflow.vacated
 
     @property
@@ -252,7 +252,7 @@ class Owners:
                         routed.append(event)
                 rest = []
             except Exception:
-                # The key of one cannot be read as those of the others.
+                # The key of one cannot be read as the keys of the others.
                 rest = events[len(events) - length_hint(left) - 1 :]
         for event in rest:
             owner = next(others).keyless if key is None else self._owner_of(key, event, others)
@@ -330,7 +330,7 @@ class Owners:
         del self._owners[owner.key]
 
     def move(self, peer: Peer) -> None:
-        """Deal anew what waits for a worker, but for keys of which it has an event."""
+        """Deal the events that wait for a worker anew, except for keys whose events it has."""
         ready = taken(peer.ready, len(peer.ready))
         others = self._fewest()
         for owner in ready:
@@ -396,8 +396,8 @@ class Owners:
     # Numbers.
 
     def hottest(self, n: int, now: float) -> list[dict[str, Any]]:
-        """Of the `n` keys of which the most events wait here, how many, and the age of the first.
-        Time: O(keys)."""
+        """The `n` keys with the most events waiting here, how many, and the age of the first. Time:
+        O(keys)."""
         owners = nlargest(n, self._owners.values(), key=_waiting)
         return [
             {"key": owner.key, "waiting": owner.waiting, "age": now - first.created}

@@ -138,7 +138,7 @@ class CommonLimit:
                 self._grant(self._peers[number])
 
     def _activate(self, most: int) -> None:
-        """Let so many workers have calls; what the others have not begun goes to these."""
+        """Let so many workers have calls; they get the events that others have not begun."""
         self._most = most
         for peer in self._peers:
             was_active, peer.is_active = peer.is_active, peer.number < most

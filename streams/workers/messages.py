@@ -58,12 +58,11 @@ class Counted(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events that are numbered from `first` on, with what their source knows of each.
+    """Events that are numbered from `first` on, with their source's facts about each.
 
     The `values` are lines if the section has a function that decodes these. `tokens` are numbers of
-    lines, or texts for errors; None if no event has one. `room` is that of a `Room` which comes
-    with them. `contexts` are those of their traces, empty for an event without; None if none is
-    traced.
+    lines, or texts for errors; None if no event has one. `room` is as in a `Room`. `contexts` are
+    the contexts of their traces, empty for an event without; None if none is traced.
     """
 
     first: int
@@ -170,7 +169,7 @@ class Stopping(SentError):
 
 
 class Withdrawn(NamedTuple):
-    """What had not begun when `Withdraw` came was returned before this message."""
+    """All events that had not begun when `Withdraw` came were returned before this message."""
 
 
 class Numbers(NamedTuple):

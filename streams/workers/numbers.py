@@ -11,10 +11,10 @@ from penstock.streams.base.errors import describe
 
 __all__ = ["of_ended", "successive", "together", "with_keys_in_words"]
 
-# Numbers that are the same in all workers, or of which the greatest says most.
+# Numbers that are the same in all workers, or whose greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
 
-# Peaks. That of workers which replaced each other is the greatest of theirs.
+# Peaks: for workers that replaced each other, the greatest counts.
 _PEAKS = ("peak", "peak_groups", "peak_in_flight")
 
 # Numbers that describe a moment.
@@ -48,15 +48,15 @@ def _keys_in_words(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def successive(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The numbers of one stage in workers of which each took the place of the one before."""
+    """The numbers of one stage in workers that replaced each other."""
     return _joined(workers, (*_GREATEST, *_PEAKS))
 
 
 def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The numbers of one stage in all workers: sums, but for bounds and sizes.
 
-    The hottest keys are those of which the most events wait, in all workers. Other values are
-    those of the first worker.
+    The hottest keys are the keys with the most waiting events in all workers. Other values are the
+    first worker's.
     """
     return _joined(workers, _GREATEST)
 

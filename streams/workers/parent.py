@@ -79,5 +79,5 @@ class _OpenedThere(SinkStage[Any]):
         """The workers' sink accepts it."""
 
     def statistics(self) -> dict[str, Any]:
-        """Those of the sink in all workers together."""
+        """The statistics of the sink in all workers together."""
         return self._numbers(self.info)

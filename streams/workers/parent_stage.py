@@ -96,7 +96,7 @@ class WorkerFactory(Protocol):
 
 
 def _unfit_key(section: Section, value: Any) -> WrongType | None:
-    """What is wrong with the key of a value if that of its copy in a worker is another one."""
+    """The error of a value whose key is not equal to the key of its copy in a worker."""
     read = key_function(section.by)
     try:
         key, copied = read(value), read(pickle.loads(pickle.dumps(value)))
@@ -264,7 +264,7 @@ class ParentStage(FinishingStage):
 
     @property
     def _free(self) -> int:
-        """The places that nothing has, and nothing will have that was requested."""
+        """How many places no event has, and no requested event will take."""
         places = self._owners.places
         waiting = places - sum(len(peer.out) for peer in self._peers)
         return (
@@ -316,7 +316,7 @@ class ParentStage(FinishingStage):
 
     @property
     def _waiting(self) -> int:
-        """The events that no worker has, in memory."""
+        """How many events in memory no worker has."""
         out = sum(len(peer.out) for peer in self._peers)
         return self._owners.unfinished - out - self._overflow.on_disk
 
@@ -410,7 +410,7 @@ class ParentStage(FinishingStage):
         peer.quiet = 0
 
     def _fell_silent(self, peer: Peer) -> None:
-        """Let others have what a worker has not got yet, and new keys."""
+        """Let others have the events that a worker has not got yet, and new keys."""
         self._limit.choose_ready()
         if self.state < STOPPED:
             # It reads this before it begins more.
@@ -598,7 +598,7 @@ class ParentStage(FinishingStage):
     # Workers that end.
 
     def _withdraw(self, peer: Peer) -> None:
-        """Take back what a worker has not begun, so that others may begin it."""
+        """Take back the events that a worker has not begun, so that others may begin them."""
         if not (peer.is_recalled or peer.is_told) and peer.link is not None:
             peer.is_recalled = True
             peer.send(messages.Withdraw())
@@ -773,7 +773,7 @@ class ParentStage(FinishingStage):
             found |= self._overflow.statistics()
             found["routed"] = found.get("routed", 0) + self._overflow.routed
         if "peak" in found and (bound := found["bound"]) is not None:
-            # That of each worker, and of all of them together.
+            # The bound of each worker, and of all of them together.
             found["bound"] = min(len(self._peers) * bound, self._bound)
             found["peak"] = min(found["peak"], found["bound"])
         if stage.number == self._section.working.number:
@@ -783,7 +783,7 @@ class ParentStage(FinishingStage):
                 in_flight = max(in_flight, sum(bool(peer.out) for peer in self._peers))
             found["in_flight"] = min(in_flight, self._owners.unfinished)
             if "peak_in_flight" in found:
-                # Those of the workers were at different times.
+                # The peaks of the workers were at different times.
                 found["peak_in_flight"] = min(found["peak_in_flight"], self._limit.highest)
             found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
             found["limit"] = self._limit.limit
@@ -796,7 +796,7 @@ class ParentStage(FinishingStage):
         return found
 
     def _numbers_of_keys(self) -> dict[str, Any]:
-        """What `group_by` has in this process, which its workers have not got."""
+        """The numbers of `group_by` for events in this process that its workers have not got."""
         hottest = self._owners.hottest(HOTTEST, self.run.now())
         return {
             "waiting": self._waiting,

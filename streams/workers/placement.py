@@ -36,12 +36,11 @@ class Section:
 
     `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
     handler. `by` is the key of which all events go to one worker at a time; None: any event may go
-    to any worker. `overflow` makes what has the events over a key's share. `file` is that of which
-    the source reads the lines, "" without one. `decode`, if any, makes the values that come into
-    the section of the lines that the source has read.
-    `encode`, if any, makes what goes on from the section of its results: the bytes that the
-    `encoding` sinks write. `sinks` are those that each worker opens, with what describes them in
-    the pipeline; `returns`: the results go on from the section, to other sinks.
+    to any worker. `overflow` makes the store for events over a key's share. `file` is the file
+    whose lines the source reads, "" without one. `decode`, if any, makes the section's values from
+    these lines, and `encode` makes, from its results, the bytes that the `encoding` sinks write.
+    Each worker opens `sinks`, given with their descriptions in the pipeline; `returns`: the results
+    go on from the section, to other sinks.
     """
 
     above: Stream[Any]
@@ -85,10 +84,8 @@ class Section:
         return options
 
     def bound(self, limit: tuple[int, int] | None = None) -> int | None:
-        """The most events of the source that are ever unfinished in it; None: no bound.
-
-        It is that of the same stages in one process.
-        """
+        """The most events of the source that are ever unfinished in it, as in one process; None: no
+        bound."""
         holds = [info.limited(limit).holds for info in self.infos_with_sinks]
         known = [bound for bound in holds if bound is not None]
         return sum(known) if len(known) == len(holds) else None
@@ -168,7 +165,7 @@ def _cannot_be_opened(sink: StageInfo, why: str) -> BuildError:
 
 
 def _nothing(value: Any) -> bytes:
-    """What is sent of a result if nothing reads its value."""
+    """The bytes sent for a result whose value nothing reads."""
     return b""
 
 

@@ -63,7 +63,7 @@ class Sending:
         self._bound = bound
         self._suspects = suspects
         self._kept = section.kept
-        # What one key has leaves as much to others.
+        # The events of one key leave as much room to others.
         self._least_out = self._kept if section.by is None else 2 * self._kept
         self._is_plain = section.work.is_plain
         self._sent_of = _value if section.decode is None else _data
@@ -121,7 +121,7 @@ class Sending:
         """Take the events that are to be sent to a worker now."""
         is_able = self._limit.slots(peer) and not (peer.is_recalled or peer.is_told)
         if peer.quiet >= QUIET:
-            # What it has not got can go to another worker, if it stays silent.
+            # Events that it has not got can go to another worker, if it stays silent.
             return []
         if not (peer.ready and is_able) or peer.link is None:
             return []

@@ -105,8 +105,8 @@ class SilenceWatch:
         return f"worker process {peer.number + 1} of {len(self._peers)}{known}"
 
     def silent(self) -> list[dict[str, Any]]:
-        """Of each worker that is silent now, its number, its process id if it has one, the seconds,
-        the events that it has, and the place of the first that it was sent."""
+        """The workers that are silent now: for each its number, process id if any, seconds, count
+        of events, and the place of the first."""
         return [
             {
                 "worker": peer.number + 1,

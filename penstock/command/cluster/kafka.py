@@ -189,7 +189,7 @@ def engine_of(layout: Layout, attempts: int) -> Engine:
 
 
 class _Member:
-    """A run with the engine of `engine_of`: brokers assign partitions, so it outlives a lost one."""
+    """A run with the engine of `engine_of`. Brokers share the partitions: losing one is no end."""
 
     id = ""
     running: Running | None = None

@@ -28,7 +28,7 @@ _copies: dict[int, int] = {}
 _takers: dict[int, int] = {}
 # What `print` writes into, of those that were made to write out each line.
 _by_line: list[Any] = []
-# Those of which the program has read more than it was asked for, which no pipeline can read now.
+# The streams that the program has read ahead, so that no pipeline can read the rest now.
 _ahead: set[int] = set()
 _lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class Taken:
 
     @property
     def is_read_ahead(self) -> bool:
-        """Whether `sys.stdin` has a part of it, of which the program has not made use."""
+        """Whether `sys.stdin` has a part of it that the program has not used."""
         return self._number in _ahead
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ if sys.platform != "win32":
         if number not in _copies:
             if number == 1:
                 _write_out()
-            # Above the standard streams, of which others may be closed.
+            # Above the standard streams, as others of them may be closed.
             copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
             _replace(number)
             _copies[number], _takers[number] = copy, 0
@@ -150,7 +150,7 @@ def _has_read_ahead() -> bool:
 
 
 def _printing() -> list[Any]:
-    """What `print` writes into, if that ends in standard output."""
+    """The streams that `print` writes into, if they end in standard output."""
     found: list[Any] = []
     streams: list[Any] = [sys.stdout, sys.__stdout__]
     for stream in streams:
@@ -181,7 +181,7 @@ def _write_out_of_c() -> None:
 
 
 def _print_by_line() -> None:
-    """What is printed beside a pipeline is a log, which appears line by line."""
+    """Let `print` beside a pipeline write line by line, as to a log."""
     for stream in _printing():
         if not stream.line_buffering:
             stream.reconfigure(line_buffering=True)

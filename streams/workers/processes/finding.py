@@ -92,7 +92,7 @@ class Place(NamedTuple):
 
 
 def names_of(pipeline: Stages) -> list[str]:
-    """What must be the same in all processes."""
+    """The names of the stages, which must be the same in all processes."""
     return [str(stage) for stage in pipeline.describe()]
 
 

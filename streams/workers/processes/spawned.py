@@ -29,7 +29,7 @@ from penstock.streams.workers.processes.worker import leave_the_terminal, withou
 __all__ = ["Spawned"]
 
 # The path comes first, by which all else is imported. By `-c` the working directory is in it, which
-# may not be in that of the program.
+# may not be in the program's path.
 _PROGRAM = (
     "import gc, sys; gc.disable(); sys.path = [path for path in sys.path if path]; import pickle; "
     f"sys.path[:] = pickle.load(sys.stdin.buffer); from {__name__} import main; main()"
@@ -43,7 +43,7 @@ _PAUSE = 0.05
 
 
 class _Task(NamedTuple):
-    """What a worker is told first."""
+    """The first message to a worker."""
 
     arguments: list[str]
     place: Place
