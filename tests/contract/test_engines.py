@@ -112,4 +112,4 @@ def test_stages_describe_their_keys_and_windows() -> None:
     _, distinct, group, *_ = pipeline.describe()
     assert (distinct.placement.by, distinct.placement.seconds) == ("id", 10)
     assert (group.placement.by, group.placement.seconds) == ("client", None)
-    assert StageInfo("none").by is None
+    assert StageInfo("none").placement.by is None

@@ -119,7 +119,7 @@ class RandomPipeline:
         """Lower the bound of letters, which small pipelines would never reach."""
         most = MOST_LETTERS if self.large else 8
         with (
-            patch("penstock.streams.protocol.stage.MOST_LETTERS", most),
+            patch("penstock.streams.protocol.stage_info.MOST_LETTERS", most),
             patch("penstock.streams.failures.dead_letters.MOST_LETTERS", most),
         ):
             yield

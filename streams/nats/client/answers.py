@@ -93,8 +93,8 @@ async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
 
 
 def born_of(stream: StreamInfo) -> str:
-    """When a stream was created, as one word."""
-    return str(stream.created).replace(" ", "T")
+    """When a stream was created."""
+    return str(stream.created)
 
 
 async def stored_at(client: Client, stream: str, sequence: int) -> float | int:

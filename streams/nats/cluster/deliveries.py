@@ -208,7 +208,7 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         arrival, place = token
         partition = arrival.partition
         name = f"{partition.layout.stream}/{partition.number}"
-        return Identity(name, partition.born, (arrival.sequence, place))
+        return Identity(name, partition.born.replace(" ", "T"), (arrival.sequence, place))
 
     def let_go(self) -> None:
         """Take what is left to the next owners of partitions out of the pipeline."""

@@ -147,7 +147,7 @@ class Reading(LeasedSource[_Message]):
     def identity(self, token: _Message, /) -> Identity:
         consumer = self._consumer
         assert consumer is not None, "messages are there"
-        return Identity(consumer.stream, consumer.born, token.sequence)
+        return Identity(consumer.stream, consumer.born.replace(" ", "T"), token.sequence)
 
     async def _renew(self) -> None:
         while True:

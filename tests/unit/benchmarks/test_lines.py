@@ -31,6 +31,6 @@ def test_docstrings_comments_and_blank_lines_are_not_code() -> None:
 def test_a_module_of_streams_counts_for_its_room_and_others_for_their_top_folder() -> None:
     assert folder_of("streams/protocol/event.py") == "streams/protocol"
     assert folder_of("streams/temporal/formula/formula.py") == "streams/temporal"
-    assert folder_of("streams/base/clock.py") == "streams"
+    assert folder_of("streams/__init__.py") == "streams"
     assert folder_of("operators/rx/zip.py") == "operators"
     assert folder_of("penstock/command/output.py") == "penstock"

@@ -18,6 +18,7 @@ from reactivex import operators as rx
 from penstock import (
     Backoff,
     Fixed,
+    Flowable,
     HillClimb,
     Shared,
     adaptive_flat_map,
@@ -28,7 +29,6 @@ from penstock import (
     spread,
 )
 from penstock.streams.base.errors import BadLimit, BuildError
-from penstock.streams.boundary.from_observable import from_observable
 from penstock.streams.limits import Outcome
 from penstock.streams.testing import CountedSource, MemorySink, VirtualTimeLoop, run_virtual
 from penstock.streams.testing.plugin import Run
@@ -624,7 +624,7 @@ def test_a_plain_handler_with_many_events_makes_one_call_at_a_time_once_another_
         return value
 
     async def story() -> None:
-        slow = from_observable(calls, buffer(9)).pipe(
+        slow = Flowable.of(calls, buffer(9)).pipe(
             adaptive_flat_map(dependency.caller("slow"), shared)
         )
         await together(slow, CountedSource(range(2_000)).pipe(adaptive_flat_map(plain, shared)))

@@ -14,7 +14,7 @@ from penstock.streams.failures.policy import Backoff
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.sql_queue import ClaimTerms, insist
+from penstock.streams.sql_queue import ClaimTerms, reconnect
 from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
 from penstock.streams.testing import run_virtual
 from tests.helpers.memory_store import MemoryStore
@@ -23,7 +23,7 @@ from tests.helpers.until import until
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(insist, "_SILENT", 0.05)
+    monkeypatch.setattr(reconnect, "_SILENT", 0.05)
 
 
 async def said(caplog: pytest.LogCaptureFixture, text: str) -> None:

@@ -18,7 +18,7 @@ def test_the_version_is_the_packages(penstock: Penstock) -> None:
 
 def test_help_imports_no_library(process: Process) -> None:
     code = (
-        "import sys; from penstock.__main__ import main; US = 'penstock.streams', 'reactivex'\n"
+        "import sys; from penstock.__main__ import main; US = 'penstock.operators', 'reactivex'\n"
         "try: main(['--help'])\n"
         "except SystemExit: print([m for m in sys.modules if m in US])"
     )

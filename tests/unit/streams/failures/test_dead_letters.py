@@ -205,7 +205,7 @@ def test_however_many_fail_each_event_ends_once(kinds: list[str], limit: int, sl
         assert source.unsettled == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.streams.protocol.stage.MOST_LETTERS", 8)
+        patch.setattr("penstock.streams.protocol.stage_info.MOST_LETTERS", 8)
         patch.setattr("penstock.streams.failures.dead_letters.MOST_LETTERS", 8)
         story()
 

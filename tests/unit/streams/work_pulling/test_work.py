@@ -455,7 +455,7 @@ def test_mistakes_have_names(server: Servers, monkeypatch: pytest.MonkeyPatch) -
             with pytest.raises(CannotConnect, match="No NATS server answered"):
                 await pipeline.run()
 
-    for module in ("master", "desk"):
+    for module in ("jetstream_master", "jetstream_worker"):
         monkeypatch.setattr(
             f"penstock.streams.work_pulling.{module}.connect", partial(connect, patience=0.2)
         )
