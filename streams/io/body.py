@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class NotAValue(Exception):
-    """What is wrong with data, as the end of a sentence that begins with where it is."""
+    """The error of bad data, as the end of a sentence that begins with where it is."""
 
 
 def json_value(data: bytes | str) -> Any:

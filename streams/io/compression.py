@@ -62,8 +62,8 @@ _OTHER_SUFFIXES = {
     ".Z": "compress",
 }
 
-# Those of bzip2 have blocks of 100 to 900 KB. None begins a text in UTF-8 that anybody would
-# write: each has a control character, or ten characters of them that are always the same.
+# Blocks of bzip2 have 100 to 900 KB. None begins a text in UTF-8 that anybody would write: each has
+# a control character, or ten characters that are always the same.
 _OTHER_MAGIC = {
     b"\xfd7zXZ\x00": "xz",
     b"\x04\x22\x4d\x18": "lz4",
@@ -241,7 +241,7 @@ def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], Any], type[Exception
 
 
 class Compressor(NamedTuple):
-    """Compresses blocks, each of which can be read back before the next one is written."""
+    """Compresses blocks so that each can be read back before the next one is written."""
 
     block: Callable[[bytes | bytearray], bytes | bytearray]
     """Its argument, compressed, to the last byte."""
@@ -298,13 +298,13 @@ def is_block(kind: Kind, start: bytes) -> bool:
 
 def check_suffix(name: str) -> None:
     """Raise MissingExtra if `name` needs a package that is not installed, BuildError if its suffix
-    is that of another compression."""
+    belongs to another compression."""
     if compression_by_name(name) == "zstd":
         _zstd(name)
 
 
 def compression_of(first_bytes: bytes) -> str | None:
-    """The compression of data that begins with `first_bytes`, of which MAGIC_SIZE suffice."""
+    """The compression of data that begins with `first_bytes`; MAGIC_SIZE of them suffice."""
     return next((kind for magic, kind in _ALL_MAGIC.items() if first_bytes.startswith(magic)), None)
 
 
@@ -321,7 +321,7 @@ def compression_by_name(name: str) -> Kind | None:
 
 # Any: the package may be absent when types are checked.
 def _zstd(name: str) -> Any:
-    """The zstd module: that of Python 3.14's standard library, or its backport."""
+    """The zstd module of Python 3.14's standard library, or its backport."""
     package = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     try:
         return import_module(package)

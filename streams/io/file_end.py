@@ -125,7 +125,7 @@ def _locked(file: int) -> bool:
 
 
 def _last_line(file: int, size: int) -> bytes:
-    """What follows the last newline; at most _MOST bytes of it."""
+    """The bytes after the last newline, at most _MOST."""
     line = b""
     while len(line) < min(size, _MOST):
         start = max(0, size - len(line) - _PIECE)

@@ -28,8 +28,8 @@ _KEY = re.compile(r"[A-Za-z0-9_=-]*")
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A dead-lettered event; `sequence` is its number among the dead letters, `key` its key as
-    written in subjects, `origin` the message it came from, `identities` those of all events that it
-    was made of.
+    written in subjects, `origin` the message it came from, `identities` the identities of all
+    events that it was made of.
 
     `body` is the base64 of an event that is not JSON; `value` is then its readable form. `omitted`
     is the size and the SHA-256 of an event that was too large; `value` is then its beginning.

@@ -57,7 +57,8 @@ def _dumps(fields: dict[str, Any]) -> bytes:
 
 
 def _text(value: object) -> str:
-    """What cannot be part of the letter: its JSON if it is only too deep for that, or its repr."""
+    """The text of a value that cannot be part of the letter: its JSON if it is only too deep, or
+    its repr."""
     try:
         return encoded(value).decode()
     except Exception:

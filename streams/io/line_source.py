@@ -50,7 +50,7 @@ _SKEW = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Format(Generic[T]):
-    """What a line means.
+    """The meaning of a line.
 
     `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
     `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
@@ -195,7 +195,7 @@ def _is_plain(decode: object) -> bool:
 
 
 class _Reading(SourceStage[T]):
-    """`_lines` are those of the last read that are not emitted yet."""
+    """`_lines` are from the last read, and not emitted yet."""
 
     _input: Unpacked | Following | None = None
     _lines: Iterator[Line] = iter(())
@@ -263,7 +263,7 @@ class _Reading(SourceStage[T]):
         """Read some lines, if there is something to read."""
         position = self._position
         if self._another_file and position is not None and position.unfinished:
-            # The position is that of one file.
+            # The position belongs to one file.
             self._wait.begin()
             return False
         try:
@@ -477,7 +477,7 @@ class _Reading(SourceStage[T]):
         return numbers
 
     def _emitted(self, read: int, total: int | None, ahead: int) -> float | None:
-        """The part of the input that has been emitted, if all lines are about equally long."""
+        """The fraction of the input that was emitted, if all lines are about equally long."""
         if total is None:
             return None
         lines = self._number + ahead

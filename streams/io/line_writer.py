@@ -47,8 +47,8 @@ class LineWriting(SinkStage[Any]):
 
     With `encoded`, values are such lines already, or `Unencoded`.
 
-    `_accepted` are the events whose lines are not written, oldest first: those of the `_batch`
-    in progress, of which `_sent` bytes are written, then those of `_buffer`.
+    `_accepted` are the events whose lines are not written, oldest first: of the `_batch` in
+    progress, where `_sent` bytes are written, then of `_buffer`.
     """
 
     asks_first = WINDOW

@@ -52,7 +52,7 @@ Path = str | os.PathLike[str] | int
 # For each use: the access, the descriptor of the standard stream, and the other use.
 _USES = {"read": (os.O_RDONLY, 0, "written"), "write": (os.O_WRONLY, 1, "read")}
 
-# Those of the descriptors of a process.
+# The folders of the descriptors of a process.
 _FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 
 OPEN_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)

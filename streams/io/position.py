@@ -96,7 +96,7 @@ class Position:
 
     @property
     def offset(self) -> int:
-        """The bytes of the file before which everything is finished."""
+        """How many bytes of the file are finished: everything before them is."""
         return self._ledger.mark(self._next)
 
     def identity(self, number: int) -> Identity:

@@ -185,7 +185,7 @@ def _is_related(base: str, name: str) -> bool:
 
 
 def _shape(base: str, name: str) -> re.Pattern[str]:
-    """What names have that differ from this one only in their digits, but not in those of base."""
+    """A pattern for names that differ from this one only in their digits, not in base's digits."""
     stem, suffix = os.path.splitext(base)
     if name.startswith(base):
         before, after = base, ""
@@ -203,7 +203,7 @@ def _after(
 ) -> list[str]:
     """The versions that had the name after the first, in order."""
     versions = sorted(versions, key=_numbers)
-    # What is empty has no lines; the one before it may have been written later.
+    # An empty file has no lines; the one before it may have been written later.
     filled = [name for name in versions if entries[name].size or name == first]
     times = [entries[name].changed for name in filled]
     up = sum(one < other for one, other in pairwise(times))
@@ -223,7 +223,7 @@ def _after(
 
 
 def _numbers(name: str) -> list[tuple[int, str]]:
-    """Compares digits as numbers, also those of base 16."""
+    """A key that compares digits as numbers, also of base 16."""
     return [(len(digits.lstrip("0")), digits.lstrip("0")) for digits in _DIGITS.findall(name)]
 
 

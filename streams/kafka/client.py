@@ -1,7 +1,7 @@
 """The client of a cluster: its addresses, its settings, and what its errors mean.
 
-The client is confluent-kafka, Confluent's own, on librdkafka. It has what order and exactly-once
-need: cooperative rebalances (KIP-429) or those of the broker (KIP-848), and the group's metadata in
+The client is confluent-kafka, Confluent's own, on librdkafka. Order and exactly-once need its
+rebalances, cooperative (KIP-429) or by the broker (KIP-848), and the group's metadata in
 transactions (KIP-447).
 """
 
@@ -107,7 +107,7 @@ def checked_config(config: Mapping[str, Any] | None, who: str) -> Mapping[str, A
 def client_settings(
     servers: Servers, config: Mapping[str, Any] | None, own: Mapping[str, Any], who: str
 ) -> dict[str, Any]:
-    """The settings of a client: the user's `config`, which may not change those of our `own`.
+    """The settings of a client: the user's `config`, which may not change our `own`.
 
     Raises BuildError for a setting that is not the user's to choose.
     """
@@ -131,7 +131,7 @@ def client_settings(
 
 
 def connection_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings on which a connection depends."""
+    """The settings that a connection depends on."""
     return {name: value for name, value in settings.items() if name.startswith(_CONNECTION)}
 
 

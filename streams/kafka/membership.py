@@ -58,7 +58,7 @@ _SURE, _RENEW = 2 / 3, 1 / 3
 
 
 class Consumer(Committing, Protocol):
-    """What is used of `confluent_kafka.aio.AIOConsumer`."""
+    """The methods of `confluent_kafka.aio.AIOConsumer` that are used."""
 
     async def list_topics(self, topic: str = ..., timeout: float = ...) -> Any: ...
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
@@ -269,7 +269,7 @@ class Membership:
     async def _find(self, consumer: Consumer, topic: str) -> None:
         from confluent_kafka import KafkaException
 
-        # All, of which the client chooses those that match the expression.
+        # All: the client chooses the topics that match the expression.
         named = {} if topic.startswith("^") else {"topic": topic}
         try:
             answer = await consumer.list_topics(**named, timeout=_ANSWER)
@@ -327,8 +327,8 @@ class Membership:
         await self._commit_if_due(consumer)
 
     async def _messages(self, consumer: Consumer) -> list[Message]:
-        """What the client has, up to the room. If it has nothing, the first that comes, and others
-        with it: a client that is asked for several waits until it has all of them."""
+        """The messages that the client has, up to the room; if none, the first that comes, with
+        others: a client that is asked for several waits until it has all of them."""
         room = min(CHUNK, self._reader.room)
         if room and self._has_more:
             messages = await consumer.consume(num_messages=room, timeout=0)
@@ -439,7 +439,7 @@ class Membership:
                         partition.at_end = True
                 elif fault.code() == KafkaError._MAX_POLL_EXCEEDED:
                     # The loop was blocked, or a commit waited for brokers that were away. The
-                    # partitions are lost, of which the client tells next, and it joins again.
+                    # partitions are lost, as the client tells next, and it joins again.
                     continue
                 elif fault.code() == KafkaError._AUTO_OFFSET_RESET:
                     if partition is not None and partition.held:
@@ -515,7 +515,7 @@ class Membership:
                 await consumer.pause(places)
 
     async def _begin(self, consumer: Consumer, committed: TopicPartition) -> TopicPartition:
-        """Hold a partition, of which the group has committed this, or nothing; returns where to
+        """Hold a partition, with the offset that the group has committed, if any; returns where to
         begin."""
         from confluent_kafka import OFFSET_BEGINNING
 
@@ -545,7 +545,7 @@ class Membership:
         return partition.place(OFFSET_BEGINNING if floor is None else floor)
 
     def _said(self, committed: TopicPartition) -> Metadata:
-        """What is beside the offset; nothing where that was not written for it, which is said."""
+        """The metadata beside the offset; none if not written for it, which is said."""
         said = metadata_in(self._cluster, committed)
         if isinstance(said, Unusable):
             self.ignored += 1
@@ -560,8 +560,8 @@ class Membership:
     async def _committed(
         self, consumer: Consumer, places: list[TopicPartition]
     ) -> list[TopicPartition]:
-        """What the group has committed. Waits while a transaction with offsets of these partitions
-        is open, as a reader that was killed leaves it, until the brokers end it."""
+        """The offsets that the group has committed. Waits while a transaction with offsets of these
+        partitions is open, as a killed reader leaves it, until the brokers end it."""
         from confluent_kafka import KafkaException
 
         async def ask() -> list[TopicPartition]:
@@ -632,7 +632,7 @@ class Membership:
             if position is None or position <= first:
                 self._expire(key, first if position is None else position, first)
             else:
-                # What the group has finished are records that are not there any more.
+                # The records that the group has finished are not there any more.
                 self._let_go([partition.place()])
                 self._forget([partition])
                 partition = self.partitions[key] = Partition(self._cluster, *key, first)

@@ -31,8 +31,8 @@ class NoAnswer(Exception):
 
 
 class TransactionalProducer(Protocol):
-    """What is used of a producer with a transactional id. Errors are KafkaExceptions; a call that
-    failed with one that is `retriable` can be made again. After NoAnswer no call can be."""
+    """The methods used of a producer with a transactional id. Errors are KafkaExceptions; a call
+    that failed with a `retriable` one can be made again. After NoAnswer no call can be."""
 
     async def topic_error(self, topic: str, /) -> Any:
         """The error of a topic that cannot be written to; None for one that can."""
@@ -147,8 +147,8 @@ def is_member(group_metadata: Any) -> bool:
     member that they have given up.
 
     A client that has learned that it was given up has neither until it joins again, and brokers
-    accept every offset with such metadata. The format is that of librdkafka's
-    `rd_kafka_consumer_group_metadata_write`; of one that is not known nothing is said.
+    accept every offset with such metadata. The format is written by librdkafka's
+    `rd_kafka_consumer_group_metadata_write`; True for an unknown one.
     """
     if not isinstance(group_metadata, bytes) or not group_metadata.startswith(_HEAD):
         return True

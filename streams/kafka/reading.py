@@ -271,7 +271,7 @@ class Reading(LeasedSource[Token]):
         self._again.clear()
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics of every source, and those of the group.
+        """The statistics of every source, and the group's.
 
         `partitions` are read here, `lag` is the number of their offsets that are not finished;
         `read_ahead` records wait during a pause; `known` ones had been finished above a floor

@@ -31,8 +31,8 @@ class TransactionalWriting(SinkStage[Any]):
     """One run of `penstock.write_kafka` with `transactional=True`.
 
     An event is accepted at once; its result waits, with the record that it was made from, for the
-    transaction. `_open` results take room, up to the window: not those of records of which more
-    results are to come, because these must not wait for room.
+    transaction. `_open` results take room, up to the window, except those of records with more
+    results to come, because these must not wait for room.
     """
 
     def __init__(

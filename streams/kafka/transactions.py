@@ -34,7 +34,7 @@ _PAUSE = 0.1
 _HANDOVER = 10.0
 # Seconds in which brokers say what is committed.
 _ANSWER = 5.0
-# Attempts to make the last transaction, of which one may end a producer and the next replace it.
+# Attempts to make the last transaction: one may end a producer and the next replace it.
 _ATTEMPTS = 3
 _MANY = 1_000_000
 
@@ -276,7 +276,7 @@ class Transactions:
                 await self._producer.close()
 
     def _finished(self) -> list[Unit]:
-        """The units that wait for a transaction, those of a key in their order."""
+        """The units that wait for a transaction; the units of a key are in their order."""
         return [*self._returned, *self._waiting, *self._ready]
 
     def _has_units_of(self, leaving: set[Partition]) -> bool:
@@ -496,8 +496,8 @@ class Transactions:
             raise _Later
 
     async def _find_out(self, consumer: Committing) -> None:
-        """Whether the transaction was committed whose producer is of no use any more: what is
-        committed of a partition that is ours is what it has committed, or what was before it."""
+        """Find out whether the transaction of a lost producer was committed: the offset of a
+        partition that is ours is the transaction's, or the one before it."""
         from confluent_kafka import KafkaException
 
         ours = {one.key: mark for one, (mark, _) in self._marks.items() if one.is_ours}
@@ -634,7 +634,7 @@ def _fenced() -> tuple[int, ...]:
 
 
 def _unchanged(partitions: Iterable[Partition]) -> dict[Partition, tuple[Mark, set[int]]]:
-    """What is committed of these partitions."""
+    """The marks that are committed of these partitions, with no new records."""
     none = set[int]()
     marks = ((one, one.mark_after(none)) for one in partitions)
     return {one: (mark, none) for one, mark in marks if mark is not None}

@@ -46,7 +46,7 @@ class Result:
 
 
 class Unit:
-    """Records, of which `open` are not finished, and `results`, each made from some of them.
+    """Records, `open` of them not finished, and `results`, each made from some of them.
 
     A result that was made of several records must not be written without any of them being
     finished, so these are one unit.
@@ -111,7 +111,7 @@ class Units:
 
 
 def fitting(units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
-    """Those of `units` whose records can be committed as finished, and those that must wait.
+    """The `units` whose records can be committed as finished, and the units that must wait.
 
     All that is finished must fit into the metadata of the commit, or a restart would repeat it.
     """
@@ -123,7 +123,7 @@ def fitting(units: list[Unit]) -> tuple[list[Unit], list[Unit]]:
         for partition in full:
             chosen = _most_that_fit(chosen, partition)
     else:
-        # Units of several partitions, of which each leaves too little room in another.
+        # Units of several partitions: each leaves too little room in another.
         while full := _too_full(chosen):
             chosen = [unit for unit in chosen if full.isdisjoint(_partitions(unit))]
     if len(chosen) == len(units):

@@ -43,7 +43,7 @@ _ANSWER = 10.0
 
 
 class Producer(Protocol):
-    """What is used of `confluent_kafka.Producer`."""
+    """The methods of `confluent_kafka.Producer` that are used."""
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None: ...
     def poll(self, timeout: float) -> int: ...
@@ -226,7 +226,7 @@ def as_ours(error: Exception, settings: WritingSettings) -> Exception:
 
 
 def writing_error(fault: KafkaError, settings: WritingSettings) -> PenstockError:
-    """What the brokers answer to a record, as an error that says what to do."""
+    """The error for the brokers' answer to a record, which says what to do."""
     from confluent_kafka import KafkaError as Code
 
     code = fault.code()

@@ -1,5 +1,4 @@
-"""Claims: how many rows a reader claims at a time, and when it reclaims those of crashed
-readers."""
+"""How many rows a reader claims at a time, and when it reclaims crashed readers' rows."""
 
 from __future__ import annotations
 

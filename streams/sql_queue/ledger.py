@@ -168,7 +168,7 @@ class Ledger:
         self._pending.dropped += self._processed(rows, told=False)
 
     def _processed(self, rows: list[Row], *, told: bool) -> list[Row]:
-        """Those of `rows` that are still held."""
+        """The `rows` that are still held."""
         for row in rows:
             row.ended = True
         held = [row for row in rows if row in self.held]

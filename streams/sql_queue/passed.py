@@ -19,8 +19,8 @@ class Passed:
     """The rows up to the id `end` that need not be looked at again, because their keys may not be
     claimed. Without an `end` all are looked at.
 
-    Rows may become visible in another order than that of their ids. But no row takes the id of one
-    that exists: so what is not known is in the `holes`, the ranges without a row. Each row up to
+    Rows may become visible in another order than their ids'. But no row takes the id of one that
+    exists: so unknown rows are in the `holes`, the ranges without a row. Each row up to
     `end` that is in no hole, and is waiting or in work, has a key with a span around it. Until the
     key can be claimed, nobody but who has the key changes such a row. What somebody changes by hand
     is found as `changed`.

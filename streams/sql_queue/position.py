@@ -12,7 +12,7 @@ __all__ = ["Position"]
 class Position:
     """The id of the last row claimed, behind which the next claim may begin; None at first.
 
-    Returned and failed rows lie before it, and so may those of a lost key; a claim without rows has
+    Returned and failed rows lie before it, and so may a lost key's; a claim without rows has
     reached the end. All reset it to None.
     """
 

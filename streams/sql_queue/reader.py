@@ -397,7 +397,7 @@ class TableReader(LeasedSource[Row]):
             await self._store.close()
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics of every source, and those of the queue.
+        """The statistics of every source, and the queue's.
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
         (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which

@@ -76,7 +76,7 @@ class Reconnecting:
         )
 
     async def __call__(self, call: Callable[[], Awaitable[T]], *, idle: bool = False) -> T:
-        """What `call` returns. Raises DatabaseUnavailable, and what it raises otherwise. An `idle`
+        """The result of `call`. Raises DatabaseUnavailable, and what it raises otherwise. An `idle`
         one waits on purpose."""
         since: float | None = None
         wait = _SOON

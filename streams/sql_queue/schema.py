@@ -62,12 +62,12 @@ _NEAR = 0.8
 class Layout:
     """A table and its columns, by the names that they have in the database.
 
-    `columns` maps names of `COLUMNS` to those of an existing table; without it the table has the
-    names of `COLUMNS`, and is created if it is missing.
+    `columns` maps names of `COLUMNS` to an existing table's; without it the table has the names of
+    `COLUMNS`, and is created if it is missing.
 
-    With `beside` the existing table need only have those of `OWN` that are needed, and is changed
-    in nothing but its statuses (and `started` and `finished`, if these are mapped). All else is in
-    a table beside it, whose name ends in `_queue`.
+    With `beside` the existing table need only have the needed ones of `OWN`, and is changed in
+    nothing but its statuses (and `started` and `finished`, if these are mapped). All else is in a
+    table beside it, whose name ends in `_queue`.
 
     `longest` is the bound of the database on a name, in bytes.
     """
@@ -138,8 +138,8 @@ class Layout:
         return ".".join(map(quoted, (*schema, self._with(suffix))))
 
     def _with(self, suffix: str) -> str:
-        """A name made of that of the table. One that would be too long has a digest in place of the
-        table's end, so that it is no other's."""
+        """The table's name and the suffix. A name that would be too long has a digest in place of
+        the table's end, so that it is no other's."""
         table = self.parts[-1]
         if self.longest is None or len((table + suffix).encode()) <= self.longest:
             return table + suffix
@@ -183,7 +183,7 @@ class Layout:
         return column in (self.columns or {})
 
     def _all_rows(self, names: Mapping[str, str]) -> str:
-        """The rows of both tables as those of a queue, for statistics; to be given a name.
+        """The rows of both tables as a queue's, for statistics; to be given a name.
 
         A row that was never claimed is only in the user's table; a status that the user has set
         back to 0 counts.
@@ -242,7 +242,7 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
         return f"{database} has no table {self.table!r}. {there}{made if makes else ''}"
 
     def near(self, tables: Iterable[str]) -> list[str]:
-        """The tables whose names are similar to that of this one."""
+        """The tables whose names are similar to this one's."""
         from difflib import get_close_matches
 
         return get_close_matches(self.table, tables, cutoff=_NEAR)

@@ -84,7 +84,7 @@ class ClaimTerms:
 
     @property
     def alone(self) -> str:
-        """The owner of a key of which only a suspect is claimed, and nothing else may be."""
+        """The owner of a key that has only a suspect claimed, and may have nothing else claimed."""
         return f"{self.owner} alone"
 
     @property
@@ -94,17 +94,17 @@ class ClaimTerms:
 
 
 class Row:
-    """A claimed row. `age` is the seconds since it was enqueued, which `came` says in seconds since
-    1970, and `created` in the loop's time; `parts` are what was made of it.
+    """A claimed row. `age` is the seconds since it was enqueued, `came` when that was in seconds
+    since 1970, and `created` in the loop's time; `parts` were made of it.
 
     `payload` is None only in a user's own table that allows null.
 
     `begun` is true when user code was called with it, `ended` when its outcome is known, although
     perhaps not recorded yet.
 
-    `epoch` is that of its key's lease, which grows with every reader that gets the key. `lease` is
-    that of all rows of its reader. `headers` are the context of a trace, set only where columns
-    bring one.
+    `epoch` is its key's lease's, which grows with every reader that gets the key. `lease` is shared
+    by all rows of its reader. `headers` are the context of a trace, set only where columns bring
+    one.
     """
 
     __slots__ = (
@@ -200,8 +200,8 @@ class Insertion:
     """The kind of the values that a store inserts, each as its `encoded` made it: payloads for a
     queue, or some columns.
 
-    `fields` maps those columns to the fields of the values that go there. The transaction may be
-    that of another store of the same database.
+    `fields` maps those columns to the fields of the values that go there. The transaction may
+    belong to another store of the same database.
     """
 
     store: Store
@@ -333,7 +333,7 @@ class Store(ABC):
         may also be a suspect only because it was claimed beside the culprit: none fails for good
         before it was claimed alone.
 
-        With keys, it may be of a key of which this reader has claimed a suspect before.
+        With keys, it may be of a key whose suspect this reader has claimed before.
         """
 
     @abstractmethod
@@ -475,7 +475,7 @@ class NotHeld(Exception):
     """A row of a settlement is no longer held: nothing is to be written."""
 
 
-# How many columns of a claimed row come before those of `Layout.context`.
+# How many columns of a claimed row come before `Layout.context`.
 _COLUMNS = 7
 
 

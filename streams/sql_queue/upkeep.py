@@ -122,8 +122,8 @@ async def _in_batches(store: Store, text: str, refused: Refusals, **parameters: 
     """Run a statement that returns ids until no more come, for fewer rows and at last one where the
     database refuses it.
 
-    If ids are numbers, each statement begins after those of the last one, and reads no dead index
-    entries. Text ids are compared by the database only.
+    If ids are numbers, each statement begins after the last one's, and reads no dead index entries.
+    Text ids are compared by the database only.
     """
     done = 0
     behind: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The sink stage that writes a table, in its own transactions or in those of the source's rows."""
+"""The sink stage that writes a table, in its own transactions or in the source's."""
 
 from __future__ import annotations
 
@@ -234,9 +234,8 @@ class TableWriter(SinkStage[Any]):
             give_back_all([event for event, _ in taken(self._waiting, WINDOW)])
 
     def statistics(self) -> dict[str, Any]:
-        """Events `waiting` for their transaction, and `shared` with those of their source; how
-        often the database could not be reached, and the seconds `waited` for a table that did not
-        answer.
+        """Events `waiting` for their transaction, and `shared` with their source's; how often the
+        database could not be reached, and the seconds `waited` for a table that did not answer.
         """
         return {
             "waiting": len(self._waiting) + len(self._writing),

@@ -37,7 +37,7 @@ _ASKED, _PAUSE = 40, 0.25
 
 
 class Address(NamedTuple):
-    """What `kafka://host:port,host:port/topic` says."""
+    """The parts of `kafka://host:port,host:port/topic`."""
 
     servers: str
     topic: str
@@ -71,8 +71,8 @@ def address_of(text: str) -> Address:
 
 
 def key_of(pipeline: Pipeline) -> By[Any] | None:
-    """By what its events are partitioned: the key of the first `group_by`, or else that of a
-    `distinct_within` behind the source, so that equal events meet."""
+    """The key by which its events are partitioned: the first `group_by`'s, or else a
+    `distinct_within`'s behind the source, so that equal events meet."""
     stages = pipeline.describe()
     keys = [stage.placement.by for stage in stages if stage.name == "group_by"]
     if not keys and stages[1].name == "distinct_within":
@@ -84,7 +84,7 @@ def key_of(pipeline: Pipeline) -> By[Any] | None:
 class Layout:
     """The topic and the group of one pipeline, and the client's settings for their brokers.
 
-    `partitions` and `replicas` are those of a topic that is created; without the first, none is.
+    A topic is created with `partitions` and `replicas`; without the first, none is.
     """
 
     servers: str
@@ -119,7 +119,7 @@ class Layout:
             raise settings_refused(error, _WHO) from None
 
     def answered(self, ask: Callable[[], T], what: str) -> T:
-        """What the brokers answer. Their errors are ours, and begin with `what`.
+        """The answer of the brokers. Their errors become ours, and begin with `what`.
 
         Asks again for a few seconds while the brokers choose who answers.
         """
@@ -145,7 +145,7 @@ class Layout:
         raise error_of(reason(fault, self.client()), what, self.servers)
 
     def count(self, topic: str, patience: float) -> int:
-        """How many a topic has. Raises StreamMissing, and CannotConnect after `patience`
+        """How many partitions a topic has. Raises StreamMissing, and CannotConnect after `patience`
         seconds."""
         return len(self._listed(topic, patience).topics[topic].partitions)
 

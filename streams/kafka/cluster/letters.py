@@ -124,8 +124,8 @@ class StoredLetter:
 def letters_of(
     layout: Layout, patience: float, foreign: Callable[[str], None] = lambda text: None
 ) -> Iterator[StoredLetter]:
-    """The letters of the group that are in the topic now, oldest first; those of all groups where
-    the layout names none. `foreign` is called with a text about each record that is not a letter.
+    """The letters of the group that are in the topic now, oldest first; of all groups where the
+    layout names none. `foreign` is called with a text about each record that is not a letter.
 
     The topic is read twice. Memory: an offset for each letter. Raises StreamMissing where there is
     no topic of events.

@@ -229,12 +229,12 @@ class OffsetCommits:
 
 
 def _due(partitions: Iterable[Partition]) -> _Marks:
-    """What has changed in these partitions since it was committed."""
+    """The marks that have changed in these partitions since they were committed."""
     return {one.key: (one, mark) for one in partitions if (mark := one.due()) is not None}
 
 
 def _marks(partitions: Iterable[Partition]) -> _Marks:
-    """What is committed of these partitions, or is to be, whether it has changed or not."""
+    """The marks of these partitions, whether they have changed or not."""
     return {one.key: (one, mark) for one in partitions if (mark := one.mark()) is not None}
 
 

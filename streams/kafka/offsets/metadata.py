@@ -25,7 +25,7 @@ METADATA = 4096
 
 
 class Metadata(NamedTuple):
-    """What is finished above the committed offset, the note of who holds the partition, if it has
+    """The finished ranges above the committed offset, the note of the partition's holder, if it has
     left one, and its counts."""
 
     finished: Sequence[Range] = ()
@@ -34,13 +34,13 @@ class Metadata(NamedTuple):
 
 
 def about(cluster: str, topic: str, partition: int, offset: int) -> About:
-    """What the metadata beside an offset is about. `cluster` is the id that brokers give: a copy of
-    a topic may have the same name and the same offset, and other records above it."""
+    """The subject of the metadata beside an offset. `cluster` is the id that brokers give: a copy
+    of a topic may have the same name and the same offset, and other records above it."""
     return cluster, topic, partition, offset
 
 
 def metadata_in(cluster: str, committed: TopicPartition) -> Metadata | Unusable:
-    """What is beside a committed offset, or the reason why it says nothing."""
+    """The metadata beside a committed offset, or the reason why it says nothing."""
     if not committed.metadata:
         return Metadata()
     where = about(cluster, committed.topic, committed.partition, committed.offset)

@@ -58,13 +58,13 @@ class Partition:
         self.begins = False
         """Whether the group has committed nothing of it, and reads it from this floor on."""
         self.note: Doubt | None = None
-        """What the next holder is told in the metadata; None for nothing."""
+        """The note for the next holder in the metadata, if any."""
         self.doubted_until = inf
         """No record from this offset on may have ended the last holder."""
         self.is_noted = True
         """Whether that is committed."""
         self.said = ""
-        """What the holder says of its work, beside this partition."""
+        """The holder's counts, as text, beside this partition; "" for none."""
         self.left_out = 0
         """Offsets above the floor that are finished, and had no room in the last mark."""
         self.reach = inf
@@ -80,7 +80,7 @@ class Partition:
         return self.topic, self.number
 
     def due(self) -> Mark | None:
-        """What to commit; None if that has not changed."""
+        """The mark to commit; None if it has not changed."""
         is_known = self.ledger.floor is not None
         mark = self.mark() if is_known or self.is_new or self.said else None
         return None if mark == self.committed else mark
@@ -109,8 +109,8 @@ class Partition:
         return floor, self._text(floor, text + notes)
 
     def mark_after(self, done: Set[int]) -> Mark | None:
-        """What to commit when these records are finished as well; None if that does not fit, or is
-        unknown."""
+        """The mark to commit when these records are finished as well; None if it does not fit, or
+        is unknown."""
         ledger = self.ledger.after(done)
         floor = ledger.floor
         if floor is None:
@@ -136,12 +136,12 @@ class Partition:
         return self.note is not None or bool(self.said)
 
     def _notes(self, floor: int) -> str:
-        """What is said beside what is finished, if there is room for it."""
+        """The note and the counts, as text, if there is room for them."""
         notes = f"{'' if self.note is None else self.note}{self.said}"
         return notes if len(notes) <= self._room(floor) else ""
 
     def _room(self, floor: int) -> int:
-        """Characters that the body of the text beside this floor may have."""
+        """How many characters the body of the text beside this floor may have."""
         return self._most - text_size(about(self.cluster, *self.key, floor))
 
     def _text(self, floor: int, body: str) -> str:
@@ -153,7 +153,7 @@ class Partition:
 
     @property
     def accepted(self) -> int:
-        """The bytes of metadata that the brokers have accepted."""
+        """How many bytes of metadata the brokers have accepted."""
         return self._accepted if self.committed is None else len(self.committed[1])
 
     def place(self, offset: int | None = None, metadata: str = "") -> TopicPartition:
@@ -190,7 +190,7 @@ class Token:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that are text, of which one may be the context of a trace."""
+        """The headers that are text; one may be the context of a trace."""
         return texts_of(headers_of(self.message))
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ _QUIET = 3.0
 
 
 class Client(Committing, Protocol):
-    """What is used of a consumer."""
+    """The methods of a consumer that are used."""
 
     async def pause(self, partitions: list[TopicPartition]) -> None: ...
     async def resume(self, partitions: list[TopicPartition]) -> None: ...
@@ -67,7 +67,7 @@ class Suspects:
         self._reader = reader
         self._attempts = attempts
         self._patience = patience
-        # Partitions of which nothing is fetched during the trial.
+        # Partitions that are not read during the trial.
         self._silent: set[Partition] = set()
         self._given_up: tuple[Partition, int] | None = None
         self._search: Trial | None = None
@@ -125,7 +125,7 @@ class Suspects:
             self.trial = None
             self._reader.wake_soon()
         if self.trial is None and doubted:
-            # First one of which most is known.
+            # First the partition that most is known about.
             self._begin(min(doubted, key=lambda one: one.note.suspects or inf if one.note else inf))
         await self._silence(client, held, is_paused=is_paused)
         if self.trial is not None:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
 # Seconds in which a server answers, and after which it is said that none does.
 _ANSWER, _SAY = 2.0, 3.0
-# The calls that wait for servers, of which one has said so.
+# The calls that wait for servers; one of them has said so.
 _waiting: dict[object, bool] = {}
 
 
@@ -79,7 +79,7 @@ def has_no_answer(error: BaseException) -> bool:
 
 
 async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
-    """What the server says of a consumer, of which nats-py leaves some out.
+    """The server's facts about a consumer, including those that nats-py leaves out.
 
     Raises NotFoundError, other errors of the API, RightsMissing, and what silence raises.
     """

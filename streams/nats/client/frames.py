@@ -19,7 +19,7 @@ Arrived = Callable[[Message], None]
 
 
 class Frames(Parser):
-    """Cuts the server's bytes into frames, and leaves those of other subscriptions to nats-py.
+    """Cuts the server's bytes into frames, and leaves other subscriptions' frames to nats-py.
 
     https://docs.nats.io/reference/reference-protocols/nats-protocol
     """

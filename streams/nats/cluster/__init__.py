@@ -1,1 +1,1 @@
-"""A worker of a pipeline on many machines, and what a pipeline has on the servers."""
+"""A worker of a pipeline on many machines, and the pipeline's streams on the servers."""

@@ -43,9 +43,9 @@ _LOOK, _QUIET = 0.5, 6
 class Deliveries:
     """The events that have arrived, for the current run; runs may follow one another.
 
-    Events leave in the order in which they were stored, across partitions; otherwise the keys of
-    some would wait while those of others fill the pipeline. For the same reason the events of a
-    full message do not all leave at once.
+    Events leave in the order in which they were stored, across partitions; otherwise some keys
+    would wait while others fill the pipeline. For the same reason the events of a full message do
+    not all leave at once.
 
     Memory: the delivered, unfinished events, 128 per partition, or four full messages; more if the
     pipeline needs more for its handlers.
@@ -130,8 +130,8 @@ class Deliveries:
             self._stage.repeated(count)
 
     def first(self, most: int) -> tuple[Arrival, Sequence[int]]:
-        """What was stored before all others, of one message, so many events at most, and no more
-        than its partition's share of a chunk."""
+        """The events stored first, of one message, at most so many, and no more than its
+        partition's share of a chunk."""
         partition = self.ready[0][2] if self._only is None else self._only
         queue = partition.queue
         arrival, places = queue.popleft()
@@ -194,7 +194,7 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         self.ack = self._done
         self.nack = self._returned
         self._deliveries = deliveries
-        # Partitions that have been full, and of which something could not be noted.
+        # Partitions that have been full, and partitions where a fact could not be noted.
         self._full: set[int] = set()
         self._left_out: set[int] = set()
 
@@ -275,7 +275,7 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
 
     def is_full(self, number: int, why: str) -> None:
-        """Report a partition of which no more can be read, once."""
+        """Report a full partition, once."""
         if not self._full:
             self.run.errors.warn(
                 f"nothing more of partition {number} is read, although handlers are free: {why}. "
@@ -284,7 +284,7 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         self._full.add(number)
 
     def leaves_out(self, number: int) -> None:
-        """Report a partition of which not all that is done can be noted, once."""
+        """Report a partition with finished events that cannot be noted, once."""
         if not self._left_out:
             self.run.errors.warn(
                 f"events of partition {number} are done and cannot be noted, because too many "
@@ -294,10 +294,10 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         self._left_out.add(number)
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics of every source; of how many partitions no more could be read at a time
-        because too much was unfinished (`full`), and of how many not all that was done could be
-        noted (`left_out`); and how often it was said that servers do not answer, or that others
-        have what is the share of this worker (`silences`)."""
+        """The statistics of every source; how many partitions could not be read for a time because
+        too much was unfinished (`full`), and how many have finished events that could not be noted
+        (`left_out`); and how often it was said that servers do not answer, or that others have this
+        worker's share (`silences`)."""
         return {
             **super().statistics(),
             "full": len(self._full),

@@ -55,9 +55,9 @@ class Layout:
     """The names of one pipeline on the servers, and its settings there.
 
     `identity` and `key` are the fields (or functions) by which events are unique within `window`
-    seconds and keep their order. `partitions` and `replicas` are None for those of an existing
-    stream, or else the default, and so are `room`, the bytes of events that the stream may hold,
-    and `batch`, the events that publishers put into one message at most.
+    seconds and keep their order. `partitions` and `replicas` are None for an existing stream's or
+    the default, and so are `room`, the bytes of events that the stream may hold, and `batch`, the
+    events that publishers put into one message at most.
     """
 
     name: str
@@ -204,7 +204,7 @@ class Layout:
         return f"penstock_floors-{self.name}"
 
     async def missing(self, js: JetStreamContext, born: str) -> str:
-        """The name of a stream that workers need and that is not there, or, for that of the events,
+        """The name of a stream that workers need and that is not there or, if it has the events,
         was created at another time than `born`; empty if all are there."""
         from nats.js.errors import NotFoundError
 
@@ -353,7 +353,7 @@ def identity_token(key: object) -> str:
 
 
 def _in_subjects(text: bytes) -> str:
-    """base64url of a text, without padding, or, for a long one, "=" and that of its SHA-256."""
+    """base64url of a text without padding or, for a long one, "=" and base64url of its SHA-256."""
     encoded = urlsafe_b64encode(text)
     if len(encoded) <= _LONGEST_TOKEN:
         return encoded.rstrip(b"=").decode("ascii")

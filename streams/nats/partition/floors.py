@@ -41,7 +41,7 @@ _SHARE = 50
 _PAUSE = 1.0
 # The fields of a mark that the first version did not write.
 _OPTIONAL = ("after", "begun", "ended", "dropped")
-# Those of a note in a former version, which is ignored.
+# The fields of a note in a former version, which is ignored.
 _FORMER = ("left", "tries", "window")
 
 

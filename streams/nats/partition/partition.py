@@ -130,7 +130,7 @@ class Arrival:
         return self._events
 
     def position(self, place: int) -> float:
-        """The place an event would have if those of each message had been stored one by one, evenly
+        """The place an event would have if each message's events had been stored one by one, evenly
         spaced since the message before."""
         before = self.below.sequence
         return before + (place + 1) / self.count * (self.sequence - before)
@@ -276,7 +276,7 @@ class Partition:
         await self._requests.start()
 
     def _begin(self, above: Above) -> None:
-        """Have read nothing above the floor, of which so much is done."""
+        """Have read nothing above the floor, where so much is done."""
         floor, size = self._floor, self._largest
         known, done = list[Range](), size * (floor.sequence + 1)
         if floor.begun:
@@ -352,8 +352,8 @@ class Partition:
         return layout.consumer(number, self._last + 1)
 
     def _see_anew(self) -> None:
-        """Servers know the identities of messages; the owner has to remember those of events in
-        batches."""
+        """Servers know the identities of messages; the owner has to remember the identities of
+        events in batches."""
         layout, kept, floor = self.layout, self._kept, self._floor
         if layout.in_batches and layout.identity is not None and kept is not None:
             if kept.seen is not None:
@@ -385,7 +385,7 @@ class Partition:
 
     @property
     def _done_above(self) -> int:
-        """The events that are done above the floor."""
+        """How many events above the floor are done."""
         return self._read.ended - self._floor.ended - len(self._ledger)
 
     def _look_at_need(self) -> None:

@@ -21,7 +21,7 @@ _PURGED = 5.0
 
 class Purge:
     """Keeps messages above the floor, and those stored within two deduplication windows: from these
-    servers restore the identities after a restart, and the next owner those of batches."""
+    servers restore identities after a restart, and the next owner the batches' identities."""
 
     def __init__(self, number: int, lease: Lease, js: JetStreamContext, layout: Layout) -> None:
         self._number = number

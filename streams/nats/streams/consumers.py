@@ -105,9 +105,9 @@ async def _consumer_of(
 
 
 def standing_of(info: dict[str, Any], born: str = "") -> Standing:
-    """The standing that the server's answer says; `born` is that of its stream."""
+    """The standing in the server's answer; `born` is when its stream was created."""
     config: dict[str, Any] = info["config"]
-    # Those of the first deliveries, in the place of `ack_wait`.
+    # The waits of the first deliveries, in the place of `ack_wait`.
     waits = config.get("backoff") or [config["ack_wait"]]
     return Standing(
         info["stream_name"],

@@ -71,7 +71,7 @@ class _Message(Leased):
 
     @property
     def key(self) -> tuple[int, float]:
-        """What distinguishes it from messages of an earlier stream of that name."""
+        """Two numbers that messages of an earlier stream of that name do not share."""
         return self.sequence, self.stored
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ def later(seconds: float) -> bytes:
 
 
 class Replies:
-    """Sends in order, those of one loop iteration together.
+    """Sends replies in order, and the replies of one loop iteration together.
 
     A loss with a connection is not noticed here, but by the server's timer, which redelivers, or by
     a reader that compares its acknowledgements with those the server knows.

@@ -1,4 +1,4 @@
-"""What a reader waits for while nothing comes, as the server says, and whether it has caught up."""
+"""The reason why a reader waits, as the server says, and whether it has caught up."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Standstill:
         self._starved_since: float | None = None
 
     def has_caught_up(self, now: Standing, held: int, quiet: float, retry_after: float) -> bool:
-        """Whether nothing more comes before the reader ends, which holds so many messages, of which
-        for so many seconds none has come or ended."""
+        """Whether nothing more comes before the reader ends. It holds `held` messages; none has
+        come or ended for `quiet` seconds."""
         if now.pending:
             return False
         elsewhere = now.out - held

@@ -1,7 +1,7 @@
 """Statistics of a queue over hours and days: per hour, per kind of work, and where they lead.
 
 All of it comes from the rows that are still in the table: rows that were purged are missing in the
-counts of what came and ended, and in no other number. Hours are those of UTC.
+counts of rows that came and ended, and in no other number. Hours are in UTC.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _TIMES_BY_KIND = times_by("{field}")
 class Hour:
     """One hour, from `at` (seconds since 1970): rows that came, finished and failed for good.
 
-    `open` is the number of rows that had not ended at its end, delayed ones included. Times are
-    those of the rows that finished in it, as in `QueueStats`.
+    `open` is the number of rows that had not ended at its end, delayed ones included. Times are of
+    the rows that finished in it, as in `QueueStats`.
     """
 
     at: int

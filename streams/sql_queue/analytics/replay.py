@@ -45,7 +45,7 @@ ORDER BY {id}"""
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What the table says of a row. Times are seconds since 1970."""
+    """A row as the table describes it. Times are seconds since 1970."""
 
     came: float
     due: float
@@ -57,7 +57,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """So many pollers, each of which claims up to `batch` rows and has `limit` slots for work."""
+    """So many `pollers`: each claims up to `batch` rows and has `limit` slots for work."""
 
     pollers: int
     batch: int
@@ -66,11 +66,11 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What happened to the rows that ended, or would have happened.
+    """The times of the rows that ended, real or replayed.
 
     `waited` are the seconds from when a row was due until it was claimed for the last time, sorted,
-    and `total` those from when it came until it ended. `most` is the most rows that were waiting at
-    once, and `empty_at` the first time after that at which none was.
+    and `total` the seconds from when it came until it ended. `most` is the most rows that were
+    waiting at once, and `empty_at` the first time after that when none was.
     """
 
     waited: tuple[float, ...]
@@ -91,7 +91,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What follows from the rows: the numbers of then, what happened, and the work to be done.
+    """The past according to the rows: the numbers then, the times, and the work to be done.
 
     `calls` is true where pollers work on all rows of a claim in one call, which takes `each_call`
     seconds, and `each_row` more for each row; `spread` are the ratios of actual times to these.
@@ -137,7 +137,7 @@ def _first(*times: Any) -> float | None:
 
 
 def observed(visits: Sequence[Visit]) -> Past | None:
-    """What follows from the rows, or None if none of them was worked on to its end."""
+    """The past according to the rows, or None if none of them was worked on to its end."""
     done = [visit for visit in visits if visit.started is not None and visit.ended is not None]
     if not done:
         return None
@@ -205,7 +205,7 @@ def _pollers_of(visits: Sequence[Visit]) -> list[_Units]:
 
 
 def _calls_of(pollers: list[_Units]) -> list[_Units]:
-    """What ended together, as calls with several rows."""
+    """Calls with several rows, made of the units that ended together."""
     found: list[_Units] = []
     for rows in pollers:
         together: dict[float, _Units] = defaultdict(list)
@@ -364,7 +364,7 @@ def _replay(
     )
 
 
-# What would have happened.
+# The replay.
 
 
 def replayed(past: Past, numbers: Numbers) -> Replay:
@@ -431,7 +431,7 @@ class _Replaying:
                 self._idle.append(poller)
 
     def _begin(self, poller: int, now: float) -> None:
-        """Use the free slots of a poller for what it has claimed."""
+        """Use the free slots of a poller for its claimed rows."""
         claimed = self._claimed[poller]
         while claimed and self._free[poller]:
             self._free[poller] -= 1

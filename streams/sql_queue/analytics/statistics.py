@@ -67,12 +67,12 @@ class QueueStats:
     """A queue at one moment, and over the last `window` seconds.
 
     Every row is in one of `waiting` (not tried yet), `failed` (to be tried again), `in_work`,
-    `finished` or `dead` (failed for good). `delayed` of those waiting and failed are not due yet,
-    and the lease of `expired` of those in work has run out. Rates are rows per second over the
+    `finished` or `dead` (failed for good). `delayed` of the waiting and failed are not due yet, and
+    the lease of `expired` of the rows in work has run out. Rates are rows per second over the
     window; at these rates the rows that are due or in work have ended after `empty_in` seconds,
     which is None if as many come as end. `repeated` counts the redeliveries of rows that ended in
-    it. Times are those of rows that finished in it: `time_waiting` from when a row was due until it
-    was claimed for the last time, None also where the table does not say when rows came;
+    it. Times are of rows that finished in it: `time_waiting` from when a row was due until it was
+    claimed for the last time, None also where the table does not say when rows came;
     `time_in_work` from then until it was finished. `at` is seconds since 1970.
     """
 
@@ -178,9 +178,9 @@ GROUP BY {{owner}} ORDER BY {{owner}}"""
 async def measure(store: Store, window: float) -> QueueStats:
     """The statistics of a queue over the last `window` seconds.
 
-    Reads the table three times and locks nothing; the time grows with the number of rows, of which
-    `purge` deletes finished ones. Raises what `Store.query` raises, and BuildError unless `window`
-    is positive.
+    Reads the table three times and locks nothing; the time grows with the number of rows (`purge`
+    deletes finished ones). Raises what `Store.query` raises, and BuildError unless `window` is
+    positive.
     """
     if not window > 0:
         raise BuildError(f"window={window!r}: positive seconds are needed")

@@ -106,7 +106,7 @@ class PostgresStore(PostgresTable):
     async def _changed(
         self, db: Connection, text: str, values: dict[str, Any], refused: Refusals | None
     ) -> list[tuple[Any, ...]]:
-        """What a claim returns; with `refused`, those rows of it that the database refuses to
+        """The rows that a claim returns; with `refused`, rows of it that the database refuses to
         change have failed for good, and are added there."""
         if refused is None:
             return await self._all(db, text, values)

@@ -353,7 +353,7 @@ UPDATE {{table}} AS t SET
     {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
 FROM oldest WHERE t.{{id}} = oldest.{{id}}
 RETURNING t.{{id}}, t.{{status}}, {{key_of}}"""
-# Only these keys, none of which is another reader's: two readers marking each other's keys would
+# Only these keys, none of them another reader's: two readers marking each other's keys would
 # deadlock.
 MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, '', now() FROM (

@@ -100,7 +100,7 @@ class PostgresTable(Store):
         self._channel = _channel(layout.table)
         self._names["channel"] = quoted(self._channel)
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
-        # That of a server whose texts are not those of Unicode; those of SQL_ASCII are any bytes.
+        # The codec of a server whose texts are not Unicode; texts of SQL_ASCII are any bytes.
         self._codec: str | None = None
         self._is_ascii = False
         self._name_payload("json")
@@ -303,7 +303,7 @@ class PostgresTable(Store):
         return made
 
     def _key(self, by: str) -> str:
-        """What a row's key is in SQL: a column, else a field of the payload."""
+        """The SQL of a row's key: a column, else a field of the payload."""
         if by in self._columns:
             value = self.layout.value(by)
             if self._columns[by] in sql.SAME_TEXTS:

@@ -96,7 +96,7 @@ class SqliteStore(SqliteTable):
     def _changed(
         self, db: sqlite3.Connection, text: str, values: dict[str, Any], refused: Refusals | None
     ) -> list[Any]:
-        """What a claim returns; with `refused`, those rows of it that the database refuses to
+        """The rows that a claim returns; with `refused`, rows of it that the database refuses to
         change have failed for good, and are added there."""
         if refused is None:
             return self._all(db, text, values)
@@ -167,7 +167,7 @@ class SqliteStore(SqliteTable):
     def _pass_by(
         self, db: sqlite3.Connection, values: dict[str, Any], rows: list[Any]
     ) -> int | None:
-        """The id up to which all rows but those of the keys that are passed by are claimed.
+        """The id up to which all rows are claimed, except for keys that are passed by.
 
         There is none if later rows may have lower ids.
         """

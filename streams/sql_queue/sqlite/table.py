@@ -412,7 +412,7 @@ class SqliteTable(Store):
         return await self._transaction(work, writing=False)
 
     def _field(self, db: sqlite3.Connection, field: str) -> str:
-        """What `{field}` stands for; as bytes, because a text in SQLite may be any bytes."""
+        """The SQL that `{field}` stands for; as bytes, as a text in SQLite may be any bytes."""
         if field in self._columns(db):
             return f"CAST(CAST({self.layout.value(field)} AS TEXT) AS BLOB)"
         payload = self.layout.value(self.layout.column("payload"))
@@ -443,7 +443,7 @@ def _literal(value: Any) -> str:
 
 
 def _which_file(path: str) -> tuple[int, int] | None:
-    """What tells a file from others, whatever their names; None if there is none."""
+    """The device and inode of a file, which tell it from others; None if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
