@@ -14,14 +14,11 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.timer import Timer
+from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.finishing_stage import FinishingStage
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
 __all__ = ["Offering", "Office"]
-
-# Seconds after which an epic says for whom it waits.
-_PATIENCE = 5.0
 
 
 class Office(Protocol):
@@ -88,10 +85,8 @@ class Offering(FinishingStage):
         self._count = self._peak = 0
         self._opened = False
         self._utilisation = Utilisation()
-        # Since when no job can be handed out, and for how long that was so before.
-        self._waits_since: float | None = None
-        self._waited = 0.0
-        self._telling = Timer(run, info, self._tell)
+        # Lasts while no job can be handed out.
+        self._wait = Wait(run, info, self._waits)
 
     # Demand.
 
@@ -132,26 +127,14 @@ class Offering(FinishingStage):
 
     def _watch(self) -> None:
         """Measure how long no job can be handed out, and say it once each time."""
-        waits = bool(self._office.waits_for)
-        if waits == (self._waits_since is not None):
-            return
-        if waits:
-            self._waits_since = self.run.now()
-            self._telling.set(_PATIENCE)
+        if self._office.waits_for:
+            self._wait.begin()
         else:
-            self._waited = self.waited
-            self._waits_since = None
-            self._telling.cancel()
+            self._wait.end()
 
-    def _tell(self) -> None:
-        if what := self._office.waits_for:
-            self.run.errors.warn(f"{self.info} waits for {what}")
-
-    @property
-    def waited(self) -> float:
-        """The seconds in which no job could be handed out."""
-        since = self._waits_since
-        return self._waited + (0.0 if since is None else self.run.now() - since)
+    def _waits(self) -> str:
+        what = self._office.waits_for
+        return what and f"{self.info} waits for {what}"
 
     @property
     def use(self) -> Use:
@@ -245,9 +228,7 @@ class Offering(FinishingStage):
         return bool(self._jobs or self._siblings.waiting or results.waiting or results.delivering)
 
     def release(self) -> None:
-        self._waited = self.waited
-        self._waits_since = None
-        self._telling.cancel()
+        self._wait.end()
         if self._opened:
             self._office.close()
         jobs = [*self._jobs.values(), *self._siblings.clear()]
@@ -266,7 +247,7 @@ class Offering(FinishingStage):
             "undelivered": self._results.waiting,
             **self._faults.statistics(),
             "room": self._office.room if self._opened and self.state < CLOSED else 0,
-            "waited": self.waited,
+            "waited": self._wait.seconds,
             "workers": use.workers,
             "busy": use.busy,
             "gain": use.gain,
