@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from orjson import loads
 
-__all__ = ["Hello", "Report", "hello_in", "report_in"]
+__all__ = ["KINDS", "Hello", "Report", "hello_in", "report_in"]
 
 
 class Hello(NamedTuple):
@@ -18,20 +18,22 @@ class Hello(NamedTuple):
 
 class Report(NamedTuple):
     """The outcomes of jobs, each by its number and how often it went out before: results, final
-    errors, jobs that were not done, and jobs that are asked about."""
+    errors, jobs that were not done, jobs that are asked about, and jobs that begin alone."""
 
     hello: Hello
     done: list[tuple[int, int, Any]]
     failed: list[tuple[int, int, str, str, int]]
     returned: list[tuple[int, int]]
     asked: list[tuple[int, int]]
+    alone: list[tuple[int, int]]
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
+KINDS: dict[str, tuple[type, ...]] = {
     "done": (int, int, object),
     "failed": (int, int, str, str, int),
     "returned": (int, int),
     "asked": (int, int),
+    "alone": (int, int),
 }
 
 
@@ -43,11 +45,11 @@ def hello_in(data: bytes) -> Hello:
 def report_in(data: bytes) -> Report:
     """The report in a message."""
     fields = _fields(data)
-    for kind, types in _KINDS.items():
+    for kind, types in KINDS.items():
         items: Any = fields.get(kind)
         if items.__class__ is not list or not all(_fits(item, types) for item in items):
             raise ValueError(f"its {kind!r} lists no jobs")
-    return Report(_hello(fields), *(fields[kind] for kind in _KINDS))
+    return Report(_hello(fields), *(fields[kind] for kind in KINDS))
 
 
 def _fields(data: bytes) -> dict[str, Any]:

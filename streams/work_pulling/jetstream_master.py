@@ -25,7 +25,7 @@ from penstock.streams.nats.cluster.lease_entry import LeaseEntry, take
 from penstock.streams.nats.cluster.letters import JetStreamLetters
 from penstock.streams.protocol.event import Event
 from penstock.streams.work_pulling.decoding import hello_in, report_in
-from penstock.streams.work_pulling.wire import BEAT, Wire, check_size
+from penstock.streams.work_pulling.wire import ALONE, BEAT, Wire, check_size
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -52,7 +52,8 @@ class Master:
     together. Jobs travel in parcels, of one job each unless they are quick. A parcel that is
     delivered a second time is not processed: its unreported jobs go out again, each by itself, so
     that a job that kills its workers affects no others. A job fails for good when it has cost as
-    many workers as it has attempts.
+    many workers as it has attempts, the last of them while it was alone there; it goes out to be
+    done alone when it has one attempt left.
     """
 
     offering: Offering
@@ -79,6 +80,8 @@ class Master:
         # For jobs that went out again: how often, and how often because a worker was lost.
         self._generation: dict[int, int] = {}
         self._lost: dict[int, int] = {}
+        # Those that have begun, or are about to, beside no other.
+        self._alone: set[int] = set()
         # Results that arrived after their job had gone out again; the last of each.
         self._late: dict[int, Any] = {}
 
@@ -217,9 +220,13 @@ class Master:
         self._packed.append((number, generation, Fragment(body)))
         self._bytes += len(body)
         if generation or len(self._packed) >= self._size:
-            self._send()
+            self._send(ALONE if self._is_suspect(number) else "")
 
-    def _send(self) -> None:
+    def _is_suspect(self, number: int) -> bool:
+        """Whether a job has cost so many workers that it may be the cause."""
+        return self._lost.get(number, 0) >= max(1, self._wire.attempts - 1)
+
+    def _send(self, kind: str = "") -> None:
         """The packed jobs go out, within the same loop iteration at the latest."""
         if not self._packed or self._closed:
             return
@@ -228,7 +235,7 @@ class Master:
         self._parcels += 1
         numbers = [number for number, _, _ in packed]
         self._outbox.send(
-            f"{self._wire.jobs(self.epic)}.{self._parcels}",
+            f"{self._wire.jobs(self.epic)}.{kind}{self._parcels}",
             dumps(packed),
             f"{self.epic}.{self._parcels}",
             lambda error, known: self._published(numbers, error),
@@ -306,6 +313,7 @@ class Master:
             for number, generation, kind, text, attempts in report.failed:
                 if self._is_current(number, generation):
                     self._give_up(number, JobFailed(f"{kind}: {text}"), attempts)
+            self._alone |= {job[0] for job in report.alone if self._is_current(*job)}
             for number, generation in report.returned:
                 self._again(number, generation, lost=False)
             for number, generation in report.asked:
@@ -348,12 +356,13 @@ class Master:
             return
         if lost:
             self._lost[number] = times = self._lost.get(number, 0) + 1
-            if times >= self._wire.attempts:
+            if times >= self._wire.attempts and number in self._alone:
                 text = f"workers that had it were never heard of again: {times}"
                 self.offering.failed(number, JobFailed(text), times)
                 return
         event = self.offering.job(number)
         assert event is not None
+        self._alone.discard(number)
         self._generation[number] = generation + 1
         self.hand_out(number, event)
 
@@ -362,6 +371,7 @@ class Master:
         if self._generation:
             self._generation.pop(number, None)
             self._lost.pop(number, None)
+            self._alone.discard(number)
             self._late.pop(number, None)
 
 

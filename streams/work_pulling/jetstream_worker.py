@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.streams.base.errors import PenstockError
+from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.requests import Requests
@@ -51,7 +52,8 @@ class RemoteDesk(LeasedSource[RemoteJob]):
     """The jobs of one run of a worker, as its source. It never ends by itself.
 
     Jobs of the parcels that the leases hold have arrived, are in the pipeline, or are not reported
-    yet. A job whose lease ran out before it began is returned instead of begun.
+    yet. A job whose lease ran out before it began is returned instead of begun, and one that comes
+    while another has to be alone.
     """
 
     _client: Client | None = None
@@ -68,6 +70,8 @@ class RemoteDesk(LeasedSource[RemoteJob]):
         self.nack = self._came_back
         self._wire = wire
         self._in_pipe = 0
+        # The job that waits until it is alone here, or is.
+        self._alone: RemoteJob | None = None
         # The number of jobs in the last parcel.
         self._size = 1
         self._ahead = 0
@@ -156,13 +160,15 @@ class RemoteDesk(LeasedSource[RemoteJob]):
 
     def _room(self) -> int:
         """How many messages may be on request."""
-        if self.state:
+        if self.state or self._alone is not None:
             return 0
         return -(-(self.demand + self._ahead - len(self.arrived)) // self._size)
 
     def _came(self, message: Message) -> None:
         leases = self._leases
-        if leases.came_again(message.subject, message.reply):
+        if (known := leases.held.get(message.subject)) is not None:
+            # Its lease was over: another worker may still ask for what has not begun.
+            known.reply = message.reply
             return
         try:
             jobs = jobs_in(message)
@@ -182,11 +188,34 @@ class RemoteDesk(LeasedSource[RemoteJob]):
         for number, generation, value in jobs:
             job = RemoteJob(self, parcel, number, generation, value)
             if again:
-                self._reports.ask(job, partial(self._settle, job))
-            elif self.state:
+                self._reports.tell("asked", job, partial(self._settle, job))
+            elif self.state or self._alone is not None:
                 self.give_back((job,))
+            elif parcel.is_alone:
+                self._alone = job
+                self.give_back(taken(self.arrived, len(self.arrived)))
+                self._left(())
             else:
                 self.arrived.append(job)
+        self.wake_soon()
+
+    def _left(self, events: Sequence[Event[Any]]) -> None:
+        """These have left the pipeline: a job that waits to be alone may be."""
+        self._in_pipe -= len(events)
+        job = self._alone
+        if job is None or self._in_pipe:
+            return
+        if events and events[0].token is job:
+            self._alone = None
+            self.wake_soon()
+        else:
+            self._reports.tell("alone", job, partial(self._begin_alone, job))
+
+    def _begin_alone(self, job: RemoteJob, known: bool) -> None:
+        if self.state or not known:
+            self.give_back((job,))
+        else:
+            self.arrived.append(job)
         self.wake_soon()
 
     def _settle(self, job: RemoteJob, known: bool) -> None:
@@ -202,7 +231,9 @@ class RemoteDesk(LeasedSource[RemoteJob]):
     def give_back(self, tokens: Iterable[RemoteJob], /) -> None:
         """Return jobs to other workers, without counting an attempt."""
         for job in tokens:
-            self._reports.returned(job, partial(self._settle, job))
+            if job is self._alone:
+                self._alone = None
+            self._reports.tell("returned", job, partial(self._settle, job))
 
     # Outcomes.
 
@@ -258,18 +289,18 @@ class RemoteDesk(LeasedSource[RemoteJob]):
             self.give_back((self.arrived.pop(),))
 
     def _acknowledge(self, events: list[Event[Any]]) -> None:
-        self._in_pipe -= len(events)
+        self._left(events)
         for event in events:
             self._settle(event.token, True)
 
     def _came_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
-        self._in_pipe -= len(events)
+        self._left(events)
         for event in events:
             if error is None:
                 self.give_back((event.token,))
             else:
                 # It stopped its worker: it counts as lost.
-                self._reports.ask(event.token, partial(self._settle, event.token))
+                self._reports.tell("asked", event.token, partial(self._settle, event.token))
 
     # The end.
 

@@ -8,6 +8,7 @@ from orjson import loads
 
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.nats.streams.leases import Leased
+from penstock.streams.work_pulling.wire import ALONE
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.message import Message
@@ -39,14 +40,16 @@ def _is_job(one: Any) -> bool:
 
 
 class Parcel(Leased):
-    """A message with jobs; it is acknowledged when none of them is `open` any more."""
+    """A message with jobs; it is acknowledged when none of them is `open` any more. The job of one
+    that `is_alone` is done beside no other."""
 
-    __slots__ = ("epic", "known", "open", "subject")
+    __slots__ = ("epic", "is_alone", "known", "open", "subject")
 
     def __init__(self, message: Message, jobs: int, lease: Lease) -> None:
         super().__init__(message.reply, lease)
         self.subject = message.subject
-        self.epic = message.subject.split(".")[-2]
+        self.epic, number = message.subject.split(".")[-2:]
+        self.is_alone = number.startswith(ALONE)
         self.open = jobs
         self.known = True
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from orjson import Fragment, dumps
 
 from penstock.streams.io.encoding import encoded
 from penstock.streams.runtime.tasks import new_task
+from penstock.streams.work_pulling.decoding import KINDS
 from penstock.streams.work_pulling.wire import Wire, check_size
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _FRAME = 4096
 
 Known = Callable[[bool], None]
 """Called when the master knows, or is gone."""
+
+_Kind = Literal["returned", "asked", "alone"]
 
 
 class _Item(NamedTuple):
@@ -78,27 +81,22 @@ class Reports:
         body = encoded(value)
         check_size("a result", body, self._largest)
         content = (job.number, job.generation, Fragment(body))
-        self._tell(job, "done", content, len(body), known)
+        self._add(job, "done", content, len(body), known)
 
     def failed(self, job: RemoteJob, error: BaseException, attempts: int, known: Known) -> None:
         """Report a job that failed for good."""
         text = str(error)[:_FRAME]
         content = (job.number, job.generation, type(error).__name__, text, attempts)
-        self._tell(job, "failed", content, _FRAME, known)
+        self._add(job, "failed", content, _FRAME, known)
 
-    def returned(self, job: RemoteJob, known: Known) -> None:
-        """Report a job that this worker has not done."""
-        self._tell(job, "returned", (job.number, job.generation), 0, known)
+    def tell(self, kind: _Kind, job: RemoteJob, known: Known) -> None:
+        """Report a job that this worker has not done (`returned`), that another one had before
+        (`asked`: the master decides about it), or that begins, `alone` here, when this is known."""
+        self._add(job, kind, (job.number, job.generation), 0, known)
 
-    def ask(self, job: RemoteJob, known: Known) -> None:
-        """Ask about a job that another worker had before; the master decides about it."""
-        self._tell(job, "asked", (job.number, job.generation), 0, known)
-
-    def _tell(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
-        self._add(job.parcel.epic, _Item(kind, content, size, known))
-
-    def _add(self, epic: str, item: _Item) -> None:
-        self._items.setdefault(epic, deque()).append(item)
+    def _add(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
+        epic = job.parcel.epic
+        self._items.setdefault(epic, deque()).append(_Item(kind, content, size, known))
         if epic not in self._tasks:
             self._tasks[epic] = new_task(self._send(epic), f"penstock reports to {epic}")
 
@@ -136,7 +134,7 @@ class Reports:
         capacity = self._worker.capacity
         self._worker.announced(capacity)
         report: dict[str, Any] = {"worker": self._worker.id, "capacity": capacity}
-        for kind in ("done", "failed", "returned", "asked"):
+        for kind in KINDS:
             report[kind] = [item.content for item in batch if item.kind == kind]
         return dumps(report)
 

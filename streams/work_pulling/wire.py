@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["BEAT", "CONSUMER", "Wire", "check_size"]
+__all__ = ["ALONE", "BEAT", "CONSUMER", "Wire", "check_size"]
 
 CONSUMER = "workers"
 """The one consumer that all workers share."""
+
+ALONE = "alone-"
+"""What the number of a parcel begins with if its job is done beside no other."""
 
 BEAT = 2.0
 """Seconds between two heartbeats of a worker."""

@@ -121,7 +121,9 @@ class ParentStage(FinishingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
     It completes when the stream above has and all events have ended. After an error the workers
-    return what has not begun; on cancel they end, and all events are returned.
+    return what has not begun; on cancel they end, and all events are returned. Which event has
+    ended a worker needs no `Trial`: the parent survives and knows what the worker had. So it keeps
+    a count for each of these events, and one worker does them one at a time.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from penstock import Running, WorkPool, collect, from_iterable, group_by, spread
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.letters import letters_of
-from penstock.streams.work_pulling.wire import CONSUMER, Wire
+from penstock.streams.work_pulling.wire import ALONE, CONSUMER, Wire
 
 __all__ = ["Job", "Stand"]
 
@@ -52,13 +52,18 @@ class Stand:
         return running
 
     async def take(self) -> Job:
-        """The next job that is delivered."""
+        """The next job that is delivered, by itself."""
+        (job,), _ = await self.take_parcel()
+        return job
+
+    async def take_parcel(self) -> tuple[list[Job], bool]:
+        """The jobs that are delivered next, and whether a worker does them beside no others."""
         message, self._first = self._first, None
         if message is None:
             (message,) = await self._messages.fetch(1, timeout=30)
         await message.ack()
-        ((number, generation, _),) = loads(message.data)
-        return number, generation
+        jobs = [(number, generation) for number, generation, _ in loads(message.data)]
+        return jobs, message.subject.split(".")[-1].startswith(ALONE)
 
     async def say(self, hello: bytes, report: bytes) -> None:
         """Send the master a message with this content as a greeting, a report and a question."""
@@ -68,7 +73,8 @@ class Stand:
 
     async def report(self, what: dict[str, list[Any]]) -> None:
         """Report, and wait until the master has confirmed."""
-        nothing: dict[str, Any] = {"done": [], "failed": [], "returned": [], "asked": []}
+        kinds = ("done", "failed", "returned", "asked", "alone")
+        nothing: dict[str, Any] = {kind: [] for kind in kinds}
         report = {"worker": "all", "capacity": 4, **nothing, **what}
         await self._client.request(self._wire.reports(self._epic), dumps(report), timeout=30)
 

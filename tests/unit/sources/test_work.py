@@ -295,6 +295,29 @@ async def test_a_job_that_ends_its_worker_is_returned_and_done_by_another() -> N
 
 
 @virtual
+async def test_jobs_beside_one_that_ends_its_workers_are_done() -> None:
+    pool = WorkPool(attempts=1)
+    begun: list[int] = []
+
+    async def breaks_thrice(job: int) -> int:
+        begun.append(job)
+        await asyncio.sleep(1)
+        if job == 0 and begun.count(0) <= 3:
+            raise Broken
+        return job
+
+    running = pool.offer(range(4), on_error="skip").to(collect(results := [])).start()
+    for _ in range(3):
+        worker = pool.work(breaks_thrice, Fixed(2)).start()
+        with pytest.raises(Broken):
+            await worker.wait()
+    last = pool.work(breaks_thrice, Fixed(2)).start()
+    await running.wait()
+    assert sorted(results) == [0, 1, 2, 3]
+    await leave(last)
+
+
+@virtual
 async def test_a_worker_begins_no_job_for_as_long_as_its_overload_says() -> None:
     pool = WorkPool(attempts=2)
     begun: list[float] = []

@@ -296,6 +296,25 @@ def test_a_job_that_kills_its_workers_is_given_up_on(server: Servers, tmp_path: 
         asyncio.run(story(workers))
 
 
+def test_jobs_beside_one_that_kills_its_workers_are_done(server: Servers, tmp_path: Path) -> None:
+    async def story(workers: Crowd) -> None:
+        pool = WorkPool(server.urls, "beside", attempts=2, lease=1)
+        jobs = [{"n": n, "kills": n == 1, "seconds": 0.3} for n in range(4)]
+        results: list[int] = []
+        running = pool.offer(jobs).to(collect(results)).start()
+        # At the first the others are beside it.
+        for _ in range(3):
+            workers.join(limit=4)
+        await asyncio.wait_for(running.wait(), 60)
+        assert sorted(results) == [0, 2, 3]
+        (letter,) = await letters(server, "beside")
+        assert (letter.value["n"], letter.attempts) == (1, 2)
+        assert sum(worker.poll() is None for worker in workers.workers) >= 1
+
+    with crowd(server, "beside", tmp_path) as workers:
+        asyncio.run(story(workers))
+
+
 def test_what_cancelled_workers_held_is_not_held_against_a_job(server: Servers) -> None:
     async def story() -> None:
         pool = WorkPool(server.urls, "cancelled", attempts=1)

@@ -17,7 +17,7 @@ from tests.helpers.nats.model import Client, Server
 from tests.helpers.nats.stand import Stand
 
 HELLO = {"worker": "all", "capacity": 4}
-NOTHING: dict[str, Any] = {"done": [], "failed": [], "returned": [], "asked": []}
+NOTHING: dict[str, Any] = {"done": [], "failed": [], "returned": [], "asked": [], "alone": []}
 NO_JSON = [b"", b"garbage", b"\xff", b"null", b"[]", b"7", b'"text"', b"{}"]
 NO_HELLO = [
     *NO_JSON,
