@@ -32,9 +32,8 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from itertools import compress, takewhile
+from itertools import takewhile
 from math import inf, isfinite
-from operator import is_not
 from typing import Any, TypeVar
 
 from penstock.streams.base.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
@@ -77,6 +76,9 @@ _LEAST_REMOVED = 512
 
 # So many times are looked at together.
 _BLOCK = 256
+
+# In place of the key of an event that has ended.
+_ENDED: Any = object()
 
 
 def distinct_within(
@@ -197,16 +199,16 @@ class _Window(Stage[Any, Any]):
         came = len(events)
         self._coming = max(0, self._coming - came)
         fresh: list[Event[Any]] = []
-        # Those of one list are looked up together, unless that could exceed `max_keys`. When one of
-        # them cannot be read none has been, and which one it is shows one by one.
-        if self._max_keys is not None or self._sift(events, fresh) is not None:
-            for place, event in enumerate(events):
-                error = self._sift([event], fresh)
-                while error is not None and self._adapts(event.value):
-                    error = self._sift([event], fresh)
-                if error is not None and not self._faults.survives(event, error):
-                    self._fail(error, fresh, events[place + 1 :])
-                    return
+        while (refused := self._sift(events, fresh)) is not None:
+            place, error = refused
+            event, rest = events[place], events[place + 1 :]
+            if self._adapts(event.value):
+                events = events[place:]
+            elif self._faults.survives(event, error):
+                events = rest
+            else:
+                self._fail(error, fresh, rest)
+                return
         self._let_pass(fresh, came)
         if self._owed:
             self._ask_for_owed()
@@ -253,14 +255,16 @@ class _Window(Stage[Any, Any]):
             "have in work, or on the disk. Raise hold=."
         )
 
-    def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> Exception | None:
-        """Number `events`, and add those with a new key to `fresh`. The list is not used again.
+    def _sift(
+        self, events: list[Event[Any]], fresh: list[Event[Any]]
+    ) -> tuple[int, Exception] | None:
+        """Number `events`, and add those with a new key to `fresh`.
 
-        Returns the error if a key or a time cannot be read; then nothing has changed.
+        Returns the index of an event whose key or time cannot be read, and the error; the events
+        before it are done.
         """
         times, seconds = self._times, self._seconds
-        quarter = max(_LEAST_REMOVED, len(times) // 4)
-        known = len(times)
+        known, quarter = len(times), max(_LEAST_REMOVED, len(times) // 4)
         if (
             known > quarter
             and self._base + known >= self._next_look
@@ -269,63 +273,50 @@ class _Window(Stage[Any, Any]):
             self._expire()
             known = len(times)
             self._next_look = self._base + known + max(_LEAST_REMOVED, known // 4)
-        seen, unfinished = self._seen, self._unfinished
-        base = self._base
-        numbers = list(range(base + known, base + known + len(events)))
-        keys: list[Any] = []
-        firsts: list[int] = []
-        try:
-            values = [event.value for event in events]
-            if self._time_key is None:
-                times.extend([event.created for event in events])
-            else:
-                self._latest = self._ahead.latest()
-                times.extend(map(self._time, values))
-                _check_all_read("time", len(times) - known, values)
-            keys += map(self._key.get, values)
-            # One look-up decides whether the key is new, and stores it. Those before an error are
-            # in the list: extend appends one by one.
-            firsts.extend(map(seen.setdefault, keys, numbers))
-            _check_all_read("key", len(firsts), values)
-        except CALL_ERRORS as raised:
-            error = own_error(raised)
-            for key, first, number in zip(keys, firsts, numbers, strict=False):
-                if first == number:
+        seen, unfinished, clock = self._seen, self._unfinished, self._clock
+        keys, source, max_keys = unfinished.keys, unfinished.source, self._max_keys
+        base, number = self._base, self._base + known - 1
+        key_of, time_of = self._key.get, None if self._time_key is None else self._time
+        if time_of is not None:
+            self._latest = self._ahead.latest()
+        refused: tuple[int, Exception] | None = None
+        duplicates: list[tuple[Event[Any], int]] = []
+        for event in events:
+            number += 1
+            try:
+                time = event.created if time_of is None else time_of(event.value)
+                key = key_of(event.value)
+                # One look-up decides whether the key is new, and stores it.
+                first = seen.setdefault(key, number)
+                if first is not number and (
+                    first < base or abs(time - times[first - base]) >= seconds
+                ):
+                    # Not assigned: it is the youngest now, and belongs at the end.
                     del seen[key]
-            del times[known:]
-            return error
-        if times[-1] > self._clock:
-            self._clock = times[-1]
-        duplicates: list[tuple[int, int]] = []
-        for place in compress(range(len(keys)), map(is_not, firsts, numbers)):
-            # Read again, because an event of this list may have renewed the key.
-            key, number = keys[place], numbers[place]
-            first = seen[key]
-            if first >= base and abs(times[number - base] - times[first - base]) < seconds:
-                duplicates.append((place, first))
-            else:
-                # Not assigned: it is the youngest now, and belongs at the end.
-                del seen[key]
-                seen[key] = number
-        repeated: list[tuple[Event[Any], int]] = []
-        for place, first in reversed(duplicates):
-            repeated.append((events.pop(place), first))
-            del keys[place], numbers[place]
-        unfinished.keys.update(zip(numbers, keys, strict=True))
-        source = unfinished.source
-        for event, number in zip(events, numbers, strict=True):
+                    seen[key] = first = number
+            except CALL_ERRORS as raised:
+                refused = events.index(event), own_error(raised)
+                break
+            times.append(time)
+            if time > clock:
+                clock = self._clock = time
+            if first is not number:
+                keys.append(_ENDED)
+                duplicates.append((event, first))
+                continue
+            keys.append(key)
             if event.origin is source:
                 event.outer = number
             else:
                 event.outer = unfinished.outer_of(event, number)
                 source = unfinished.source
             event.origin = unfinished
-        fresh += events
-        while repeated:
-            self._duplicate(*repeated.pop())
-        if self._max_keys is not None and len(seen) > self._max_keys:
-            self._make_room()
-        return None
+            fresh.append(event)
+            if max_keys is not None and len(seen) > max_keys:
+                self._make_room()
+        for event, first in duplicates:
+            self._duplicate(event, first)
+        return refused
 
     def _broke(self, raised: BaseException) -> None:
         """A key that has been looked up before cannot be any more, as one whose hash reads a file:
@@ -369,8 +360,8 @@ class _Window(Stage[Any, Any]):
             else:
                 # Exactly up to the first that is left.
                 size //= 16
-        del times[:gone]
-        self._base = live = self._base + gone
+        del times[:gone], self._unfinished.keys[:gone]
+        self._base = self._unfinished.base = live = self._base + gone
         self._peak = max(self._peak, len(seen))
         self._room = max(self._room, len(seen))
         expired = [key for key, _ in takewhile(lambda item: item[1] < live, seen.items())]
@@ -402,21 +393,15 @@ class _Window(Stage[Any, Any]):
         }
 
 
-def _check_all_read(what: str, read: int, values: list[Any]) -> None:
-    """A StopIteration from the user's function would silently end a map."""
-    if read < len(values):
-        raise RuntimeError(f"the function of the {what} raised StopIteration")
-
-
 class _Unfinished(AckHook):
     """The hook in front of the origin of each event, which is notified of its end.
 
     An event that fails or is returned gives up its entry in `seen`, the numbers of the first
     events by key. Duplicates may wait for the end of an event, and share it.
 
-    Only its key is kept of an event, in `keys`: its memory, still in the processor's cache when it
-    has ended, is the next event's. Most events have one origin, `source`, and their number as
-    `outer`; the others keep what they had beside it.
+    Only its key is kept of an event: its memory, still in the processor's cache when it has ended,
+    is the next event's. `keys` has the key of each number from `base` on, or `_ENDED`. Most events
+    have one origin, `source`, and their number as `outer`; the others keep what they had beside it.
     """
 
     def __init__(
@@ -432,7 +417,8 @@ class _Unfinished(AckHook):
         self.skipped = 0
         """Those that ended with an event that was skipped or routed."""
         self._shared, self._broke = shared, broke
-        self.keys: dict[int, Any] = {}
+        self.keys: list[Any] = []
+        self.base = 0
         self.source: Origin | None = None
         self._seen = seen
         self._has_others = False
@@ -448,7 +434,7 @@ class _Unfinished(AckHook):
 
     def share(self, number: int, duplicate: Event[Any]) -> bool:
         """Let `duplicate` end as the event with this number will; False if that has ended."""
-        if number not in self.keys:
+        if number < self.base or self.keys[number - self.base] is _ENDED:
             return False
         self._sharing.setdefault(number, []).append(duplicate)
         self.sharing += 1
@@ -470,16 +456,20 @@ class _Unfinished(AckHook):
     def ended(
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        keys, seen = self.keys, self._seen
+        keys, base, seen = self.keys, self.base, self._seen
         numbers: list[Any] = [event.outer for event in events]
         if self._has_others:
             numbers = [outer if type(outer) is int else outer[0] for outer in numbers]
         if ending <= FINISHED:
             for number in numbers:
-                del keys[number]
+                # What is before the base has left the window.
+                if number >= base:
+                    keys[number - base] = _ENDED
         else:
             for number in numbers:
-                key = keys.pop(number)
+                if number < base:
+                    continue
+                key, keys[number - base] = keys[number - base], _ENDED
                 try:
                     # Another event may hold it by now: only this event's own entry is touched.
                     if seen.get(key) == number:
