@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import PoolBusy
@@ -97,7 +98,7 @@ class Hub:
         while waiting and any(worker.demand for worker in self._workers):
             self.hand_out(waiting.popleft())
         if self._masters:
-            self._masters[0].look()
+            self._masters[0].offering.look()
 
     def came_back(self, job: _Job, error: BaseException | None) -> bool:
         """A worker ended without finishing a job: another worker gets it, unless it has used up its
@@ -152,27 +153,20 @@ class Counter:
     def close(self) -> None:
         self._hub.leave(self)
 
-    def look(self) -> None:
-        """Workers have more room."""
-        self.offering.look()
-
     def begin(self) -> None:
         """This master becomes the active one, or its workers have become fewer."""
         self.offering.call_soon(self.offering.look)
 
 
+@dataclass(eq=False, slots=True)
 class _Job:
     """A job, and the worker that has it."""
 
-    __slots__ = ("attempts", "desk", "master", "number", "value")
-
-    desk: Bench
-
-    def __init__(self, master: Counter, number: int, value: Any) -> None:
-        self.master = master
-        self.number = number
-        self.value = value
-        self.attempts = 0
+    master: Counter
+    number: int
+    value: Any
+    attempts: int = 0
+    desk: Bench = field(init=False)
 
     def __str__(self) -> str:
         return f"job {self.number}"

@@ -104,7 +104,7 @@ class Master:
     def letters(self) -> JetStreamLetters:
         """The pool's own dead-letter stream."""
         wire = self._wire
-        return JetStreamLetters(self._way_out, wire.letters, wire.letters_subject, self._number)
+        return JetStreamLetters(self._way_out, wire.letters, wire.subject("dead"), self._number)
 
     def _way_out(self) -> Outbox:
         assert self._outbox is not None
@@ -133,11 +133,11 @@ class Master:
             await answered(lambda: js.purge_stream(wire.stream, subject=wire.jobs(">")))
             self._outbox = Outbox(client)
             await self._outbox.start()
-            await client.listen(wire.hello, self._greeted)
+            await client.listen(wire.subject("hello"), self._greeted)
             await client.listen(wire.reports(self.epic), self._reported)
-            await client.listen(wire.about, self._asked)
+            await client.listen(wire.subject("about"), self._asked)
             self._ready = True
-            await client.publish(wire.call, b"")
+            await client.publish(wire.subject("call"), b"")
         except PenstockError as error:
             self.offering.stop(error)
             return

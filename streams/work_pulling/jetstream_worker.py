@@ -111,7 +111,7 @@ class RemoteDesk(LeasedSource[RemoteJob]):
             client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
             self._client = client
             lease = await wire.prepare(client)
-            await client.listen(wire.call, self._called)
+            await client.listen(wire.subject("call"), self._called)
         except PenstockError as error:
             self.fail(error)
             return
@@ -144,7 +144,7 @@ class RemoteDesk(LeasedSource[RemoteJob]):
         while True:
             self._news.clear()
             with suppress(Error):
-                await self._client.publish(self._wire.hello, self._reports.hello())
+                await self._client.publish(self._wire.subject("hello"), self._reports.hello())
             await asyncio.sleep(_PAUSE)
             try:
                 async with asyncio.timeout(BEAT):
@@ -324,7 +324,7 @@ class RemoteDesk(LeasedSource[RemoteJob]):
             await self._reports.flush()
             await self._replies.flush()
             with suppress(Error):
-                await client.publish(self._wire.hello, self._reports.hello())
+                await client.publish(self._wire.subject("hello"), self._reports.hello())
         await client.close()
 
     def statistics(self) -> dict[str, Any]:

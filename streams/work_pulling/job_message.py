@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
@@ -12,7 +13,7 @@ from penstock.streams.work_pulling.wire import ALONE
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.message import Message
-    from penstock.streams.work_pulling.interface import Desk
+    from penstock.streams.work_pulling.working import Desk
 
 __all__ = ["Parcel", "RemoteJob", "jobs_in"]
 
@@ -54,19 +55,15 @@ class Parcel(Leased):
         self.known = True
 
 
+@dataclass(eq=False, slots=True)
 class RemoteJob:
     """A job of a parcel; `generation` is how often it went out before."""
 
-    __slots__ = ("desk", "generation", "number", "parcel", "value")
-
-    def __init__(
-        self, desk: Desk, parcel: Parcel, number: int, generation: int, value: Any
-    ) -> None:
-        self.desk = desk
-        self.parcel = parcel
-        self.number = number
-        self.generation = generation
-        self.value = value
+    desk: Desk
+    parcel: Parcel
+    number: int
+    generation: int
+    value: Any
 
     def __str__(self) -> str:
         return f"job {self.number} of the epic {self.parcel.epic}"

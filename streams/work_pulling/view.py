@@ -86,7 +86,7 @@ async def look_at(client: Client, wire: Wire) -> PoolView:
     queue = await js.consumer_info(wire.stream, CONSUMER)
     epic: Epic | None = None
     try:
-        answer = await client.request(wire.about, timeout=_ANSWER)
+        answer = await client.request(wire.subject("about"), timeout=_ANSWER)
     except (NoRespondersError, NoAnswer):
         pass
     else:

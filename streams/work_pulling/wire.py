@@ -38,7 +38,7 @@ class Wire:
     """The servers, and the names of one pool on them.
 
     Masters and workers exchange plain messages: workers send `hello` with the number of jobs that
-    they can hold in all, also when they are `called`, and send their `reports` to the master of the
+    they can hold in all, also on each `call`, and send their `reports` to the master of the
     epic. The server stores only the jobs.
     """
 
@@ -55,33 +55,18 @@ class Wire:
     def letters(self) -> str:
         return f"{self.stream}-dead"
 
-    @property
-    def letters_subject(self) -> str:
-        return self._subject("dead")
-
-    @property
-    def hello(self) -> str:
-        return self._subject("hello")
-
-    @property
-    def call(self) -> str:
-        return self._subject("call")
-
-    @property
-    def about(self) -> str:
-        """The subject on which a master answers questions about its epic."""
-        return self._subject("about")
+    def subject(self, what: str) -> str:
+        """The subject of one kind of messages. On `about` a master answers questions about its
+        epic."""
+        return f"penstock.work.{self.name}.{what}"
 
     def jobs(self, epic: str) -> str:
         """The subjects of an epic's parcels of jobs, without the number."""
-        return self._subject(f"job.{epic}")
+        return self.subject(f"job.{epic}")
 
     def reports(self, epic: str) -> str:
         """The subject of workers' reports on an epic's jobs."""
-        return self._subject(f"report.{epic}")
-
-    def _subject(self, what: str) -> str:
-        return f"penstock.work.{self.name}.{what}"
+        return self.subject(f"report.{epic}")
 
     async def prepare(self, client: Client) -> float:
         """Create what does not exist yet; returns the seconds of a worker's lease. Raises
@@ -96,7 +81,7 @@ class Wire:
         except NotFoundError:
             replicas = 3 if len(client.servers) >= 3 else 1
             # The letters first: if the queue exists, everything exists.
-            letters = stream_of_letters(self.letters, self.letters_subject, replicas)
+            letters = stream_of_letters(self.letters, self.subject("dead"), replicas)
             jobs = StreamConfig(
                 name=self.stream,
                 subjects=subjects,

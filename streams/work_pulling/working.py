@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import is_async
@@ -20,12 +21,31 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.work_pulling.interface import Job
 
-__all__ = ["UNREPORTED", "GivenUp", "worker"]
+__all__ = ["UNREPORTED", "Desk", "GivenUp", "worker"]
 
 # The most results that wait for demand, or until the master has them.
 UNREPORTED = 512
+
+
+class Desk(Protocol):
+    """Supplies the jobs of one worker, and takes their outcomes."""
+
+    def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
+        """Report the value of a job's event; when the master knows, finish the event and call
+        `reported`."""
+
+    def failed_for_good(self, event: Event[DeadLetter], reported: Callable[[], None]) -> None:
+        """The same for a job that failed for good."""
+
+
+class Job(Protocol):
+    """The token of a job's event."""
+
+    @property
+    def desk(self) -> Desk:
+        """The worker that has the job."""
+        ...
 
 
 def worker(jobs: Flowable[Any], limit: Limit, options: CallOptions) -> Pipeline:

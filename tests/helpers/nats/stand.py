@@ -41,7 +41,9 @@ class Stand:
         epic = from_iterable(values).pipe(group_by(lambda value: value[0]), spread())
         running = self.pool.offer(epic).to(collect(results)).start()
         while not self._epic:
-            await self._client.publish(self._wire.hello, dumps({"worker": "all", "capacity": 4}))
+            await self._client.publish(
+                self._wire.subject("hello"), dumps({"worker": "all", "capacity": 4})
+            )
             messages = await self._js.pull_subscribe_bind(CONSUMER, self._wire.stream)
             try:
                 (first,) = await messages.fetch(1, timeout=0.2)
@@ -67,9 +69,9 @@ class Stand:
 
     async def say(self, hello: bytes, report: bytes) -> None:
         """Send the master a message with this content as a greeting, a report and a question."""
-        await self._client.publish(self._wire.hello, hello)
+        await self._client.publish(self._wire.subject("hello"), hello)
         await self._client.publish(self._wire.reports(self._epic), report)
-        await self._client.publish(self._wire.about, report)
+        await self._client.publish(self._wire.subject("about"), report)
 
     async def report(self, what: dict[str, list[Any]]) -> None:
         """Report, and wait until the master has confirmed."""
@@ -80,7 +82,7 @@ class Stand:
 
     async def queued(self) -> int:
         """How many parcels are on the server, once what the master has sent so far is stored."""
-        await self._client.request(self._wire.about, b"", timeout=30)
+        await self._client.request(self._wire.subject("about"), b"", timeout=30)
         return int((await self._js.stream_info(self._wire.stream)).state.messages)
 
     async def letters(self) -> int:
