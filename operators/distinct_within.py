@@ -181,7 +181,7 @@ class _Window(Stage[Any, Any]):
         self._ahead, self._latest = ahead, inf
         # A stage below that keeps events until others come.
         self._until_more = next(
-            (below for below, _ in run.stages if below.delivery.until_more), None
+            (below for below, _ in run.nesting.stages if below.delivery.until_more), None
         )
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")

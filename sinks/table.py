@@ -131,7 +131,8 @@ class _Table(Sink[Any]):
         from penstock.streams.sql_queue.url import database_of
 
         database = database_of(self._url)
-        if any(isinstance(one, TableReader) and one.database == database for one in run.sources):
+        readers = [one for one in run.nesting.sources if isinstance(one, TableReader)]
+        if any(one.database == database for one in readers):
             raise BuildError(
                 "write_table(in_workers=True) writes into the database that read_table reads, and "
                 "a worker process cannot write a result and mark the row that it was made from in "

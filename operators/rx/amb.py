@@ -22,10 +22,11 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.rx.combining.inputs import Input, as_stream
+from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import Several, Waiting, several
 from penstock.streams.rx.lift import WithStock
 

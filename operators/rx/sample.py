@@ -31,11 +31,12 @@ from reactivex import Observable, from_future
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.rx.combining.inputs import Input, as_stream
+from penstock.streams.rx.combining.inputs import as_stream
 from penstock.streams.rx.combining.several import PREFETCH
 from penstock.streams.rx.combining.signalled import Signalled, signalled
 

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.base.errors import CALL_ERRORS
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.keyed.queues import joined
 from penstock.streams.pipelines.flowable import Flowable
@@ -34,13 +35,7 @@ from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.combining.inputs import (
-    Input,
-    as_stream,
-    check_not_async,
-    columns,
-    part_for,
-)
+from penstock.streams.rx.combining.inputs import as_stream, check_not_async, columns, part_for
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.stages.demand_stage import DemandStage
 from penstock.streams.stages.stream import Stream
@@ -192,9 +187,7 @@ class _Comparing(DemandStage):
         waiting = [self._left, self._right, self._answer]
         self._left = self._right = self._answer = None
         give_back_all(event for event in waiting if event is not None)
-        # Otherwise it is closed with the run, when its last event has ended and counts.
-        if not self._input.part.is_unfinished:
-            self.run.leave(self._input.part)
+        self._input.part.nesting.leave()
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": sum(each is not None for each in (self._left, self._right))}

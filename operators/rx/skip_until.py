@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.rx.combining.inputs import Input
 from penstock.streams.rx.combining.signalled import Signalled, signalled
 
 __all__ = ["skip_until"]

@@ -32,6 +32,7 @@ from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
 from penstock.streams.base.errors import CALL_ERRORS
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.execution.handler import called_name
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.blame import error_in
@@ -40,7 +41,7 @@ from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
-from penstock.streams.rx.combining.inputs import Input, as_stream, check_not_async
+from penstock.streams.rx.combining.inputs import as_stream, check_not_async
 from penstock.streams.rx.combining.side_streams import Beside
 from penstock.streams.rx.combining.succession import Timed, succession
 from penstock.streams.rx.lift import on_stream

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 from reactivex import Observable
 
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
-from penstock.streams.boundary.nested import Nested, NestedItems
+from penstock.streams.boundary.inner_stream import ItemsInCall, joined
 from penstock.streams.boundary.once import new_iterator
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
@@ -100,7 +100,7 @@ class Iterators:
         """The results that are kept, by call."""
         # The families of those that were sent on, and the streams that have failed.
         self._families: dict[Event[Any], Family] = {}
-        self._failed: dict[Event[Any], NestedItems] = {}
+        self._failed: dict[Event[Any], ItemsInCall] = {}
         self._slice = TimeSlice(run)
 
     async def read(self, event: Event[Any], results: AsyncIterable[Any] | Observable[Any]) -> Any:
@@ -119,7 +119,7 @@ class Iterators:
                 items = self._events_of(results, event)
             else:
                 items = cast("AsyncIterator[Any]", new_iterator(results, aiter))
-            stream = type(items) is NestedItems
+            stream = type(items) is ItemsInCall
             try:
                 async for item in items:
                     came = item
@@ -148,7 +148,7 @@ class Iterators:
         except BaseException:
             if event in kept:
                 self.send_kept()
-            if isinstance(items, NestedItems):
+            if isinstance(items, ItemsInCall):
                 self._failed[event] = items
                 if came is not None:
                     came.give_back()
@@ -159,9 +159,9 @@ class Iterators:
             self._add(event)
         return self._families.pop(event, None) or Family(event, _NOTHING)
 
-    def _events_of(self, results: Observable[Any], event: Event[Any]) -> NestedItems:
+    def _events_of(self, results: Observable[Any], event: Event[Any]) -> ItemsInCall:
         stream = from_observable(results, buffer(UNASKED), self._stage.info.name)
-        return NestedItems(stream, event, self._run)
+        return ItemsInCall(stream, event, self._run)
 
     def last(self, event: Event[Any]) -> Event[Any]:
         """By what to end the event of a call that has failed, or is not tried again: itself, or one
@@ -178,7 +178,7 @@ class Iterators:
     def again(self, event: Event[Any]) -> None:
         """The event of a call that has failed is tried again, and waits for the results so far."""
         if event in self._failed:
-            self._failed.pop(event).went_on()
+            self._failed.pop(event).items.part.nesting.went_on()
         family = self._families.pop(event, None)
         if family is not None:
             whole = self._families[event] = Family(event, _NOTHING)
@@ -211,7 +211,7 @@ class Iterators:
         turn, event.turn = event.turn, None
         child = family.child(value)
         if isinstance(value, Event):
-            child = Nested.joined(child)
+            child = joined(child)
         event.turn = turn
         self._results.add(event, child)
 

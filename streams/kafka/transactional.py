@@ -64,14 +64,14 @@ class TransactionalWriting(SinkStage[Any]):
 
     def _reader(self, subscription: Subscription) -> Reading:
         """The source, whose commits are from now on made in the transactions of this sink."""
-        sources = self._run.sources
+        sources = self._run.nesting.sources
         if isinstance(subscription, DeadLetterChannel):
             raise BuildError(
                 "write_kafka(transactional=True) takes results, not dead letters: write these "
                 "without it"
             )
         if len(sources) != 1 or not isinstance(sources[0], Reading):
-            firsts = [info.name for info, _ in self._run.stages if info.is_source]
+            firsts = [info.name for info, _ in self._run.nesting.stages if info.is_source]
             names = ", ".join(firsts) or "nothing"
             raise BuildError(
                 f"write_kafka(transactional=True): one read_kafka must be the only source, and "

@@ -367,10 +367,10 @@ class Handle:
                 stream.close()
             self._ended = self._run.now()
             self._state = "closed"
-            if self._run.left and self._outcome in ("completed", "drained"):
+            if self._run.nesting.left and self._outcome in ("completed", "drained"):
                 self._outcome = "incomplete"
                 if not self._run.drains:
-                    self._warn_of_left(self._run.left)
+                    self._warn_of_left(self._run.nesting.left)
             for stage in all_stages(self._stages):
                 if stage.delivery.on_end is not None:
                     stage.delivery.on_end(self._run)
@@ -423,7 +423,7 @@ class Handle:
         For code that reads them at each event: the numbers of all stages take several times as
         long. Raises IndexError where no such stage is running (yet).
         """
-        for info, statistics in self._run.stages:
+        for info, statistics in self._run.nesting.stages:
             if info.number == number:
                 return numbers_of(info, statistics)
         for sink in self._sinks.stages:
@@ -466,4 +466,4 @@ class Handle:
         are connected."""
         if self._beginning is not None or self._state != "running":
             return False
-        return all(source.is_connected for source in self._run.sources)
+        return all(source.is_connected for source in self._run.nesting.sources)

@@ -79,29 +79,29 @@ def snapshot(
     run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
 ) -> dict[str, Any]:
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
-    counts = Counts(run.past)
+    counts, inside = Counts(), Counts()
+    run.nesting.count(counts, inside)
     emitted: list[float | None] = []
     again = 0
-    for source in run.sources:
+    for source in run.nesting.sources:
         numbers = source.statistics()
         emitted.append(numbers.get("emitted"))
         again += numbers["returned"] if source.gives_again else 0
-        counts.add(numbers)
     progress = _progress(emitted, counts, again)
-    inside, in_flight_inside = run.inside_now()
     counts.join(inside)
     unfinished = counts.unfinished
-    stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
+    listed = sorted(run.nesting.stages, key=lambda stage: stage[0].number)
+    stages = [numbers_of(*stage) for stage in listed]
     stages += [numbers_of(*sink) for sink in sinks]
     # Several children of one event may be in flight; the event counts once.
-    in_flight = min(unfinished, sum(_all("in_flight", stages)) + in_flight_inside)
+    in_flight = min(unfinished, sum(_all("in_flight", stages)) + run.nesting.in_flight_inside())
     groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
     limits = _limits(stages)
     return {
         "state": state,
         "seconds": seconds,
         **counts.totals,
-        "recovered": run.recovered,
+        "recovered": run.nesting.recovered,
         "recoveries": sum(run.errors.recoveries.values()),
         "dropped": counts.dropped,
         "progress": progress,

@@ -27,10 +27,11 @@ from penstock.streams.runtime.attachments import Attachments
 from penstock.streams.runtime.changeable import Changeable
 from penstock.streams.runtime.channels import Channels
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
+from penstock.streams.runtime.nested_runs import Nesting
 from penstock.streams.runtime.observing import Observer, Statistics, TracedCalls, Tracing
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.places import LateNumbers, Places
-from penstock.streams.runtime.sources import Counts, Pauses, Source
+from penstock.streams.runtime.sources import Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ class Run:
         self.drain_deadline = drain_deadline
         self.limit = limit
         self.overrides = overrides or Overrides()
-        # Whether the sources have been told to stop: no other stream of the run begins.
-        self._drains = False
         self.policy = self.overrides.policy
         # Shared with nested runs. `lessors` are sources that hold their events on lease: if there
         # is one, every stage checks each event by `may_begin` before it calls user code.
@@ -104,8 +103,6 @@ class Run:
         self.is_left_by_exits = True
         # By a stream that opens something anew each time it is read: what it has opened last.
         self.newest: dict[object, Any] = {}
-        self.sources: list[Source] = []
-        self.stages: list[tuple[StageInfo, Statistics]] = []
         # Those that are opened in this run.
         self.sinks: list[StageInfo] = []
         self.tunable = Changeable("retune", "the stages with a limit")
@@ -115,25 +112,11 @@ class Run:
         # Whether a stage that holds events for others has less ready than is wanted below it.
         self.starvations: list[Callable[[], bool]] = []
         self.tasks = Tasks(self._task_failed)
-        self._nested: dict[Run, None] = {}
-        # What `part` sets: the run that this one is a part of, and how.
-        self._outer = outer
-        self._whole: Run | None = None
-        self._is_listed = self._recovers = False
-        # Events that failed here and in its parts, and ended a stream after which nothing went on
-        # yet; the run in which they are counted too; and of a whole, those after which it did.
-        self._ended_by = 0
-        self._counted_in: Run | None = None
-        self.recovered = 0
-        # Whether its stages are listed in the whole running.
+        self.nesting: Nesting[Run] = Nesting(self, None if outer is None else outer.nesting)
+        # Whether its stages are listed in the whole running, and whether a stage goes on after an
+        # error in it.
         self._is_shown = outer is None
-        # The events that are left to another run: those that failed after their source had ended,
-        # and are to be tried again, and those that stages have returned since the drain began.
-        self.left = 0
-        # The numbers of the sources in parts that have ended, and in nested runs.
-        self.past, self.inside = Counts(), Counts()
-        # Nested runs that have been left, and some of whose events have not ended yet.
-        self._unsettled: list[Run] = []
+        self._recovers: bool = False if outer is None else outer._recovers
         self._flushes: list[_Step] = []
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
@@ -151,12 +134,7 @@ class Run:
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
-            self._list((info, self._placed_statistics(info, statistics)))
-
-    def _list(self, stage: tuple[StageInfo, Statistics]) -> None:
-        self.stages.append(stage)
-        if self._whole is not None and self._is_listed:
-            self._whole._list(stage)
+            self.nesting.own_stages.append((info, self._placed_statistics(info, statistics)))
 
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
         """The function to call when the limit of the stage has changed, if anything watches it."""
@@ -172,8 +150,9 @@ class Run:
 
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
-        self._count(source)
-        self._list((info, self._placed_statistics(self.attaching or info, source.statistics)))
+        statistics = self._placed_statistics(self.attaching or info, source.statistics)
+        self.nesting.own_sources.append(source)
+        self.nesting.own_stages.append((info, statistics))
         self.pauses.add(source)
 
     def reads(self, chain: Iterable[StageInfo], numbered: Iterable[StageInfo]) -> None:
@@ -244,53 +223,6 @@ class Run:
         if read_by is None and self._places is not None:
             read_by = self._places.reader_of(info)
         return lambda: {"read_by": read_by, **statistics()}
-
-    def _count(self, source: Source) -> None:
-        self.sources.append(source)
-        if self._whole is not None:
-            self._whole._count(source)
-
-    def counts(self, source: Source) -> bool:
-        """Whether the events of a source that is read here are counted by themselves."""
-        return not (source.is_of_values and self._top._outer is not None)
-
-    @property
-    def _top(self) -> Run:
-        """The run that this one belongs to and that is no part of another."""
-        return self if self._whole is None else self._whole._top
-
-    def _own_counts(self) -> Counts:
-        """The numbers of all sources read here, and of those in nested runs that have ended."""
-        counts = Counts(self.past)
-        counts.join(self._counts_of_left())
-        for source in self.sources:
-            if self.counts(source):
-                counts.add(source.statistics())
-        return counts
-
-    def _counts_of_left(self) -> Counts:
-        """The numbers of the sources in nested runs that have been left."""
-        counts = Counts(self.inside)
-        for run in self._unsettled:
-            counts.join(run._own_counts())
-        return counts
-
-    def _settled(self, nested: Run) -> None:
-        """Count a nested run that has been left, for good if all of its events have ended."""
-        self._unsettled.append(nested)
-        # In the order of their ends, which is mostly that in which their events end.
-        while self._unsettled and not (counts := self._unsettled[0]._own_counts()).unfinished:
-            del self._unsettled[0]
-            self.inside.join(counts)
-
-    def inside_now(self) -> tuple[Counts, int]:
-        """The numbers of the sources in nested runs, and how many of their events are in flight."""
-        counts, in_flight = self._counts_of_left(), 0
-        for run in self._with_nested():
-            if run is not self and run._whole is None:
-                counts.join(run._own_counts())
-                in_flight += sum(numbers().get("in_flight", 0) for _, numbers in run.stages)
-        return counts, in_flight
 
     # The loop. It would only log an error of a callback, and the stream would stand still for no
     # visible reason.
@@ -363,12 +295,12 @@ class Run:
     def is_in_own_task(self) -> bool:
         """Whether the current task is one that this run, or a run nested in it, owns."""
         task = asyncio.current_task()
-        return any(task in run.tasks for run in self._with_nested())
+        return any(task in one.run.tasks for one in self.nesting.with_inner())
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not notes_of(error):
             # The one stage of this name, or else the task.
-            infos = [info for info, _ in self.stages] + self.sinks
+            infos = [info for info, _ in self.nesting.stages] + self.sinks
             stages = [str(info) for info in infos if info.name == name]
             where = stages[0] if len(stages) == 1 else f"the task '{name}'"
             add_note(error, f"in {where}")
@@ -378,11 +310,7 @@ class Run:
 
     def stopping(self, error: BaseException) -> None:
         """Report that a stage begins no more calls because of `error`; its calls may finish."""
-        if self._recovers:
-            return
-        if self._outer is not None:
-            self._outer.stopping(error)
-        elif self.errors.on_stopping is not None:
+        if self.errors.on_stopping is not None and not self._recovers:
             self.errors.on_stopping(error)
 
     def failed(self, error: BaseException) -> None:
@@ -401,44 +329,12 @@ class Run:
         """Warn of an error that comes after the one that ends the run."""
         self.errors.warn(f"after the first error: {in_a_line(error)}")
 
-    def failed_for_good(self, count: int) -> None:
-        """Count events whose error ends what is read here, unless a stage goes on after it."""
-        run: Run | None = self
-        while run is not None:
-            run._ended_by += count
-            run = run._counted_in
-
-    def went_on(self) -> None:
-        """A stage has gone on after the error that ended what was read here."""
-        count, run = self._ended_by, self
-        run._ended_by = 0
-        while run._counted_in is not None:
-            run = run._counted_in
-            run._ended_by -= count
-        run.recovered += count
-        self._leave(-self.left)
-
-    # Nested runs.
+    # Sources.
 
     @property
     def drains(self) -> bool:
         """Whether the sources are stopped; a stage that reads several streams begins no other."""
-        return self._drains if self._outer is None else self._outer.drains
-
-    def returned(self, count: int) -> None:
-        """Note events that stages have returned to a source of this run."""
-        if self.drains:
-            self._leave(count)
-
-    def too_late(self, count: int) -> None:
-        """Note events that are to be tried again by a source of this run that has ended."""
-        self._leave(count)
-
-    def _leave(self, count: int) -> None:
-        run: Run | None = self
-        while run is not None:
-            run.left += count
-            run = run._whole
+        return self.pauses.drains
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool] = lambda event: True) -> None:
         """Return the events that wait in a stage, and for which this is true, to their sources.
@@ -451,7 +347,7 @@ class Run:
     @property
     def calls(self) -> bool:
         """Whether handlers are being called, or are to be called again, in any stage or sink."""
-        numbers = [statistics() for _, statistics in self.stages]
+        numbers = [statistics() for _, statistics in self.nesting.stages]
         if self.root.numbers is not None:
             numbers += self.root.numbers()["stages"]
         return any(one.get("in_flight") or one.get("retrying") for one in numbers)
@@ -464,8 +360,8 @@ class Run:
 
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""
-        self._drains = True
-        for source in list(self.sources):
+        self.pauses.drains = True
+        for source in self.nesting.sources:
             self.call(source.info, source.stop)
         self.stop_pushed()
 
@@ -476,24 +372,27 @@ class Run:
             if source.is_pushed:
                 source.stop()
 
-    def nested(self, event: Event[Any] | None = None) -> Run:
-        """A run for a stream that a stage of this one reads, for `event` if one is given, until it
-        is passed to `leave`.
+    # Inner runs: see `Nesting`.
 
-        Its sources pause with those of this one, and their events are counted beside its own; a
-        drain does not stop them. Its errors and its dead letters are this one's, and its calls
-        belong to the trace of `event`.
+    @property
+    def root(self) -> Run:
+        """The outermost run that this one is in."""
+        return self.nesting.root.run
+
+    def nested(self, event: Event[Any] | None = None) -> Run:
+        """A run for a stream that a stage of this one reads, for `event` if one is given.
+
+        Its sources pause with those of this one. Its errors and its dead letters are this one's,
+        and its calls belong to the trace of `event`.
         """
         nested = Run(self.drain_deadline, self.limit, outer=self)
         nested.reads((), ())
-        nested._counted_in = self
         tracing = self.tracing
         if event is not None and tracing is not None:
             observer = tracing.within(event)
             if observer is not None:
                 nested.tracing = tracing
                 nested.observers.append(observer)
-        self._nested[nested] = None
         return nested
 
     def part(
@@ -502,151 +401,59 @@ class Run:
         listed: bool = True,
         recovers: bool = False,
         instead_of: Run | None = None,
+        of_root: bool = False,
     ) -> Run:
-        """A run for a stream that this one reads as a part of its own, until it is passed to
-        `leave`.
+        """A run for a stream that this one reads as a part of its own, or as a part of `root`: then
+        several streams of that read it, this one first, and it may go on alone.
 
-        As `nested`, but the events of its sources are counted here, and its stages are `listed` in
-        the statistics, in place of those of the part `instead_of`. It has the overrides of this
-        run. `recovers`: an error in it does not end this run.
+        As `nested`, but with the overrides and observers of this run. Its stages are `listed` in
+        the statistics if those of this run are, in place of those of the part `instead_of`.
+        `recovers`: an error in it does not end this run.
         """
-        part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
-        part._whole, part._is_listed, part._recovers = self, listed, recovers
-        part._counted_in = self
+        whole = self.root if of_root else self
+        part = Run(self.drain_deadline, self.limit, whole.overrides, outer=whole)
         part._is_shown = listed and self._is_shown
-        part.tunable, part.keyed, part.attaching = self.tunable, self.keyed, self.attaching
-        part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
-        part._places, part.read_by = self._inner_places(part), self.read_by
-        if instead_of is not None:
-            for stage in instead_of.stages:
-                self._unlist(stage)
-        self._nested[part] = None
-        return part
-
-    @property
-    def root(self) -> Run:
-        """The run that this one is nested in or a part of, itself not nested."""
-        return self if self._outer is None else self._outer.root
-
-    def part_of_root(self, instead_of: Run | None = None) -> Run:
-        """A part of `root` for a stream that several streams of it read, this one first.
-
-        It lasts until it is passed to `leave` of the root, or goes on alone. Its stages are listed
-        if those of this run are, in place of those of the part `instead_of`; dead-letter sinks are
-        opened for it alone.
-        """
-        listed, recovers, run = True, False, self
-        while run._outer is not None:
-            listed = listed and run._is_listed
-            recovers = recovers or run._recovers
-            run = run._outer
-        part = run.part(listed=listed, recovers=recovers, instead_of=instead_of)
-        part.letters = Channels(part, run.letters)
-        part._counted_in = self
-        part._places, part.read_by = self._inner_places(part), self.read_by
+        part._recovers = recovers or self._recovers
+        part.nesting.become_part(
+            listed=part._is_shown if of_root else listed,
+            instead_of=None if instead_of is None else instead_of.nesting,
+            counted_in=self.nesting,
+        )
+        part.tunable, part.keyed, part.attaching = whole.tunable, whole.keyed, whole.attaching
+        part.observers, part.tracing, part.on_limit = whole.observers, whole.tracing, whole.on_limit
+        part._places, part.read_by = self._places, self.read_by
+        if self._places is not None and part._is_shown:
+            part._places = self._places.inner()
+        if of_root:
+            part.letters = Channels(part, whole.letters)
         return part
 
     def go_on_alone(self) -> None:
-        """Make this part a run of its own, for the readers that are left when `root` has ended.
-
-        In `root`, its events that have not ended count as returned, and its stages keep the numbers
-        that they have now.
-        """
-        root, runs = self.root, self._with_nested()
-        del root._nested[self]
-        inside, _ = self.inside_now()
-        inside.return_unfinished()
-        root.inside.join(inside)
-        for source in self.sources:
-            counts = Counts()
-            counts.add(source.statistics())
-            counts.return_unfinished()
-            root._uncount(source, {**counts.totals, "dropped": counts.dropped})
-        for at, (info, statistics) in enumerate(root.stages):
-            if (info, statistics) in self.stages:
-                ended = {**statistics(), "waiting": 0, "in_flight": 0}
-                root.stages[at] = info, partial(dict, ended)
+        """Make this part a run of its own, for the readers that are left when `root` has ended."""
+        whole, pauses, errors = self.pauses, Pauses(), ErrorLog()
+        self.nesting.go_on_alone()
         self.letters.leave()
-        self._outer = self._whole = self._counted_in = None
-        self._is_listed = self._recovers = False
-        pauses, errors = Pauses(), ErrorLog()
-        for run in runs:
-            own = [source for source in run.sources if source in root.pauses.sources]
-            root.pauses.remove(own)
+        self._recovers = False
+        for one in self.nesting.with_inner():
+            own = [source for source in one.own_sources if source in whole.sources]
+            whole.remove(own)
             for source in own:
                 pauses.add(source)
                 # If it is paused, the root has paused it.
                 source.resume()
-            run.pauses, run.errors = pauses, errors
+            one.run.pauses, one.run.errors = pauses, errors
 
-    def _with_nested(self) -> list[Run]:
-        return [self, *(run for nested in self._nested for run in nested._with_nested())]
-
-    def _inner_places(self, part: Run) -> Places | None:
-        if self._places is None or not part._is_shown:
-            return self._places
-        return self._places.inner()
-
-    def discount(self, part: Run) -> None:
-        """Take a part out of the statistics, pauses and drains: its events are counted above it."""
-        for stage in part.stages:
-            self._unlist(stage)
-        self._forget(part, counts=False)
-        for source in part.sources:
-            # A pause that began before holds what they read from now on, and not them.
-            source.resume()
-
-    def _unlist(self, stage: tuple[StageInfo, Statistics]) -> None:
-        if stage in self.stages:
-            self.stages.remove(stage)
-            if self._whole is not None:
-                self._whole._unlist(stage)
-
-    def _uncount(self, source: Source, numbers: dict[str, Any] | None) -> None:
-        self.sources.remove(source)
-        if self._whole is not None:
-            self._whole._uncount(source, numbers)
-        elif numbers is not None and self.counts(source):
-            self.past.add(numbers)
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether events of its sources have not ended."""
-        counts = Counts()
-        for source in self.sources:
-            counts.add(source.statistics())
-        return counts.unfinished > 0
-
-    def leave(self, nested: Run) -> None:
-        """Close a nested run or a part: its stream has ended, and so have all its events."""
-        # Without a loop nothing in it has to be awaited.
-        if nested.is_open and self.has_loop:
-            self.spawn(self._close_nested(nested), "close of a nested stream")
-        else:
-            self._forget(nested)
-
-    async def _close_nested(self, nested: Run) -> None:
-        if nested not in self._nested:
-            # It has been closed, or goes on alone.
-            return
-        try:
-            await nested.close()
-        finally:
-            self._forget(nested)
-
-    def _forget(self, nested: Run, *, counts: bool = True) -> None:
-        if nested in self._nested:
-            del self._nested[nested]
-            if nested.letters is not self.letters:
-                nested.letters.leave()
-            if nested._is_shown and nested._places is not None:
-                nested._places.free()
-            self.pauses.remove(nested.sources)
-            if nested._whole is None:
-                self._top._settled(nested)
-            else:
-                for source in nested.sources:
-                    self._uncount(source, source.statistics() if counts else None)
+    def released(self) -> None:
+        """This inner run has ended, and so have its events."""
+        sources = self.nesting.sources
+        self.pauses.remove(sources)
+        ended = set[object](sources)
+        # In place: stages have the list.
+        self.lessors[:] = [one for one in self.lessors if one not in ended]
+        if self.letters is not self.root.letters:
+            self.letters.leave()
+        if self._is_shown and self._places is not None:
+            self._places.free()
 
     # The end.
 
@@ -656,7 +463,8 @@ class Run:
 
     def not_on_flush(self, flush: _Step) -> None:
         """Take back an `on_flush`."""
-        self._flushes.remove(flush)
+        if flush in self._flushes:
+            self._flushes.remove(flush)
 
     def on_close(self, closer: _Step) -> None:
         """Await `closer` when the run is closed, after all tasks have ended."""
@@ -665,7 +473,7 @@ class Run:
     @property
     def is_open(self) -> bool:
         """Whether anything is left to close."""
-        return bool(self.tasks or self._nested or self._flushes or self._closers)
+        return bool(self.tasks or self.nesting.inner or self._flushes or self._closers)
 
     async def close(self) -> None:
         """Write the dead letters, cancel the tasks and wait for them, then release the rest.
@@ -677,7 +485,7 @@ class Run:
         If the closing itself is cancelled, as at the end of the loop, it stops waiting for the
         step in progress, and still takes the steps that are left.
         """
-        nested = [partial(self._close_nested, nested) for nested in self._nested]
+        nested = [one.close for one in self.nesting.inner]
         # Letters first: a task of their sink may have to write them.
         flushes = [partial(self._flush, flush) for flush in self._flushes]
         steps: list[_Step] = [*flushes, self._end_tasks, *nested, *self._closers[::-1]]
@@ -699,6 +507,7 @@ class Run:
     async def _flush(self, flush: _Step) -> None:
         # Another flush may have taken it back.
         if flush in self._flushes:
+            self._flushes.remove(flush)
             await flush()
 
     async def _end_tasks(self) -> None:

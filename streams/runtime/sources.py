@@ -28,6 +28,9 @@ class Source(Protocol):
     @property
     def gives_again(self) -> bool: ...
 
+    @property
+    def unfinished(self) -> int: ...
+
     def statistics(self) -> dict[str, Any]: ...
 
     def pause(self) -> None: ...
@@ -38,11 +41,11 @@ class Source(Protocol):
 
 
 class Counts:
-    """The sum of the statistics of sources, beginning with those of `past` ones."""
+    """The sum of the statistics of sources."""
 
-    def __init__(self, past: Counts | None = None) -> None:
-        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0) if past is None else {**past.totals}
-        self.dropped: dict[str, int] = {} if past is None else {**past.dropped}
+    def __init__(self) -> None:
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self.dropped: dict[str, int] = {}
 
     def add(self, numbers: dict[str, Any]) -> None:
         """Add the statistics of a source."""
@@ -53,7 +56,8 @@ class Counts:
 
     def join(self, other: Counts) -> None:
         """Add other sums."""
-        self.add({**other.totals, "dropped": other.dropped})
+        if other.totals["in"]:
+            self.add({**other.totals, "dropped": other.dropped})
 
     @property
     def unfinished(self) -> int:
@@ -75,6 +79,8 @@ class Pauses:
     def __init__(self) -> None:
         self._sources: dict[Source, None] = {}
         self._held_by: set[object] = set()
+        self.drains = False
+        """Whether they have been told to stop: no other stream of the pipeline begins."""
 
     @property
     def sources(self) -> list[Source]:

@@ -365,7 +365,7 @@ class TableReader(LeasedSource[Row]):
                 self.give_back(tokens)
 
     def _marked(self, count: int) -> None:
-        self._finished += count
+        self.count_ends(count, (), Ending.FINISHED, None)
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
         self.count_failures(1, for_good)

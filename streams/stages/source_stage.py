@@ -86,6 +86,12 @@ class SourceStage(DemandStage, Generic[T]):
         return self.nack is not None
 
     @property
+    def unfinished(self) -> int:
+        """How many of its events have not ended."""
+        ended = self._finished + sum(self.counts.values()) + sum(self.drops.values())
+        return self.received - ended
+
+    @property
     def needs_ends(self) -> bool:
         """Whether it does something when an event has ended, as forgetting it."""
         return self.ack is not None or self.gives_again
@@ -317,21 +323,26 @@ class SourceStage(DemandStage, Generic[T]):
             self.drops[why] = self.drops.get(why, 0) + n
         elif ending is RETURNED:
             self.counts["returned"] += n
-            self.run.returned(n)
+            if self.run.drains:
+                self.run.nesting.leave_to_others(n)
             # Nobody need give those again that come again, and they may do so any number of times.
             if not self.gives_again:
                 self._returned_tokens += tokens
         else:
             self.count_failures(n, ending is FORGIVEN, why)
+        if self.state >= CLOSED:
+            self.run.nesting.settled()
 
     def count_failures(self, count: int, for_good: bool, why: object = None) -> None:
         """Count events that failed, for the error `why`, as returned if they will come again."""
         again = self.gives_again and not for_good
         self.counts["returned" if again else "failed"] += count
         if again and self.state:
-            self.run.too_late(count)
-        elif not (for_good or again or ends_nothing(why)) and self.run.counts(self):
-            self.run.failed_for_good(count)
+            self.run.nesting.leave_to_others(count)
+        elif not (for_good or again or ends_nothing(why)) and self.run.nesting.counts(self):
+            self.run.nesting.failed_for_good(count)
+        if self.state >= CLOSED:
+            self.run.nesting.settled()
 
     def leave_to_others(self, waiting: int) -> None:
         """The stream has ended, and so many failed events have not been emitted again.
@@ -339,7 +350,7 @@ class SourceStage(DemandStage, Generic[T]):
         A drain leaves them as it leaves what was not read.
         """
         if not self.run.drains:
-            self.run.too_late(waiting)
+            self.run.nesting.leave_to_others(waiting)
 
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.

@@ -160,6 +160,11 @@ class ManualPublisher(Flowable[T]):
     is_connected = True
     gives_again = False
 
+    @property
+    def unfinished(self) -> int:
+        """How many events have not ended."""
+        return len(self.unsettled)
+
     def statistics(self) -> dict[str, Any]:
         """The numbers of a source."""
         endings = self.ledger.endings

@@ -179,7 +179,7 @@ class Child:
             plan.insert(0, (StageInfo("results"), self._open_outlet))
         section.last.attach(self._sinks.open(plan), run)
         self._working = next(
-            numbers for info, numbers in run.stages if info.number == section.working.number
+            numbers for info, numbers in run.nesting.stages if info.number == section.working.number
         )
 
     def _open_outlet(self, run: Run, closed: Closed) -> Outlet:
@@ -408,7 +408,7 @@ class Child:
         sinks = [(sink.info, sink.statistics) for sink in self._sinks.stages]
         return {
             info.number: numbers()
-            for info, numbers in [*self._run.stages, *sinks]
+            for info, numbers in [*self._run.nesting.stages, *sinks]
             if info.number > self.section.above.info.number
         }
 

@@ -16,7 +16,7 @@ from reactivex import operators as stock
 from penstock import Flowable, for_each, from_async_iterable, from_iterable
 from penstock import ops as _ops
 from penstock.command.pipelines.draw import as_text
-from penstock.streams.boundary.nested import Nested
+from penstock.streams.boundary.inner_stream import Items
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_pipeline import FEATURES, RandomPipeline
 
@@ -84,12 +84,12 @@ OPENING: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", OPENING)
 def test_what_a_stage_holds_counts_the_events_of_the_streams_inside(name: str) -> None:
-    inside = list[Nested]()
-    init = Nested.__init__
+    inside = list[Items]()
+    init = Items.__init__
 
-    def made(nested: Nested, *arguments: Any) -> None:
-        inside.append(nested)
-        init(nested, *arguments)
+    def made(items: Items, *arguments: Any) -> None:
+        inside.append(items)
+        init(items, *arguments)
 
     async def story() -> tuple[int, int]:
         peak = 0
@@ -98,7 +98,7 @@ def test_what_a_stage_holds_counts_the_events_of_the_streams_inside(name: str) -
             nonlocal peak
             await asyncio.sleep(5)
             stage = running.statistics()["stages"][last.number - 1]
-            waiting = sum(nested._event is not None for nested in inside)
+            waiting = sum(items._event is not None for items in inside)
             peak = max(peak, stage["waiting"] + waiting)
 
         stream: Any = from_iterable(range(200)).pipe(*OPENING[name])
@@ -109,7 +109,7 @@ def test_what_a_stage_holds_counts_the_events_of_the_streams_inside(name: str) -
         assert last.holds is not None
         return peak, last.holds
 
-    with patch.object(Nested, "__init__", made):
+    with patch.object(Items, "__init__", made):
         peak, most = run_virtual(story())
     # One of the events inside is with the sink.
     assert most - 2 <= peak <= most

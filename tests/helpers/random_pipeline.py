@@ -127,10 +127,9 @@ class RandomPipeline:
     def look(self, value: Any = None) -> Any:
         if self._running is not None:
             run = self._running._run
-            counts = Counts(run.past)
-            for source in run.sources:
-                counts.add(source.statistics())
-            on_disk = sum(stage().get("on_disk", 0) for _, stage in run.stages)
+            counts = Counts()
+            run.nesting.count(counts, Counts())
+            on_disk = sum(stage().get("on_disk", 0) for _, stage in run.nesting.stages)
             self.peak = max(self.peak, counts.unfinished - on_disk)
             self.peak_on_disk = max(self.peak_on_disk, on_disk)
         return value

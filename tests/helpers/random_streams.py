@@ -346,7 +346,7 @@ class RandomStreams:
         numbers = check(running)
         if numbers["unfinished"] > self.most:
             self.blame(f"{numbers['unfinished']} are unfinished, draw prints {self.most}")
-        for info, statistics in running._run.stages:
+        for info, statistics in running._run.nesting.stages:
             waiting = statistics().get("waiting", 0)
             waiting += statistics().get("buffered", 0)
             # These values are no events of a source.

@@ -11,7 +11,7 @@ from reactivex import Observable
 
 from penstock.streams.base.errors import CALL_ERRORS, PenstockError, describe, own_error
 from penstock.streams.boundary.async_items import NOT_YET, AsyncItems
-from penstock.streams.boundary.nested import Nested
+from penstock.streams.boundary.inner_stream import Items, joined
 from penstock.streams.boundary.once import new_iterator
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
@@ -27,7 +27,7 @@ from penstock.streams.stages.time_slice import TimeSlice, fitting
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
 
 # Iterators over streams and async iterables, which a stage has made for one event.
-_OWN = frozenset({Nested, AsyncItems})
+_OWN = frozenset({Items, AsyncItems})
 
 
 class Answer:
@@ -159,7 +159,7 @@ class Expanding(DemandStage):
             raise
         if self.state >= CLOSED:
             # It has cancelled its own stream.
-            if type(items) is Nested and item is not NOT_YET:
+            if type(items) is Items and item is not NOT_YET:
                 item.give_back()
             self._open.append(answer)
             self.release()
@@ -168,8 +168,8 @@ class Expanding(DemandStage):
             return self.absent(answer)
         self._open.append(answer)
         child = family.child(item)
-        if type(items) is Nested:
-            child = items.joined(child)
+        if type(items) is Items:
+            child = joined(child)
         self.demand -= 1
         send_list(self.downstream, [child])
         return True
@@ -275,7 +275,7 @@ class FlatMap(Expanding):
         is_stream = issubclass(kind, Observable | Future | Coroutine)
         if is_stream or hasattr(kind, "add_done_callback"):
             # A coroutine is refused there.
-            return Nested(as_stream(self.info.name, result), event, self.run, self.came)
+            return Items(as_stream(self.info.name, result), event, self.run, self.came)
         if hasattr(kind, "__await__"):
             raise PenstockError(
                 f"{self.info.name} awaits no coroutines: use adaptive_flat_map(handler)"

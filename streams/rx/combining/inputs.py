@@ -1,4 +1,4 @@
-"""Streams that a stage reads besides the one above it."""
+"""What a stage is given as further streams, and the parts of its run in which it reads them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ from penstock.streams.base.validation import is_async, is_iterable
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.execution.handler import called_name
 from penstock.streams.io.paths import read_once
-from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 from penstock.streams.stages.stream import Stream
 
 __all__ = [
-    "Input",
-    "InputReader",
     "as_stream",
     "check_begins_again",
     "check_not_async",
     "columns",
     "part_for",
     "reading_all",
-    "unknown_part",
 ]
 
 
@@ -149,110 +145,23 @@ def reading_all(
     return cast("S", flowable)
 
 
-def unknown_part(run: Run, info: StageInfo, *, recovers: bool = False) -> Run:
-    """The part of `run` in which the stage `info` reads a stream that was not known before."""
-    part = run.part(listed=False, recovers=recovers)
-    part.reads((), ())
-    part.read_by = info.number
-    return part
-
-
 def part_for(
     run: Run,
     info: StageInfo,
-    at: int,
+    at: int | None,
     stream: Stream[Any],
     instead_of: Run | None = None,
     *,
     recovers: bool = False,
 ) -> Run:
-    """A part of `run` for a stream that the stage `info` reads: the one above it, at 0, or one of
-    its `inputs`, from 1 on. See `Run.part`."""
-    part = run.part(recovers=recovers, instead_of=instead_of)
-    if at and run.is_own(info):
+    """A part of `run` for a stream that the stage `info` reads: the one above it, at 0, one of its
+    `inputs`, from 1 on, or one that was not known before, at None. See `Run.part`."""
+    part = run.part(listed=at is not None, recovers=recovers, instead_of=instead_of)
+    if at is None:
+        part.reads((), ())
+        part.read_by = info.number
+    elif at and run.is_own(info):
         part.reads((each.info for each in stream.chain()), info.inputs[at - 1])
     elif at and part.read_by is None:
         part.read_by = run.known_reader(info) or info.number
     return part
-
-
-class InputReader(Protocol):
-    """A stage with inputs, which is notified of what comes from each."""
-
-    def came(self, source: Input, events: list[Event[Any]], /) -> None:
-        """Events that were requested from this input; the receiver owns the list."""
-
-    def over(self, source: Input, error: BaseException | None, /) -> None:
-        """The input has ended, with an error or without."""
-
-    def late(self, error: BaseException, /) -> None:
-        """An error of an input that has ended, such as one of its clean-up."""
-
-
-class Input:
-    """One reading of a stream by a stage that also reads others, in a part of its running.
-
-    `requested` events have been requested and not come yet. After `cancel`, or the end, it signals
-    nothing more. `leave` the input when its stream is over, so that what its stages opened is
-    closed as soon as its events have ended.
-    """
-
-    def __init__(self, stream: Stream[Any], part: Run, reader: InputReader) -> None:
-        self.part = part
-        self.requested = 0
-        self.is_over = False
-        self.upstream: Subscription = UNCONNECTED
-        self._stream = stream
-        self._reader = reader
-        part.on_failed = self._failed
-
-    def attach(self) -> None:
-        """Attach the stream, which does nothing before the first request, unless it is cancelled
-        already."""
-        if not self.is_over:
-            self._stream.attach(self, self.part)
-
-    def request(self, n: int) -> None:
-        """Request `n` more events."""
-        self.requested += n
-        self.upstream.request(n)
-
-    def cancel(self) -> None:
-        """Request no more: what the stream holds is returned to its source."""
-        if not self.is_over:
-            self.is_over = True
-            self.upstream.cancel()
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if not is_second(self, subscription):
-            self.upstream = subscription
-            if self.is_over:
-                subscription.cancel()
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self.requested -= len(events)
-        if self.is_over:
-            give_back_all(events)
-        else:
-            self._reader.came(self, events)
-
-    def on_completed(self) -> None:
-        self._end(None)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._end(error)
-
-    def _failed(self, error: BaseException) -> None:
-        """A part of the stream failed that no subscriber is notified by, such as a task."""
-        if self.is_over:
-            self._reader.late(error)
-        else:
-            self.upstream.cancel()
-            self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self._reader.over(self, error)
-        elif error is not None:
-            self.part.late_error(error)

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import require_count
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import PREFETCH
-from penstock.streams.rx.combining.inputs import Input, part_for, reading_all
+from penstock.streams.rx.combining.inputs import part_for, reading_all
 from penstock.streams.stages.demand_stage import DemandStage
 from penstock.streams.stages.stream import Stream
 

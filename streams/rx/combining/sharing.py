@@ -166,13 +166,13 @@ class Hub:
         """Count what this reader gets once in its pipeline, in which the source is not read."""
         root = reader.joining.root
         if root not in self._counts:
-            self._counts[root] = _Count(reader.joining.part_of_root(), self.info, self)
-        reader.joining.discount(reader.run)
+            self._counts[root] = _Count(reader.joining.part(of_root=True), self.info, self)
+        reader.run.nesting.discount()
         self._counts[root].join(reader)
 
     def discount(self, reader: _Reader) -> None:
         """Do not count what this reader gets: it is counted in its pipeline at the source."""
-        reader.joining.discount(reader.run)
+        reader.run.nesting.discount()
         self._uncount(reader)
 
     def _uncount(self, reader: _Reader) -> None:
@@ -294,10 +294,10 @@ class Hub:
     def settled(self) -> None:
         """Events have ended: close what the stages above opened, if they need it no longer."""
         if self._ended_readings:
-            over = [reading for reading in self._ended_readings if not reading.run.is_unfinished]
-            for reading in over:
-                self._ended_readings.remove(reading)
-                reading.close()
+            for reading in list(self._ended_readings):
+                if not reading.run.nesting.is_unfinished:
+                    self._ended_readings.remove(reading)
+                    reading.close()
 
     def shared_statistics(self) -> dict[str, Any]:
         """The readers, and the events that wait for their demand."""
@@ -316,7 +316,7 @@ class _Reading:
     def __init__(self, hub: Hub, first: Run | None, before: Run | None) -> None:
         self.subscription: Subscription = UNCONNECTED
         self.requested = 0
-        self.run = Run() if first is None else first.part_of_root(before)
+        self.run = Run() if first is None else first.part(instead_of=before, of_root=True)
         self._root = self.run.root
         self._hub = hub
         if self._root.is_pipeline:
@@ -350,7 +350,7 @@ class _Reading:
                 self.run.go_on_alone()
                 return
             self._hub.end()
-        if self.run.is_unfinished:
+        if self.run.nesting.is_unfinished:
             self._all_ended = self.run.loop.create_future()
             await asyncio.wait([self._all_ended], timeout=self.run.drain_deadline)
 
@@ -363,7 +363,7 @@ class _Reading:
             if not self._all_ended.done():
                 self._all_ended.set_result(None)
         elif not self.is_alone:
-            self._root.leave(run)
+            run.nesting.leave()
         elif run.is_open and run.has_loop and run.loop.is_running():
             # The loop itself remembers a task only weakly.
             self._closing = new_task(self._close(), "penstock close", run.loop)
@@ -468,9 +468,9 @@ class _Count(_Passing):
 
     def leave_if_over(self) -> None:
         """Leave the pipeline when the readers have left and all events have ended."""
-        if not (self.readers or self._has_left or self.run.is_unfinished):
+        if not (self.readers or self._has_left or self.run.nesting.is_unfinished):
             self._has_left = True
-            self.run.root.leave(self.run)
+            self.run.nesting.leave()
 
 
 # What a source that only counts sends to: nothing.

@@ -11,13 +11,14 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.base.errors import CALL_ERRORS, NoLoop, PenstockError
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import CLOSED, State
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.combining.inputs import Input, part_for, unknown_part
+from penstock.streams.rx.combining.inputs import part_for
 from penstock.streams.stages.forgetting import refuse_early_end
 from penstock.streams.stages.stream import Stream
 
@@ -65,8 +66,6 @@ class Beside:
         self._later: list[_Other] = []
         # Streams that a drain has ended.
         self._drained: list[_Other] = []
-        # Parts whose streams have ended and whose events perhaps have not.
-        self._parts: deque[Run] = deque()
         # Streams that have not ended and read no shared stream, which might wait for this stage.
         self._independent: dict[_Other, None] = {}
         # Streams that a function has returned, and the operator reads.
@@ -91,7 +90,8 @@ class Beside:
         def subscribe(
             observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
         ) -> DisposableBase:
-            other = _Other(stream, self._part_for(stream, at), self, observer, operator)
+            part = part_for(self._stage.run, self._stage.info, at or None, stream)
+            other = _Other(stream, part, self, observer, operator)
             if not at:
                 self._made[other] = None
             self._begin_soon(other)
@@ -157,10 +157,6 @@ class Beside:
             other.is_over = True
             self._stage.within(self._end, other, None)
 
-    def _part_for(self, stream: Stream[Any], at: int) -> Run:
-        run, info = self._stage.run, self._stage.info
-        return part_for(run, info, at, stream) if at else unknown_part(run, info)
-
     # From the streams.
 
     def came(self, source: Input, events: list[Event[Any]], /) -> None:
@@ -218,10 +214,7 @@ class Beside:
     def _leave(self, other: _Other) -> None:
         self._independent.pop(other, None)
         self._made.pop(other, None)
-        self._parts.append(other.part)
-        # In the order of their ends, which is mostly that in which their events end.
-        while self._parts and not self._parts[0].is_unfinished:
-            self._stage.run.leave(self._parts.popleft())
+        other.part.nesting.leave()
 
 
 class _Other(Input):

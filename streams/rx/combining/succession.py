@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from reactivex.abc import DisposableBase
 
 from penstock.streams.base.errors import CALL_ERRORS, BuildError, check_plain, describe
 from penstock.streams.base.validation import require_count
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.execution.handler import handler_name, is_plain
 from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import Event, give_back_all
@@ -18,11 +18,9 @@ from penstock.streams.protocol.stage import CLOSED, COMPLETING, State, Subscribe
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import (
-    Input,
     check_begins_again,
     part_for,
     reading_all,
-    unknown_part,
 )
 from penstock.streams.rx.lift import Operator, on_stream
 from penstock.streams.stages.demand_stage import DemandStage
@@ -107,8 +105,6 @@ class Succession(DemandStage):
         self._is_new = False
         # The stream that begins in the next loop iteration.
         self._next: Stream[Any] | None = None
-        # Parts whose streams have ended and whose events perhaps have not.
-        self._parts: deque[Run] = deque()
         self.reads = 0
         """How many streams have begun."""
         # Errors after which the stage has gone on.
@@ -187,7 +183,7 @@ class Succession(DemandStage):
         if error is not None and self.state < CLOSED:
             self._recoveries += 1
             if ended is not None:
-                ended.part.went_on()
+                ended.part.nesting.went_on()
             self.run.errors.recovered(error, self.info)
 
     def _may_follow(self, error: BaseException | None) -> bool:
@@ -229,7 +225,11 @@ class Succession(DemandStage):
             self._begin_to_read(stream)
 
     def _begin_to_read(self, stream: Stream[Any]) -> None:
-        part = self._part_for(stream)
+        at = next((at for at, known in enumerate(self.known) if known is stream), None)
+        before = None if at is None else self._listed.get(at)
+        part = part_for(self.run, self.info, at, stream, before, recovers=self.recovers())
+        if at is not None:
+            self._listed[at] = part
         self.reads += 1
         if self.run.has_loop:
             self._is_new = True
@@ -243,16 +243,6 @@ class Succession(DemandStage):
                 raise
             self._ended = (error,)
         self._drain()
-
-    def _part_for(self, stream: Stream[Any]) -> Run:
-        recovers = self.recovers()
-        at = next((at for at, known in enumerate(self.known) if known is stream), None)
-        if at is None:
-            return unknown_part(self.run, self.info, recovers=recovers)
-        before = self._listed.get(at)
-        part = part_for(self.run, self.info, at, stream, before, recovers=recovers)
-        self._listed[at] = part
-        return part
 
     def _no_longer_new(self, read: int) -> None:
         if read != self.reads:
@@ -270,10 +260,7 @@ class Succession(DemandStage):
         current, self._input = self._input, None
         if current is not None:
             current.cancel()
-            self._parts.append(current.part)
-        # In the order of their ends, which is mostly that in which their events end.
-        while self._parts and not self._parts[0].is_unfinished:
-            self.run.leave(self._parts.popleft())
+            current.part.nesting.leave()
 
     def _close(self, state: State) -> None:
         # First, so that an error of the clean-up counts as one after the end.

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from penstock.streams.base.errors import CALL_ERRORS
-from penstock.streams.boundary.async_items import NOT_YET
-from penstock.streams.boundary.nested import Nested
+from penstock.streams.base.errors import CALL_ERRORS, as_raised
+from penstock.streams.boundary.inner_stream import Input, joined
 from penstock.streams.execution.handler import called_name
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import fail_event
@@ -46,28 +45,26 @@ class Switching(DemandStage):
         self._function = function
         self._index = 0
         self._traced = run.traced(info, calls)
-        self._event: Event[Any] | None = None
         self._family: Family | None = None
-        self._items: Nested | None = None
-        # Whether the next of the items may be there.
-        self._may_be_there = False
+        self._input: Input | None = None
+        # The event that has come and is not sent, and how the stream has ended.
+        self._came: Event[Any] | None = None
+        self._ended: tuple[BaseException | None] | None = None
 
     def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
         self._leave()
-        self.open(event)
+        self._open(event)
 
-    def open(self, event: Event[Any]) -> None:
-        """Read the stream of `event`."""
+    def _open(self, event: Event[Any]) -> None:
         try:
             stream = as_stream(self.info.name, self._stream_of(event))
-            items = Nested(stream, event, self.run, self._came)
+            self._input = Input(stream, self.run.nested(event), self)
+            self._family = Family(event, self.info.name)
+            self._input.attach()
         except CALL_ERRORS as raised:
             self.fail(fail_event(event, raised, self.info))
         else:
-            self._event, self._items = event, items
-            self._family = Family(event, self.info.name)
-            self._may_be_there = True
             if self.state >= CLOSED:
                 # The function has cancelled its own stream.
                 self.release()
@@ -83,70 +80,63 @@ class Switching(DemandStage):
 
         return project(event.value) if self._traced is None else self._traced.call(project, event)
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a stream is open."""
-        return self._items is not None
+    # From the stream that is read.
 
-    def _came(self, items: Nested) -> None:
-        if items is self._items:
-            self._may_be_there = True
-            self._drain()
+    def came(self, source: Input, events: list[Event[Any]], /) -> None:
+        (self._came,) = events
+        self._drain()
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        self._ended = (error,)
+        self._drain()
+
+    # The drain loop.
 
     def step(self) -> bool:
-        if self._may_be_there and self.demand:
-            return self._next()
-        if self.demand and not (self.state or self.asked):
+        family, opened, came = self._family, self._input, self._came
+        if family is not None and came is not None:
+            self._came = None
+            self.send(joined(family.child(came)))
+        elif family is not None and self._ended is not None:
+            self._follow(family, *self._ended)
+        elif opened is not None and self.demand and not opened.requested:
+            opened.request(1)
+        elif self.demand and not (self.state or self.asked):
             self.ask(1)
-            return True
-        if self.state and self._items is None:
-            self.complete()
-        return False
-
-    def _next(self) -> bool:
-        event, family, items = self._event, self._family, self._items
-        assert event is not None
-        assert family is not None
-        assert items is not None
-        try:
-            item = next(items)
-        except StopIteration:
-            self._forget()
-            family.close()
-            return True
-        except CALL_ERRORS as raised:
-            self._forget()
-            self.fail(fail_event(event, raised, self.info))
-            family.close()
-            return False
-        if item is NOT_YET:
-            self._may_be_there = False
-        elif self.state >= CLOSED or items is not self._items:
-            item.give_back()
         else:
-            self.send(items.joined(family.child(item)))
+            if self.state and opened is None:
+                self.complete()
+            return False
         return True
 
-    def _forget(self) -> None:
-        self._event = self._family = self._items = None
-        self._may_be_there = False
+    def _follow(self, family: Family, error: BaseException | None) -> None:
+        if error is None:
+            self._leave()
+        elif isinstance(raised := as_raised(error), CALL_ERRORS):
+            self.fail(fail_event(family.parent, raised, self.info))
+        else:
+            raise raised
 
     def _leave(self) -> None:
         """Cancel the present stream. Its event ends as what came of it, or is dropped."""
-        family, items = self._family, self._items
-        self._forget()
-        if family is not None and items is not None:
-            items.close()
+        family, opened, came = self._family, self._input, self._came
+        self._family = self._input = self._came = self._ended = None
+        if opened is not None:
+            opened.cancel()
+            opened.part.nesting.leave()
+        if came is not None:
+            came.give_back()
+        if family is not None:
             family.close()
 
     def release(self) -> None:
-        if self._event is not None:
-            self._event.give_back()
+        if self._family is not None:
+            self._family.parent.give_back()
         self._leave()
 
     def statistics(self) -> dict[str, Any]:
         """Whether the event of a stream waits for the stream's end."""
-        return {"waiting": int(self.is_reading)}
+        return {"waiting": int(self._input is not None)}
 
 
 class Exclusive(Switching):
@@ -154,10 +144,10 @@ class Exclusive(Switching):
 
     def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
-        if self.is_reading:
+        if self._input is not None:
             event.drop(self.info.name)
         else:
-            self.open(event)
+            self._open(event)
 
 
 def switched(

@@ -92,7 +92,7 @@ class Link:
     def unfinished(self) -> int:
         """How many events of the sources have not ended."""
         unfinished = 0
-        for source in self.run.sources:
+        for source in self.run.nesting.sources:
             numbers = source.statistics()
             ended = sum(numbers[name] for name in ("finished", "failed", "returned"))
             unfinished += numbers["in"] - ended - sum(numbers["dropped"].values())
@@ -104,7 +104,7 @@ class Link:
         return told
 
     def _in_flight(self) -> int:
-        return sum(numbers().get("in_flight", 0) for _, numbers in self.run.stages)
+        return sum(numbers().get("in_flight", 0) for _, numbers in self.run.nesting.stages)
 
 
 @asynccontextmanager

@@ -417,7 +417,7 @@ def test_a_drain_ends_when_the_last_event_of_the_inbox_is_withdrawn(run: Run) ->
         await asyncio.sleep(1)
         probe.request(1)
         puts[1].cancel()
-        running.sources[0].stop()
+        running.nesting.sources[0].stop()
         assert not probe.completed
         await asyncio.sleep(1)
         assert (probe.values, probe.completed) == ([0], True)

@@ -721,7 +721,7 @@ def test_after_a_drain_a_file_gives_no_more_and_a_pipe_what_cannot_be_read_again
         shared = SharedRun()
         read_jsonl(file if lasting else reader).attach(probe, shared)
         await until(lambda: len(probe.values) == 2)
-        shared.sources[0].stop()
+        shared.nesting.sources[0].stop()
         assert probe.completed == lasting
         probe.request(10)
         assert probe.completed
@@ -739,7 +739,7 @@ def test_after_a_cancel_every_line_that_was_read_is_accounted_for(run: Run, file
         shared = SharedRun()
         probe = Probe[Any](2**60, on_event=lambda probe, _: probe.cancel())
         read_jsonl(file).attach(probe, shared)
-        return shared.sources[0].statistics()
+        return shared.nesting.sources[0].statistics()
 
     numbers = run(story())
     assert numbers["in"] == numbers["finished"] + numbers["returned"]

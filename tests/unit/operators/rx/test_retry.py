@@ -148,7 +148,7 @@ def test_ten_thousand_readings_leave_nothing_behind() -> None:
         async with stream.to(collect([])).start() as running:
             await running.wait()
             run = running._run
-            return len(run.sources), len(run.stages), len(run._nested)
+            return len(run.nesting.sources), len(run.nesting.stages), len(run.nesting.inner)
 
     sources, stages, parts = run_virtual(story())
     assert (sources, parts, stages) == (0, 0, 3)

@@ -133,12 +133,12 @@ def test_no_more_than_n_values_ever_wait_and_each_one_dropped_is_counted(
         if len(waiting) > n:
             del waiting[0 if name == "drop_oldest" else -1]
             dropped += 1
-        numbers = run.sources[0].statistics()
+        numbers = run.nesting.sources[0].statistics()
         assert numbers["buffered"] == len(waiting) <= n
         assert numbers["dropped"] == ({"overflow": dropped} if dropped else {})
     assert probe.values == expected
     probe.cancel()
-    assert run.sources[0].statistics()["in"] == sent
+    assert run.nesting.sources[0].statistics()["in"] == sent
 
 
 def test_an_observable_is_subscribed_to_at_the_first_request_and_left_at_cancel() -> None:
@@ -387,7 +387,7 @@ def test_what_another_thread_pushes_is_kept_as_the_strategy_says(
         connect(Flowable.of(subject, overflow), probe, run)
         # The loop is busy all that time, and one value is requested.
         pushed(subject, range(1, 8)).join()
-        (numbers,) = [numbers() for _, numbers in run.stages]
+        (numbers,) = [numbers() for _, numbers in run.nesting.stages]
         assert numbers["buffered"] <= len(kept)
         await asyncio.sleep(0)
         probe.request(10)

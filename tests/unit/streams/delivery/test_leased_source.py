@@ -110,9 +110,9 @@ def test_what_has_failed_comes_again_after_a_while() -> None:
         assert broker.probe.values == [1, 2, 3]
         await asyncio.sleep(0.2)
         assert broker.probe.values == [1, 2, 3, 1]
-        assert broker.run.left == 0
+        assert broker.run.nesting.left == 0
         broker.cancel()
-        assert broker.run.left == 0
+        assert broker.run.nesting.left == 0
 
     run_virtual(story())
 
@@ -124,7 +124,7 @@ def test_what_has_failed_and_not_come_again_at_the_end_is_left_to_others_with_wh
         broker.request(2)
         end_all(broker.probe.events[:1], Ending.FAILED, ValueError())
         broker.cancel()
-        assert broker.run.left == 1
+        assert broker.run.nesting.left == 1
         assert broker.back == [3]
         # No timer of it is left.
         await asyncio.sleep(4)

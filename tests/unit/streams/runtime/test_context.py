@@ -33,7 +33,7 @@ def test_a_nested_run_has_stages_and_errors_that_end_it_of_its_own() -> None:
     nested.failed(error)
     nested.add_stage(StageInfo("map"), dict)
     assert (outer, inner) == ([], [error])
-    assert (len(run.stages), len(nested.stages)) == (0, 1)
+    assert (len(run.nesting.stages), len(nested.nesting.stages)) == (0, 1)
     # A cluster changes the pipeline itself only.
     assert (run.policy("stop"), nested.policy("stop")) == ("skip", "stop")
 
@@ -78,6 +78,6 @@ def test_a_nested_run_that_cannot_be_closed_keeps_no_other_from_being_closed() -
 def test_the_stages_of_a_group_are_not_listed() -> None:
     run, info = Run(), StageInfo("map")
     run.add_stage(replace(info, within=StageInfo("group_by")), dict)
-    assert run.stages == []
+    assert run.nesting.stages == []
     run.add_stage(info, dict)
-    assert [listed for listed, _ in run.stages] == [info]
+    assert [listed for listed, _ in run.nesting.stages] == [info]

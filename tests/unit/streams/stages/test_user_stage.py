@@ -167,7 +167,7 @@ def test_a_stage_that_cancels_inside_a_list_gets_no_other_list(run: Run) -> None
         Flowable.attach(source.pipe(stage_of(make)), Probe[int](request=1000), run)
         await asyncio.sleep(1)
         await run.close()
-        return run.sources[0].statistics()
+        return run.nesting.sources[0].statistics()
 
     numbers = run(story())
     # The source had made chunks of one and of two events.

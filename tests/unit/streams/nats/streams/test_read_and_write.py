@@ -420,7 +420,7 @@ def test_what_is_over_is_not_taken_from_the_reader_that_has_it_by_now(server: Se
 
 def reading(running: Running) -> Any:
     """The source of a run."""
-    (source,) = running._run.sources  # pyright: ignore[reportPrivateUsage]
+    (source,) = running._run.nesting.sources  # pyright: ignore[reportPrivateUsage]
     return source
 
 

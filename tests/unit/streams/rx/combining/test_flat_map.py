@@ -183,8 +183,8 @@ def test_what_a_stream_has_opened_is_closed_before_the_next_but_one(run: Run) ->
                 await asyncio.sleep(second + 0.5 - asyncio.get_running_loop().time())
                 # Nothing is left of those that are over.
                 assert closed == list(range(second))
-                assert len(running._run._nested) == 1
-        assert not running._run._nested
+                assert len(running._run.nesting.inner) == 1
+        assert not running._run.nesting.inner
 
     run(story())
 
@@ -322,7 +322,7 @@ def test_streams_are_read_without_a_loop() -> None:
     from_iterable([3, 0, 1]).pipe(stage).attach(probe, run)
     assert probe.values == [[0, 1], [2], [0]]
     assert probe.completed
-    assert not run._nested
+    assert not run.nesting.inner
 
 
 @given(st.lists(st.integers(0, 5), max_size=5), st.integers(1, 5), st.integers(0, 30))

@@ -558,10 +558,8 @@ def test_readers_that_come_and_go_in_a_pipeline_that_does_not_read_the_source_le
             await asyncio.sleep(0)
             await entry.put(n)
             await asyncio.sleep(0.01)
-            run = second._run
-            held.append(
-                (len(run._nested), len(run.sources), len(run.stages), len(run.pauses.sources))
-            )
+            runs, pauses = second._run.nesting, second._run.pauses
+            held.append((len(runs.inner), len(runs.sources), len(runs.stages), len(pauses.sources)))
             if n in (5, 59):
                 gc.collect()
                 alive.append(sum(isinstance(each, SourceStage) for each in gc.get_objects()))

@@ -26,8 +26,8 @@ from penstock import (
 )
 from penstock import ops as _ops
 from penstock.streams.base.errors import BuildError, HoldExceeded, NoLoop, WrongType
+from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.protocol.numbering import all_stages
-from penstock.streams.rx.combining.inputs import Input
 from penstock.streams.rx.table import READING
 from penstock.streams.testing import (
     CountedSource,
@@ -283,8 +283,8 @@ def test_parts_that_come_and_go_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             ticks[0].on_next(n)
             await asyncio.sleep(0)
-            run = running._run  # pyright: ignore[reportPrivateUsage]
-            parts.append(len(run._nested) + len(run.sources) + len(run.stages))  # pyright: ignore[reportPrivateUsage]
+            runs = running._run.nesting  # pyright: ignore[reportPrivateUsage]
+            parts.append(len(runs.inner) + len(runs.sources) + len(runs.stages))
             if n in (5, 39):
                 gc.collect()
                 alive.append(sum(isinstance(each, Input) for each in gc.get_objects()))
