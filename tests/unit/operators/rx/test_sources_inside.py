@@ -194,3 +194,21 @@ def test_a_source_inside_that_gives_again_gets_its_event_back_and_so_does_the_on
         assert (numbers["returned"], numbers["in"]) == (2, 2)
 
     run(story())
+
+
+@pytest.mark.parametrize("name", READING)
+def test_streams_that_have_ended_are_held_no_longer(run: Run, name: str) -> None:
+    held: list[int] = []
+
+    async def story() -> None:
+        def look(value: int) -> int:
+            held.append(len(running._run.nesting.inner))
+            return value
+
+        stream = READING[name](from_iterable(range(50)), lambda n: rows_of([n, n]))
+        running = stream.pipe(ops.map(look)).to(MemorySink()).start()
+        await running.wait()
+
+    run(story())
+    assert len(held) == 100
+    assert max(held) <= 2
