@@ -344,12 +344,9 @@ class BatchStage(CallingStage):
             self._turns.put_off(event)
             return
         self._turns.retry(event)
-        if self._waiting.put_retry(event, self._options.limit):
-            self.in_flight += 1
+        self._waiting.put_retry(event, self._options.limit)
 
-    def _again(self, event: Event[Any], in_slot: bool) -> None:
-        if in_slot:
-            self.in_flight -= 1
+    def _again(self, event: Event[Any]) -> None:
         if not self._inbox:
             self._opened = self._now()
         self._waiting.retry(event, self._options.limit)

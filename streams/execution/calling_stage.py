@@ -170,8 +170,8 @@ class CallingStage(FinishingStage, ABC):
         """One event of a turn is settled: another event of that turn may begin."""
 
     @abstractmethod
-    def _again(self, event: Event[Any], in_slot: bool) -> None:
-        """The next attempt at `event` may begin; whether it kept its working slot."""
+    def _again(self, event: Event[Any]) -> None:
+        """The next attempt at `event` may begin."""
 
     def _is_tried_again(self, event: Event[Any], error: BaseException) -> bool:
         """Whether there is another attempt at this event, here or by its source."""
@@ -234,9 +234,7 @@ class CallingStage(FinishingStage, ABC):
 
     def _take_unstarted(self) -> list[Event[Any]]:
         """Remove and return the events that have not begun."""
-        waiting, in_slot = self._waiting.clear()
-        self.in_flight -= in_slot
-        return waiting
+        return self._waiting.clear()
 
     def give_back_unstarted(self) -> None:
         for event in self._take_unstarted():

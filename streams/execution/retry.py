@@ -14,13 +14,10 @@ __all__ = ["RetryQueue"]
 
 
 class RetryQueue:
-    """Counts attempts and holds events between two of them.
+    """Counts attempts and holds events between two of them; `again` is called when the wait of an
+    event is over."""
 
-    `in_slot` says that an event keeps its working slot meanwhile, which `Waiting` decides.
-    `again(event, in_slot)` is called when the wait of an event is over.
-    """
-
-    def __init__(self, policy: Retry, run: Run, again: Callable[[Event[Any], bool], None]) -> None:
+    def __init__(self, policy: Retry, run: Run, again: Callable[[Event[Any]], None]) -> None:
         self._policy = policy
         self._run = run
         self._info = run.attaching
@@ -35,12 +32,11 @@ class RetryQueue:
         # The seconds for which the last error asks to wait.
         self._asked = 0.0
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
-        self._in_slot: set[Event[Any]] = set()
 
     @property
     def waiting(self) -> int:
-        """Events that wait without a working slot."""
-        return len(self._timers) - len(self._in_slot)
+        """Events that wait for their next attempt."""
+        return len(self._timers)
 
     def count(self, event: Event[Any]) -> int:
         """The number of attempts at `event`, the current one included."""
@@ -74,29 +70,21 @@ class RetryQueue:
         attempts = self._attempts[event] = self.count(event)
         return attempts
 
-    def put(self, event: Event[Any], in_slot: bool) -> None:
-        """Hold `event` for its backoff, or for what its error asked for if that is longer.
-
-        It is held in its working slot, or without one.
-        """
+    def put(self, event: Event[Any]) -> None:
+        """Hold `event` for its backoff, or for what its error asked for if that is longer."""
         attempts = self.failed(event)
-        if in_slot:
-            self._in_slot.add(event)
         delay = max(self._asked, self._policy.backoff.delay(attempts, self._rng))
         self._timers[event] = self._run.call_later(delay, self._info, self._over, event)
 
     def _over(self, event: Event[Any]) -> None:
         del self._timers[event]
-        in_slot = event in self._in_slot
-        self._in_slot.discard(event)
-        self._again(event, in_slot)
+        self._again(event)
 
-    def clear(self) -> tuple[list[Event[Any]], int]:
-        """Remove and return all events, and the number of those that kept a working slot."""
-        retried, in_slot = list(self._timers), len(self._in_slot)
+    def clear(self) -> list[Event[Any]]:
+        """Remove and return all events."""
+        retried = list(self._timers)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._in_slot.clear()
         self._attempts.clear()
-        return retried, in_slot
+        return retried

@@ -69,7 +69,7 @@ class Waiting:
     """
 
     def __init__(
-        self, policy: OnError, run: Run, window: int, again: Callable[[Event[Any], bool], None]
+        self, policy: OnError, run: Run, window: int, again: Callable[[Event[Any]], None]
     ) -> None:
         self._window = window
         self.inbox: deque[Event[Any]] = deque()
@@ -78,7 +78,7 @@ class Waiting:
         self._held: deque[Event[Any]] = deque()
 
     def __len__(self) -> int:
-        """Events that wait without a working slot."""
+        """Events that wait."""
         return len(self.inbox) + len(self._held) + self.siblings.waiting + self.retrying
 
     @property
@@ -105,16 +105,13 @@ class Waiting:
         self.inbox += events
         return True
 
-    def put_retry(self, event: Event[Any], limit: int) -> bool:
-        """Let `event` wait for its next attempt. Returns whether it keeps its working slot."""
-        retries = self.retries
-        assert retries is not None
-        in_slot = retries.waiting >= limit
-        retries.put(event, in_slot)
-        if not in_slot and retries.waiting >= limit:
+    def put_retry(self, event: Event[Any], limit: int) -> None:
+        """Let `event` wait for its next attempt."""
+        assert self.retries is not None
+        self.retries.put(event)
+        if self.retries.waiting == limit:
             self._held.extend(self.inbox)
             self.inbox.clear()
-        return in_slot
 
     def retry(self, event: Event[Any], limit: int) -> None:
         """The wait of `event` is over: it begins next, and held events may begin after it."""
@@ -123,12 +120,9 @@ class Waiting:
             self.inbox.extend(self._held)
             self._held.clear()
 
-    def clear(self) -> tuple[list[Event[Any]], int]:
-        """Remove and return all events, and the number of those that kept a working slot."""
+    def clear(self) -> list[Event[Any]]:
+        """Remove and return all events."""
         events = [*self.inbox, *self._held, *self.siblings.clear()]
         self.inbox.clear()
         self._held.clear()
-        if self.retries is None:
-            return events, 0
-        retried, in_slot = self.retries.clear()
-        return events + retried, in_slot
+        return events if self.retries is None else events + self.retries.clear()

@@ -769,23 +769,15 @@ class WorkerStage(CallingStage):
         elif self._learns:
             started = event.started or event.ended
             self._control.completed([(event.ended, started, level, outcome)])
-        # Before the limiter is followed, because the event may keep its slot.
         again = self._is_tried_again(event, error)
         if again and self.state < FAILED:
             self._iterators.again(event)
-            self._try_again(event)
+            self._waiting.put_retry(event, self._limit)
         if self._learns:
             self._follow_limiter()
         if not again:
             self._give_up(event, error)
         self._iterators.resume()
-
-    def _try_again(self, event: Event[Any]) -> None:
-        if self._waiting.put_retry(event, self._limit):
-            self.in_flight += 1
-            self._admitted += 1
-            if self._shared is not None:
-                self.slots += 1
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         super()._no_more_attempts(event)
@@ -794,11 +786,8 @@ class WorkerStage(CallingStage):
     def _last(self, event: Event[Any]) -> Event[Any]:
         return self._iterators.last(event)
 
-    def _again(self, event: Event[Any], in_slot: bool) -> None:
-        if in_slot:
-            self.in_flight -= 1
-        else:
-            self._admitted += 1
+    def _again(self, event: Event[Any]) -> None:
+        self._admitted += 1
         self._waiting.retry(event, self._limit)
         self._drain()
 
