@@ -44,7 +44,7 @@ from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from penstock.streams.work_pulling.offering import Office
+    from penstock.streams.work_pulling.offering import Dispatcher
 
 # What pools are made of is imported when one is used: it is slow to import, and few have one. It
 # is imported when a stream is built, since that of a run would block its loop.
@@ -77,12 +77,12 @@ class WorkPool:
             )
         if servers is not None:
             require("nats", "WorkPool on servers needs nats-py", "cluster")
-        from penstock.streams.work_pulling.in_process import Hub
+        from penstock.streams.work_pulling.in_process import InProcessPool
         from penstock.streams.work_pulling.wire import Wire
 
         self.name = name
         self._attempts = attempts
-        self._hub = Hub(name, attempts)
+        self._local = InProcessPool(name, attempts)
         self._wire = None if servers is None else Wire(addresses_of(servers), name, attempts, lease)
 
     def offer(
@@ -108,8 +108,8 @@ class WorkPool:
                 'and a busy pool can "refuse" or "wait"'
             )
         from penstock.streams.nats.cluster.letters import WINDOW
-        from penstock.streams.work_pulling.in_process import Counter
-        from penstock.streams.work_pulling.jetstream_master import Master
+        from penstock.streams.work_pulling.in_process import InProcessMaster
+        from penstock.streams.work_pulling.jetstream_master import JetStreamMaster
         from penstock.streams.work_pulling.offering import Offering
 
         given: Any = epic
@@ -119,19 +119,19 @@ class WorkPool:
         patient = when_busy == "wait"
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> Offering:
-            office: Office
+            dispatcher: Dispatcher
             # The default for jobs that failed for good.
             policy: OnError = "stop"
             if self._wire is None:
-                office = Counter(self._hub, patient=patient)
+                dispatcher = InProcessMaster(self._local, patient=patient)
             else:
-                office = master = Master(self._wire, patient=patient)
+                dispatcher = master = JetStreamMaster(self._wire, patient=patient)
                 policy = route(master.letters)
             return Offering(
                 downstream,
                 run,
                 info,
-                office,
+                dispatcher,
                 ordered=ordered,
                 window=window,
                 on_error=policy if on_error is None else on_error,
@@ -161,15 +161,15 @@ class WorkPool:
         `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
         BuildError for invalid options.
         """
-        from penstock.streams.work_pulling.in_process import Bench
-        from penstock.streams.work_pulling.jetstream_worker import RemoteDesk
+        from penstock.streams.work_pulling.in_process import InProcessWorker
+        from penstock.streams.work_pulling.jetstream_worker import JetStreamWorker
         from penstock.streams.work_pulling.working import UNREPORTED, GivenUp, worker
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             if self._wire is None:
-                Bench(downstream, run, jobs.info, self._hub).start()
+                InProcessWorker(downstream, run, jobs.info, self._local).start()
             else:
-                RemoteDesk(downstream, run, jobs.info, self._wire).start()
+                JetStreamWorker(downstream, run, jobs.info, self._wire).start()
 
         info = StageInfo("jobs", self.name, 0, delivery=Delivery(acknowledges=True))
         jobs: Flowable[Any] = Flowable(attach, info)

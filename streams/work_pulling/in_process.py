@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
     from penstock.streams.work_pulling.offering import Offering
 
-__all__ = ["Bench", "Counter", "Hub"]
+__all__ = ["InProcessMaster", "InProcessPool", "InProcessWorker"]
 
 
-class Hub:
-    """Only returned jobs for which no worker has room wait here.
+class InProcessPool:
+    """Masters and workers of a pool. Only returned jobs for which no worker has room wait here.
 
     Workers are served round-robin. The first master is active, the others wait.
     """
@@ -30,13 +30,13 @@ class Hub:
     def __init__(self, name: str, attempts: int) -> None:
         self.name = name
         self.attempts = attempts
-        self._masters: deque[Counter] = deque()
-        self._workers: deque[Bench] = deque()
+        self._masters: deque[InProcessMaster] = deque()
+        self._workers: deque[InProcessWorker] = deque()
         self._waiting: deque[_Job] = deque()
 
     # Masters.
 
-    def enter(self, master: Counter, *, patient: bool) -> None:
+    def enter(self, master: InProcessMaster, *, patient: bool) -> None:
         """A master begins; PoolBusy for a second one that is not `patient`."""
         if self._masters and not patient:
             raise PoolBusy(
@@ -45,7 +45,7 @@ class Hub:
             )
         self._masters.append(master)
 
-    def leave(self, master: Counter) -> None:
+    def leave(self, master: InProcessMaster) -> None:
         """A master has ended; the next one begins."""
         if master in self._masters:
             self._masters.remove(master)
@@ -53,11 +53,11 @@ class Hub:
         if self._masters:
             self._masters[0].begin()
 
-    def is_active(self, master: Counter) -> bool:
+    def is_active(self, master: InProcessMaster) -> bool:
         """Whether its jobs are handed out now."""
         return bool(self._masters) and self._masters[0] is master
 
-    def room_for(self, master: Counter) -> int:
+    def room_for(self, master: InProcessMaster) -> int:
         """The workers' demand, if this master is the active one."""
         if not self.is_active(master):
             return 0
@@ -80,11 +80,11 @@ class Hub:
         """How many there are."""
         return len(self._workers)
 
-    def join(self, worker: Bench) -> None:
+    def join(self, worker: InProcessWorker) -> None:
         """A worker joins."""
         self._workers.append(worker)
 
-    def part(self, worker: Bench) -> None:
+    def part(self, worker: InProcessWorker) -> None:
         """A worker leaves."""
         if worker in self._workers:
             self._workers.remove(worker)
@@ -115,43 +115,43 @@ class Hub:
         return False
 
 
-class Counter:
-    """The office of one run of a master."""
+class InProcessMaster:
+    """The dispatcher of one run of a master."""
 
     offering: Offering
 
-    def __init__(self, hub: Hub, *, patient: bool) -> None:
-        self._hub = hub
+    def __init__(self, pool: InProcessPool, *, patient: bool) -> None:
+        self._pool = pool
         self._patient = patient
 
     @property
     def room(self) -> int:
-        return self._hub.room_for(self)
+        return self._pool.room_for(self)
 
     @property
     def workers(self) -> int:
-        return self._hub.workers
+        return self._pool.workers
 
     @property
     def waits_for(self) -> str:
-        if not self._hub.is_active(self):
-            return f"the end of another epic in the work pool '{self._hub.name}'"
+        if not self._pool.is_active(self):
+            return f"the end of another epic in the work pool '{self._pool.name}'"
         if self.workers:
             return ""
-        return f"a worker: no pipeline of work(...) in the work pool '{self._hub.name}' is running"
+        return f"a worker: no pipeline of work(...) in the work pool '{self._pool.name}' is running"
 
     def open(self, offering: Offering) -> None:
         self.offering = offering
-        self._hub.enter(self, patient=self._patient)
+        self._pool.enter(self, patient=self._patient)
 
     def hand_out(self, number: int, event: Event[Any]) -> None:
-        self._hub.hand_out(_Job(self, number, event.value))
+        self._pool.hand_out(_Job(self, number, event.value))
 
     def over(self, number: int) -> None:
         pass
 
     def close(self) -> None:
-        self._hub.leave(self)
+        self._pool.leave(self)
 
     def begin(self) -> None:
         """This master becomes the active one, or its workers have become fewer."""
@@ -162,38 +162,40 @@ class Counter:
 class _Job:
     """A job, and the worker that has it."""
 
-    master: Counter
+    master: InProcessMaster
     number: int
     value: Any
     attempts: int = 0
-    desk: Bench = field(init=False)
+    source: InProcessWorker = field(init=False)
 
     def __str__(self) -> str:
         return f"job {self.number}"
 
 
-class Bench(SourceStage[Any]):
+class InProcessWorker(SourceStage[Any]):
     """The jobs of one run of a worker, as its source. It never ends by itself."""
 
-    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, hub: Hub) -> None:
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, pool: InProcessPool
+    ) -> None:
         super().__init__(downstream, run, info)
         self.nack = self._came_back
-        self._hub = hub
+        self._pool = pool
         self._joined = False
 
     def produce(self) -> None:
         if not self._joined:
             self._joined = True
-            self._hub.join(self)
-        self._hub.wanted()
+            self._pool.join(self)
+        self._pool.wanted()
 
     def bring(self, job: _Job) -> None:
         """Deliver a requested job."""
-        job.desk = self
+        job.source = self
         self.emit(job.value, self.run.now(), job)
 
     def release(self) -> None:
-        self._hub.part(self)
+        self._pool.part(self)
 
     def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
         job: _Job = event.token
@@ -215,9 +217,9 @@ class Bench(SourceStage[Any]):
             super().settle(events, ending, why)
             return
         for event in events:
-            for_good = ending is Ending.FORGIVEN or self._hub.came_back(event.token, why)
+            for_good = ending is Ending.FORGIVEN or self._pool.came_back(event.token, why)
             self.count_failures(1, for_good)
 
     def _came_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
         for event in events:
-            self._hub.came_back(event.token, error)
+            self._pool.came_back(event.token, error)

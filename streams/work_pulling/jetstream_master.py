@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.work_pulling.offering import Offering
 
-__all__ = ["Master"]
+__all__ = ["JetStreamMaster"]
 
 # A parcel holds the jobs of this many seconds, by the rate measured over this many, and at most
 # this many jobs.
@@ -45,8 +45,8 @@ _BYTES, _FRAME = 65536, 4096
 _GONE = 3.5 * BEAT
 
 
-class Master:
-    """The office of one run of a master.
+class JetStreamMaster:
+    """The dispatcher of one run of a master.
 
     It knows the capacity of each worker, and never has more jobs out than all workers can hold
     together. Jobs travel in parcels, of one job each unless they are quick. A parcel that is

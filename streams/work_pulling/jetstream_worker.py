@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
 
-__all__ = ["RemoteDesk"]
+__all__ = ["JetStreamWorker"]
 
 # Besides the jobs in progress, a worker holds those that it finishes in this many seconds, so that
 # it need not wait for the servers; only quick jobs, or other workers would be idle while jobs wait
@@ -48,7 +48,7 @@ _MEASURED, _PAUSE = 0.05, 0.01
 _BUSY = 0.125
 
 
-class RemoteDesk(LeasedSource[RemoteJob]):
+class JetStreamWorker(LeasedSource[RemoteJob]):
     """The jobs of one run of a worker, as its source. It never ends by itself.
 
     Jobs of the parcels that the leases hold have arrived, are in the pipeline, or are not reported

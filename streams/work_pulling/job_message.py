@@ -13,7 +13,7 @@ from penstock.streams.work_pulling.wire import ALONE
 
 if TYPE_CHECKING:
     from penstock.streams.nats.client.message import Message
-    from penstock.streams.work_pulling.working import Desk
+    from penstock.streams.work_pulling.working import JobSource
 
 __all__ = ["Parcel", "RemoteJob", "jobs_in"]
 
@@ -59,7 +59,7 @@ class Parcel(Leased):
 class RemoteJob:
     """A job of a parcel; `generation` is how often it went out before."""
 
-    desk: Desk
+    source: JobSource
     parcel: Parcel
     number: int
     generation: int

@@ -18,10 +18,10 @@ from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.finishing_stage import FinishingStage
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
-__all__ = ["Offering", "Office"]
+__all__ = ["Dispatcher", "Offering"]
 
 
-class Office(Protocol):
+class Dispatcher(Protocol):
     """Hands out the jobs of one master; its `Offering` notifies it of demand for results.
 
     It calls `look` when there may be more room, and `succeeded`, `failed` or `withdrawn` once for
@@ -69,14 +69,14 @@ class Offering(FinishingStage):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        office: Office,
+        dispatcher: Dispatcher,
         *,
         ordered: bool,
         window: int,
         on_error: OnError,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._office = office
+        self._dispatcher = dispatcher
         self._window = window
         self._results = (InOrder if ordered else Results)(downstream, window)
         self._faults = ErrorPolicy(on_error, run, info)
@@ -97,7 +97,7 @@ class Offering(FinishingStage):
         if not self._opened:
             self._opened = True
             try:
-                self._office.open(self)
+                self._dispatcher.open(self)
             except PenstockError as error:
                 self.stop(error)
             else:
@@ -114,26 +114,26 @@ class Offering(FinishingStage):
         if self.state:
             return
         self._observe()
-        room = self._office.room - self.asked
+        room = self._dispatcher.room - self.asked
         room += min(0, self._window - self._results.waiting)
         if room > 0:
             self.ask(room)
 
     def _observe(self) -> None:
-        office, out = self._office, len(self._jobs)
+        dispatcher, out = self._dispatcher, len(self._jobs)
         self._utilisation.observe(
-            self.run.now(), office.workers, out, out + office.room, self._count - out
+            self.run.now(), dispatcher.workers, out, out + dispatcher.room, self._count - out
         )
 
     def _watch(self) -> None:
         """Measure how long no job can be handed out, and say it once each time."""
-        if self._office.waits_for:
+        if self._dispatcher.waits_for:
             self._wait.begin()
         else:
             self._wait.end()
 
     def _waits(self) -> str:
-        what = self._office.waits_for
+        what = self._dispatcher.waits_for
         return what and f"{self.info} waits for {what}"
 
     @property
@@ -165,7 +165,7 @@ class Offering(FinishingStage):
         self._peak = max(self._peak, len(self._jobs))
         self._results.begin((event,))
         event.started = self.run.now()
-        self._office.hand_out(number, event)
+        self._dispatcher.hand_out(number, event)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Schedule a call of the stage in the next loop iteration."""
@@ -185,7 +185,7 @@ class Offering(FinishingStage):
         event = self._jobs.pop(number, None)
         if event is None:
             return
-        self._office.over(number)
+        self._dispatcher.over(number)
         event.ended = self.run.now()
         event.value = value
         turn, event.turn = event.turn, None
@@ -202,7 +202,7 @@ class Offering(FinishingStage):
         event = self._jobs.pop(number, None)
         if event is None:
             return
-        self._office.over(number)
+        self._dispatcher.over(number)
         event.ended = self.run.now()
         turn = event.turn
         survives = self._faults.survives(event, error, attempts)
@@ -230,7 +230,7 @@ class Offering(FinishingStage):
     def release(self) -> None:
         self._wait.end()
         if self._opened:
-            self._office.close()
+            self._dispatcher.close()
         jobs = [*self._jobs.values(), *self._siblings.clear()]
         self._jobs.clear()
         self._results.give_back()
@@ -246,7 +246,7 @@ class Offering(FinishingStage):
             "peak_in_flight": self._peak,
             "undelivered": self._results.waiting,
             **self._faults.statistics(),
-            "room": self._office.room if self._opened and self.state < CLOSED else 0,
+            "room": self._dispatcher.room if self._opened and self.state < CLOSED else 0,
             "waited": self._wait.seconds,
             "workers": use.workers,
             "busy": use.busy,

@@ -22,13 +22,13 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
-__all__ = ["UNREPORTED", "Desk", "GivenUp", "worker"]
+__all__ = ["UNREPORTED", "GivenUp", "JobSource", "worker"]
 
 # The most results that wait for demand, or until the master has them.
 UNREPORTED = 512
 
 
-class Desk(Protocol):
+class JobSource(Protocol):
     """Supplies the jobs of one worker, and takes their outcomes."""
 
     def succeeded(self, event: Event[Any], reported: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Job(Protocol):
     """The token of a job's event."""
 
     @property
-    def desk(self) -> Desk:
+    def source(self) -> JobSource:
         """The worker that has the job."""
         ...
 
@@ -103,7 +103,7 @@ class _Reporting(SinkStage[Any]):
         self._open += len(events)
         for event in events:
             job: Job = event.token
-            report = job.desk.failed_for_good if self._failures else job.desk.succeeded
+            report = job.source.failed_for_good if self._failures else job.source.succeeded
             report(event, self._reported)
 
     def _reported(self) -> None:
