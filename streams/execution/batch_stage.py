@@ -319,10 +319,12 @@ class BatchStage(CallingStage):
             # Of a function such as that given as wait=.
             give_back_all(part)
             raise
-        self._results.complete(done)
-        for turn in turns:
-            self._turn_over(turn)
-        release(turns)
+        try:
+            self._results.complete(done)
+            for turn in turns:
+                self._turn_over(turn)
+        finally:
+            release(turns)
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):

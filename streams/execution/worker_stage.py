@@ -687,14 +687,16 @@ class WorkerStage(CallingStage):
             if event.turn is not None:
                 turns.append(event.turn)
                 event.turn = None
-        if self._families:
-            ended = self._close_families(ended)
-        self._results.complete(ended)
-        if turns:
-            release(turns)
-            if self._siblings.at_work:
-                for turn in turns:
-                    self._turn_over(turn)
+        try:
+            if self._families:
+                ended = self._close_families(ended)
+            self._results.complete(ended)
+        finally:
+            if turns:
+                release(turns)
+        if self._siblings.at_work:
+            for turn in turns:
+                self._turn_over(turn)
         if self._iterators.suspended:
             self._iterators.resume()
 

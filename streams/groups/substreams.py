@@ -128,24 +128,19 @@ class Substreams(KeyedStage):
         """Give each event to the operators of its group, up to one whose key cannot be read."""
         # First, because an event may be that of a group that has expired.
         self._idle.end_expired()
-        self._held += len(events)
         find, key_of, use = self._groups.get, self._key.get, self._used.append
         refused: tuple[int, Exception] | None = None
         for event in events:
             if self.state and self.state >= CLOSED:
-                self._return(events[events.index(event) :])
+                give_back_all(events[events.index(event) :])
                 break
             try:
                 key = key_of(event.value)
                 group = find(key)
             except CALL_ERRORS as raised:
-                place = events.index(event)
-                self._held -= len(events) - place
-                refused = place, own_error(raised)
+                refused = events.index(event), own_error(raised)
                 break
-            except BaseException:
-                self._held -= len(events) - events.index(event)
-                raise
+            self._held += 1
             if group is None:
                 self._begin(key, [event])
             elif type(group) is not Gathered and isinstance(group, Event):

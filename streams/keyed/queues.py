@@ -411,21 +411,31 @@ def release(turns: Sequence[Turn | None]) -> None:
     """End a share of each of these turns; the queues of one stage are all ready before an event of
     them is taken.
 
-    A turn that is in the list several times gives up as many shares.
+    A turn that is in the list several times gives up as many shares. An error of a function that
+    the next events reach is raised when all have ended.
     """
+    raised: BaseException | None = None
     while turns:
         first = turns[0]
-        if type(first) is KeyQueue:
-            queues = first.queues
-            outer, turns = queues.release(turns)
-            queues.go_on()
-            if outer:
-                release(outer)
-        else:
-            for turn in turns:
-                if turn is not None and type(turn) is not KeyQueue:
-                    turn.end()
-            turns = [turn for turn in turns if type(turn) is KeyQueue]
+        try:
+            if type(first) is KeyQueue:
+                outer, others = first.queues.release(turns)
+                turns = outer + others
+                first.queues.go_on()
+            else:
+                if type(turns) is not deque:
+                    turns = deque(turns)
+                turns.popleft()
+                if first is not None:
+                    first.end()
+        except BaseException as error:
+            raised = raised or error
+    if raised is not None:
+        try:
+            raise raised
+        finally:
+            # Its traceback leads to this frame.
+            raised = None
 
 
 def open_turns(turns: Iterable[Turn | None]) -> None:

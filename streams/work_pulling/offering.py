@@ -189,9 +189,12 @@ class Offering(FinishingStage):
         event.ended = self.run.now()
         event.value = value
         turn, event.turn = event.turn, None
-        self._results.complete([event])
+        try:
+            self._results.complete([event])
+        finally:
+            if turn is not None:
+                turn.end()
         if turn is not None:
-            turn.end()
             following = self._siblings.next(turn)
             if following is not None:
                 self._hand_out(following)

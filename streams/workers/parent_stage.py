@@ -501,8 +501,10 @@ class ParentStage(FinishingStage):
             event.ended = ended
         peer.room += len(events)
         turns = self._turns_of(events)
-        self._results.complete(events)
-        self._end_turns(turns)
+        try:
+            self._results.complete(events)
+        finally:
+            self._end_turns(turns)
 
     def _turns_of(self, events: Iterable[Event[Any]]) -> list[Turn]:
         turns: list[Turn] = []

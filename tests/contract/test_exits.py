@@ -343,6 +343,41 @@ def test_an_exit_that_is_raised_while_somebody_resumes_the_run_ends_it() -> None
     assert source.unsettled == []
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        adaptive_flat_map(same),
+        adaptive_flat_map(later(same), Fixed(4)),
+        batch(lambda values: values, 4),
+    ],
+)
+@pytest.mark.parametrize("call", [1, 2, 3, 7])
+def test_an_exit_behind_a_working_stage_leaves_no_place_in_groups_taken(
+    work: Any, call: int
+) -> None:
+    source, calls = MemorySource(range(20)), iter(range(1, 99))
+
+    def function(value: int) -> int:
+        if next(calls) == call:
+            raise Halt
+        return value
+
+    def inside(group: Any) -> Any:
+        twice: Any = ops.flat_map(lambda value: [value, value + 100])
+        return group.pipe(group_by(lambda value: value % 6), spread(), twice)
+
+    async def story() -> None:
+        groups = group_by(lambda value: value % 3, each=inside, idle=5)
+        stages = groups, spread(), work, ops.map(function)
+        running = source.pipe(*stages).to(MemorySink()).start()
+        with pytest.raises(Halt):
+            await running.wait()
+        assert [stage.get("waiting") for stage in running.statistics()["stages"]][1] == 0
+
+    run_virtual(story())
+    assert source.unsettled == []
+
+
 def test_an_event_ends_although_an_exit_is_raised_for_the_next_one_of_its_group() -> None:
     class Turn:
         """That of a group whose next event leaves it, for a function that raises."""

@@ -173,6 +173,18 @@ def test_a_turn_that_an_event_held_before_ends_with_the_one_that_it_got_here() -
     assert (len(inner), len(outer)) == (0, 1)
 
 
+def test_all_turns_end_although_the_next_event_reaches_a_function_that_raises() -> None:
+    def raises() -> None:
+        raise KeyboardInterrupt
+
+    outer, other = queues("a1", "a2"), queues("b1", "b2")
+    inner = KeyedQueues(Key(1), raises, all_fits())
+    inner.put(outer.take(1))
+    with pytest.raises(KeyboardInterrupt):
+        release(turns(inner.take(1) + other.take(1)))
+    assert (values(outer.take(1)), values(other.take(1))) == (["a2"], ["b2"])
+
+
 def test_what_was_made_of_several_events_has_the_turns_of_all() -> None:
     made = queues("a1", "b1", "a2", "b2")
     turn = hand_over(made.take(9))
