@@ -17,12 +17,11 @@ from penstock.command.kata.load.events import FIRST_CLIENT, Load
 from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Interval, Measured, Observer
 from penstock.command.kata.report.table import table
-from penstock.command.kata.report.verdict import broken_promises
 from penstock.command.kata.solutions.consumer import Candidate, load_consumer
 from penstock.command.kata.solutions.cpu import cpu_name, cpu_rate, run_cpu
 from penstock.command.kata.solutions.reference import REFERENCE, run_reference
 from penstock.command.kata.solutions.variants import POOLS, VARIANTS, run_variant
-from penstock.command.kata.trial import Trial
+from penstock.command.kata.trial import Trial, broken_promises
 from penstock.command.on_signal import on_signal
 from penstock.command.output import flush, mention, put, say
 from penstock.streams.base.errors import BuildError
