@@ -68,8 +68,8 @@ class Prompt:
 
     @staticmethod
     def of(line: bytes) -> Prompt:
-        said = json.loads(line)
-        name, text = said["id"], said["prompt"]
+        fields = json.loads(line)
+        name, text = fields["id"], fields["prompt"]
         if not isinstance(name, str | int) or not isinstance(text, str):
             raise TypeError("an id is a text or a whole number, and a prompt is a text")
         return Prompt(name, text)
@@ -101,12 +101,14 @@ def overload(error: Exception) -> bool | float:
 class Provider:
     """One model of a provider: what it allows, and how it is asked."""
 
-    def __init__(self, said: argparse.Namespace) -> None:
-        self._url = f"{said.url.rstrip('/')}/chat/completions"
-        self._model = said.model
-        self._max_tokens = said.max_tokens
-        self.requests = RateLimit(said.requests, per=said.per, burst=max(1, said.requests // 10))
-        self.tokens = RateLimit(said.tokens, per=said.per, burst=said.tokens)
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._url = f"{options.url.rstrip('/')}/chat/completions"
+        self._model = options.model
+        self._max_tokens = options.max_tokens
+        self.requests = RateLimit(
+            options.requests, per=options.per, burst=max(1, options.requests // 10)
+        )
+        self.tokens = RateLimit(options.tokens, per=options.per, burst=options.tokens)
         # One for all stages that ask this model, here one.
         self.at_once = Shared()
 
@@ -129,10 +131,10 @@ class Provider:
         async with session.post(self._url, json=body) as response:
             if response.status != 200:
                 return self._refused(prompt, response, await response.text())
-            said = await response.json()
-        used: int = said["usage"]["total_tokens"]
+            answer = await response.json()
+        used: int = answer["usage"]["total_tokens"]
         self.tokens.charge(used - self.estimate(prompt))
-        text: str = said["choices"][0]["message"]["content"]
+        text: str = answer["choices"][0]["message"]["content"]
         return {"id": prompt.id, "answer": text, "tokens": used}
 
     def _refused(self, prompt: Prompt, response: aiohttp.ClientResponse, text: str) -> Answer:
@@ -174,18 +176,18 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-said = arguments().parse_args()
-provider = Provider(said)
-failed = route(dead_letters(f"{said.answers}.failed"))
+options = arguments().parse_args()
+provider = Provider(options)
+failed = route(dead_letters(f"{options.answers}.failed"))
 pipeline = (
     read_jsonl(
-        said.prompts,
+        options.prompts,
         decode=Prompt.of,
         on_bad_line=failed,
-        position=f"{said.answers}.position",
+        position=f"{options.answers}.position",
     )
     .pipe(
-        ops.filter(unanswered(said.answers)),
+        ops.filter(unanswered(options.answers)),
         rate_limit(provider.requests),
         rate_limit(provider.tokens, cost=provider.estimate, on_error=failed),
         adaptive_flat_map(
@@ -196,5 +198,5 @@ pipeline = (
             on_error=retry(10, Backoff(1.0, cap=60.0)),
         ),
     )
-    .to(write_jsonl(said.answers, append=True))
+    .to(write_jsonl(options.answers, append=True))
 )

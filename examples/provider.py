@@ -92,12 +92,16 @@ class Provider:
         return self._answer(prompt, 200, {"choices": [{"message": message}], "usage": usage})
 
     def _answer(
-        self, prompt: str, status: int, said: dict[str, Any], headers: dict[str, str] | None = None
+        self,
+        prompt: str,
+        status: int,
+        answer: dict[str, Any],
+        headers: dict[str, str] | None = None,
     ) -> web.Response:
         if self._log is not None:
             with open(self._log, "a", encoding="utf-8") as log:
                 log.write(json.dumps({"prompt": prompt, "status": status}) + "\n")
-        return web.json_response(said, status=status, headers=headers)
+        return web.json_response(answer, status=status, headers=headers)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -109,10 +113,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--at-once", type=int, default=8, help="requests")
     parser.add_argument("--seconds", type=float, default=0.2, help="that an answer takes")
     parser.add_argument("--log", help="a file that gets a line for each request")
-    said = parser.parse_args(arguments)
-    quota = Quota(said.requests, said.tokens, said.per, said.at_once, said.seconds)
-    application = Provider(quota, said.log).application()
-    web.run_app(application, host="127.0.0.1", port=said.port)
+    options = parser.parse_args(arguments)
+    quota = Quota(options.requests, options.tokens, options.per, options.at_once, options.seconds)
+    application = Provider(quota, options.log).application()
+    web.run_app(application, host="127.0.0.1", port=options.port)
 
 
 if __name__ == "__main__":

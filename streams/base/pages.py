@@ -25,11 +25,11 @@ def _show(thing: Any) -> None:
     # Without docstrings (python -OO) there is nothing to show.
     if page is None or thing.__doc__ is None:
         return
-    _, *said = cleandoc(page).split("\n\n")
+    _, *paragraphs = cleandoc(page).split("\n\n")
     sentence, *arguments = cleandoc(thing.__doc__).split("\n\n")
     has_own = bool(arguments) and _is_indented(arguments[0])
-    diagrams = [part for part in said if _is_indented(part) and not has_own]
-    lines = [part for part in said if not _is_indented(part)]
+    diagrams = [part for part in paragraphs if _is_indented(part) and not has_own]
+    lines = [part for part in paragraphs if not _is_indented(part)]
     thing.__doc__ = "\n\n".join([sentence, *diagrams, *arguments, *lines])
 
 

@@ -51,10 +51,10 @@ class Letter:
     def of(cls, sequence: int, data: bytes) -> Letter:
         """The letter in a message. Raises BadLine for a message that is not a letter."""
         try:
-            said: Any = loads(data)
+            found: Any = loads(data)
             # Fields that a later version adds are ignored.
             return cls(
-                sequence, **{name: said[name] for name in _FIELDS if name in said}
+                sequence, **{name: found[name] for name in _FIELDS if name in found}
             )._checked()
         except (JSONDecodeError, TypeError, ValueError) as error:
             raise BadLine(f"{describe(text_of(data))} ({error})") from None
@@ -72,8 +72,8 @@ class Letter:
 
     def as_dict(self) -> dict[str, Any]:
         """Its non-empty fields by name, the value last."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**said, "value": said.pop("value", None)}
+        filled = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**filled, "value": filled.pop("value", None)}
 
     def event(self) -> bytes:
         """The event as it was published; raises EventOmitted."""
@@ -121,7 +121,7 @@ def id_of(stream: str, letter: DeadLetter) -> str:
 
 
 def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **more: Any) -> bytes:
-    said = {
+    written = {
         "value": value,
         "error": type(letter.error).__name__,
         "message": message_of(letter.error, longest),
@@ -131,8 +131,8 @@ def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **
         "origin": str(letter.token),
     }
     if letter.identities:
-        said["identities"] = list(map(str, letter.identities))
-    return encoded({**said, **more}, OPT_NON_STR_KEYS)
+        written["identities"] = list(map(str, letter.identities))
+    return encoded({**written, **more}, OPT_NON_STR_KEYS)
 
 
 def _bytes_of(value: Any) -> bytes:

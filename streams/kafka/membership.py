@@ -407,11 +407,11 @@ class Membership:
         if numbers is None or not held or self.in_doubt:
             return
         first = min(held, key=lambda one: (one.topic, one.number))
-        said = str(state_of(self._settings.client["client.id"], numbers()))
-        if said == first.said:
+        counts = str(state_of(self._settings.client["client.id"], numbers()))
+        if counts == first.counts:
             return
         for partition in held:
-            partition.said = said if partition is first else ""
+            partition.counts = counts if partition is first else ""
         await self.commits.say(consumer, first)
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
@@ -521,10 +521,10 @@ class Membership:
 
         key = committed.topic, committed.partition
         floor = end = None
-        said = Metadata()
+        metadata = Metadata()
         is_new = committed.offset < 0
         if not is_new:
-            said = self._said(committed)
+            metadata = self._metadata(committed)
             first, end = await self._bounds(consumer, key)
             self._expire(key, committed.offset, first)
             floor = max(committed.offset, first)
@@ -533,29 +533,29 @@ class Membership:
             # All records are new in a partition, or a topic, that was added since the start.
             floor = first if key[1] >= self._counts.get(key[0], 0) else end
         # What is committed must not be forgotten.
-        accepted = len(committed.metadata or "") if said.finished else 0
-        partition = Partition(self._cluster, *key, floor, said.finished, accepted)
+        accepted = len(committed.metadata or "") if metadata.finished else 0
+        partition = Partition(self._cluster, *key, floor, metadata.finished, accepted)
         partition.generation = self._topic_ids.get(key[0], "")
         partition.begins = is_new and floor is not None
         self.partitions[key] = partition
         if self.suspects is not None:
-            self.suspects.take(partition, said.doubt, end)
+            self.suspects.take(partition, metadata.doubt, end)
         if floor == committed.offset:
             return committed
         return partition.place(OFFSET_BEGINNING if floor is None else floor)
 
-    def _said(self, committed: TopicPartition) -> Metadata:
+    def _metadata(self, committed: TopicPartition) -> Metadata:
         """The metadata beside the offset; none if not written for it, which is said."""
-        said = metadata_in(self._cluster, committed)
-        if isinstance(said, Unusable):
+        metadata = metadata_in(self._cluster, committed)
+        if isinstance(metadata, Unusable):
             self.ignored += 1
             self._run.errors.warn(
                 f"read_kafka: the metadata beside offset {committed.offset} of {committed.topic}, "
-                f"partition {committed.partition}, is ignored: {said}. Every record from this "
+                f"partition {committed.partition}, is ignored: {metadata}. Every record from this "
                 "offset on is read, also what may have been finished"
             )
             return Metadata()
-        return said
+        return metadata
 
     async def _committed(
         self, consumer: Consumer, places: list[TopicPartition]
@@ -577,7 +577,7 @@ class Membership:
         """The answer of the brokers, which may be away, or electing a new leader."""
         from confluent_kafka import KafkaException
 
-        began, is_said = self._run.now(), False
+        began, has_warned = self._run.now(), False
         while True:
             try:
                 return await ask()
@@ -586,8 +586,8 @@ class Membership:
                 waited = self._run.now() - began
                 if not passes(fault) or waited >= self._settings.handover * 0.8:
                     raise
-                if waited >= _SILENT and not is_said:
-                    is_said = True
+                if waited >= _SILENT and not has_warned:
+                    has_warned = True
                     self.silences += 1
                     self._run.errors.warn(
                         "read_kafka: partitions have come, and the brokers do not say from where "
@@ -664,7 +664,7 @@ class Membership:
         if self.suspects is not None:
             self.suspects.take_out(noted)
         for partition in noted:
-            partition.said = ""
+            partition.counts = ""
         if noted:
             await self.commits.confirm(consumer, noted)
 

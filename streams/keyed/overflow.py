@@ -130,7 +130,7 @@ class Overflow:
         self._left: dict[Backlog, dict[SourceStage[Any], Callable[[], None]]] = {}
         self._routed = 0
         self._refused: dict[str, int] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self.set(share, policy)
 
     def set(self, share: int, policy: OverflowPolicy) -> None:
@@ -277,8 +277,8 @@ class Overflow:
         )
 
     def _say(self, what: str, backlog: Backlog, text: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        if what not in self._warned:
+            self._warned.add(what)
             many = len(backlog.events) + len(backlog.tail or ())
             self._run.errors.warn(
                 f"{self._info}: {many:,} events of the key {backlog.key!r} wait (share="

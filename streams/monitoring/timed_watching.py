@@ -139,12 +139,12 @@ class TimedWatch(Watch):
         if key in self.walked:
             self._note_step(key, one, before, Verdict.FALSE if held is None else state)
         untimed = self._monitor.machine.outputs[state]
-        said = self._deadlines.said(untimed, state, held, min(at, present))
+        output = self._deadlines.output(untimed, state, held, min(at, present))
         if held is not None:
             one.held = held
             self._set_alarm(key, one)
-        if said.verdict.is_final or self._rule.mode == "rv":
-            return self._tell(key, one, said.presumable)
+        if output.verdict.is_final or self._rule.mode == "rv":
+            return self._tell(key, one, output.presumable)
         return None
 
     def _set_alarm(self, key: Any, one: Instance) -> None:

@@ -280,8 +280,8 @@ def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> Graph:
     machine = monitor.machine
     open_in = deadlines.open_in(machine.successors)
     verdicts = [
-        said.verdict if deadlines.is_decided(said, state) else Verdict.INCONCLUSIVE
-        for state, said in enumerate(machine.outputs)
+        output.verdict if deadlines.is_decided(output, state) else Verdict.INCONCLUSIVE
+        for state, output in enumerate(machine.outputs)
     ]
     for state in open_in:
         if verdicts[state] is Verdict.TRUE:

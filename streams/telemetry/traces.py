@@ -281,10 +281,10 @@ class Tracing(AckHook):
         from opentelemetry.trace import Status, StatusCode
 
         kind = type(error).__name__
-        said = {"exception.type": kind}
+        attributes = {"exception.type": kind}
         if self._show_values:
-            said["exception.message"] = message_of(error, 2_000)
-        span.add_event("exception", said, timestamp=now)
+            attributes["exception.message"] = message_of(error, 2_000)
+        span.add_event("exception", attributes, timestamp=now)
         span.set_status(Status(StatusCode.ERROR, kind))
 
     # Calls.

@@ -53,10 +53,10 @@ def report_in(data: bytes) -> Report:
 
 
 def _fields(data: bytes) -> dict[str, Any]:
-    said: Any = loads(data)
-    if said.__class__ is not dict:
+    fields: Any = loads(data)
+    if fields.__class__ is not dict:
         raise ValueError("it is not a JSON object")
-    return cast(dict[str, Any], said)
+    return cast(dict[str, Any], fields)
 
 
 def _hello(fields: dict[str, Any]) -> Hello:

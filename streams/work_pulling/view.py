@@ -69,9 +69,9 @@ async def pools_there(js: JetStreamContext) -> list[Wire]:
 def _epic_in(data: bytes) -> Epic | None:
     """A master's answer; None if another program answered."""
     try:
-        said: Any = loads(data)
+        answer: Any = loads(data)
         # A later version may tell more.
-        return Epic(**{name: said[name] for name in _FIELDS & said.keys()})
+        return Epic(**{name: answer[name] for name in _FIELDS & answer.keys()})
     except (JSONDecodeError, TypeError, AttributeError):
         return None
 

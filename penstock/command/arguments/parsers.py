@@ -51,9 +51,9 @@ class Formatter(argparse.HelpFormatter):
 def wants_json(words: list[str]) -> bool:
     """Whether a command line that is not parsed yet, or the environment, asks for a log in JSON."""
     option = "--log-format"
-    said = [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
-    said += [value for word, value in pairwise(words) if word == option]
-    return (said or [os.environ.get("PENSTOCK_LOG_FORMAT", "")])[-1] == "json"
+    given = [word.partition("=")[2] for word in words if word.startswith(f"{option}=")]
+    given += [value for word, value in pairwise(words) if word == option]
+    return (given or [os.environ.get("PENSTOCK_LOG_FORMAT", "")])[-1] == "json"
 
 
 class _Unread(NamedTuple):

@@ -18,7 +18,7 @@ __all__ = ["call"]
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Store the events of the pipeline's own source; returns the exit status."""
-    said = Options(
+    settings = Options(
         options.input,
         drain_deadline=options.drain_deadline,
         report=options.report,
@@ -26,12 +26,12 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         arguments=tuple(for_the_file),
     )
     broker = broker_of(options)
-    pipeline = loaded(options.file, said)
+    pipeline = loaded(options.file, settings)
     broker.prepare(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report, stored = runner.run(_publish(broker, pipeline, said.drain_deadline))
-    status = tell(report, said)
-    if said.report == "text":
+        report, stored = runner.run(_publish(broker, pipeline, settings.drain_deadline))
+    status = tell(report, settings)
+    if settings.report == "text":
         say(f"  stored: {stored}")
     return status
 

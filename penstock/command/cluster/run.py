@@ -26,28 +26,28 @@ _ATTEMPTS = 3
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Load, join the workers, work until a signal; report; returns the exit status."""
-    said = options_of(options, for_the_file)
+    settings = options_of(options, for_the_file)
     where = options.file
     if options.workers is not None:
         raise BuildError(
             "--workers divides the work among processes of this machine, --on among all that run "
             "on these servers: give one of them"
         )
-    if said.input is not None:
+    if settings.input is not None:
         raise BuildError(
             "--input does not go with --on, where events come from the servers: feed them with "
-            f"`penstock publish {where} --on ... --input {said.input}`"
+            f"`penstock publish {where} --on ... --input {settings.input}`"
         )
     attempts = _ATTEMPTS if options.attempts is None else options.attempts
     if attempts < 1:
         raise BuildError(f"{attempts} attempts: at least 1 is needed")
     broker = broker_of(options)
-    pipeline = loaded(where, said)
+    pipeline = loaded(where, settings)
     name = broker.prepare(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report, restarts = runner.run(_work(broker, name, pipeline, attempts, said))
-    status = tell(report, said)
-    if restarts and said.report == "text":
+        report, restarts = runner.run(_work(broker, name, pipeline, attempts, settings))
+    status = tell(report, settings)
+    if restarts and settings.report == "text":
         (mention if is_json() else say)(
             f"  begun again after a lost lease: {counted(restarts, 'time')}; the numbers are of "
             "the last run"

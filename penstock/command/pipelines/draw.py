@@ -136,8 +136,8 @@ def as_mermaid(stages: list[StageInfo], sinks: int, note: str = "") -> str:
         else:
             lines += _mermaid_parts(stage.number, label, stage.picture.feeders)
         for other in above:
-            said = f"|{_escaped(noted[other])}|" if noted[other] else ""
-            arrows.append(f"    s{other} -->{said} s{stage.number}")
+            on_arrow = f"|{_escaped(noted[other])}|" if noted[other] else ""
+            arrows.append(f"    s{other} -->{on_arrow} s{stage.number}")
     lines += arrows
     totals = "<br>".join(_escaped(line) for line in (total_text(stages), note) if line)
     lines.append(f'    total["{totals}"]')

@@ -129,11 +129,11 @@ def _raised(path: str, error: BaseException, whole: bool) -> str:
     if len(frames) == 1 and told.startswith("Traceback"):
         # Of the one frame, the line is named already.
         told = told.partition(f"{frames[0]}\n")[2]
-    said = [f"{line}: {path} raised an error while it was loaded", told]
+    lines = [f"{line}: {path} raised an error while it was loaded", told]
     # Later versions of Python have said it already.
     if "Did you mean" not in told:
-        said.append(_hint(error))
-    return "\n".join(filter(None, said))
+        lines.append(_hint(error))
+    return "\n".join(filter(None, lines))
 
 
 def _hint(error: BaseException) -> str:

@@ -78,8 +78,8 @@ def _refuse_ignored(options: Namespace) -> None:
 
 
 def _mention_split_words(options: Namespace) -> None:
-    if said := told_of_split_words(f"{options.formula} {options.compare or ''}"):
-        mention(said)
+    if warning := told_of_split_words(f"{options.formula} {options.compare or ''}"):
+        mention(warning)
 
 
 def _mention_unwatchable(formula: Formula) -> None:

@@ -43,14 +43,14 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         pipeline = load(options.file, for_the_file, whole=options.traceback)
         write_out(True)
     warnings_to_standard_error()
-    said = Options(
+    settings = Options(
         output=options.output,
         drain_deadline=options.drain_deadline,
         report=options.report,
         traceback=options.traceback,
     )
     _check_output(pipeline, options)
-    redirect(pipeline, said)
+    redirect(pipeline, settings)
     what = f"runs the handlers and sinks of {options.file}, with the events of {options.input}"
     if sys.stdin is not None and sys.stdin.isatty() and not options.yes:  # pyright: ignore[reportUnnecessaryComparison]
         raise BuildError(f"turning-point {what}: give --yes to confirm")
@@ -79,7 +79,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
             f"{options.input} has {counted(len(values), 'event')}, too few to measure a rate: give "
             "more, or --repeat"
         )
-    return tell(report, said) or status or (_BAD_LINES if bad else 0)
+    return tell(report, settings) or status or (_BAD_LINES if bad else 0)
 
 
 def _check_output(pipeline: Pipeline, options: argparse.Namespace) -> None:

@@ -76,7 +76,7 @@ def look(layout: Layout, patience: float) -> GroupView:
     count = layout.count(layout.topic, patience)
     bounds = marks(layout, layout.topic, count)
     floors = [begin for begin, _ in bounds]
-    said = [Metadata() for _ in bounds]
+    metadata = [Metadata() for _ in bounds]
     ignored: dict[int, str] = {}
     cluster = layout.cluster(patience)
     for place in committed(layout, count):
@@ -86,7 +86,7 @@ def look(layout: Layout, patience: float) -> GroupView:
         if isinstance(beside, Unusable):
             ignored[place.partition] = f"the metadata beside offset {place.offset}: {beside}"
         else:
-            said[place.partition] = beside
+            metadata[place.partition] = beside
     unread = [(floor, end) for floor, (_, end) in zip(floors, bounds, strict=True)]
     most = -(-_SAMPLE // max(1, sum(floor < end for floor, end in unread)))
     keys: Counter[bytes | None] = Counter()
@@ -95,16 +95,16 @@ def look(layout: Layout, patience: float) -> GroupView:
     for message in records(layout, layout.topic, unread, most):
         number, offset = place_of(message)
         read[number] += 1
-        if not any(begin <= offset < end for begin, end in said[number].finished):
+        if not any(begin <= offset < end for begin, end in metadata[number].finished):
             left[number] += 1
             keys[message.key()] += 1
     parts: dict[int, Part] = {}
     for number, (floor, end) in enumerate(unread):
-        above = sum(last - first for first, last in said[number].finished)
+        above = sum(last - first for first, last in metadata[number].finished)
         # Where not all were read: not each offset has a record, some belong to transactions.
         rest = max(0, end - floor - above) if read[number] >= most else left[number]
         parts[number] = Part(floor, above, end, rest)
-    members = _members(layout, {number: one.state for number, one in enumerate(said)})
+    members = _members(layout, {number: one.state for number, one in enumerate(metadata)})
     return GroupView(
         name=layout.group,
         topic=layout.topic,
@@ -143,7 +143,7 @@ def _members(layout: Layout, states: Mapping[int, State | None]) -> list[Member]
         assigned: list[Any] = member.assignment.topic_partitions if member.assignment else []
         numbers = tuple(sorted(p.partition for p in assigned if p.topic == layout.topic))
         name: str = member.client_id
-        said = (state for one in numbers if (state := states.get(one)) and state.is_of(name))
+        reported = (state for one in numbers if (state := states.get(one)) and state.is_of(name))
         host = member.host.removeprefix("/")
-        found.append(Member(member.member_id, name, host, numbers, next(said, None)))
+        found.append(Member(member.member_id, name, host, numbers, next(reported, None)))
     return sorted(found, key=lambda one: (one.name, one.partitions))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.streams.delivery.ranges import Range, finished_in
 from penstock.streams.delivery.text import About, Unusable, body_in
 from penstock.streams.delivery.trial import NOTE, Doubt, doubt_in
-from penstock.streams.kafka.offsets.state import SAID, State, state_in
+from penstock.streams.kafka.offsets.state import COUNTS, State, state_in
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -47,6 +47,6 @@ def metadata_in(cluster: str, committed: TopicPartition) -> Metadata | Unusable:
     body = body_in(committed.metadata, where)
     if isinstance(body, Unusable):
         return body
-    rest, _, said = body.partition(SAID)
+    rest, _, counts = body.partition(COUNTS)
     finished, _, note = rest.partition(NOTE)
-    return Metadata(finished_in(committed.offset, finished), doubt_in(note), state_in(said))
+    return Metadata(finished_in(committed.offset, finished), doubt_in(note), state_in(counts))

@@ -63,7 +63,7 @@ class Partition:
         """No record from this offset on may have ended the last holder."""
         self.is_noted = True
         """Whether that is committed."""
-        self.said = ""
+        self.counts = ""
         """The holder's counts, as text, beside this partition; "" for none."""
         self.left_out = 0
         """Offsets above the floor that are finished, and had no room in the last mark."""
@@ -82,7 +82,7 @@ class Partition:
     def due(self) -> Mark | None:
         """The mark to commit; None if it has not changed."""
         is_known = self.ledger.floor is not None
-        mark = self.mark() if is_known or self.is_new or self.said else None
+        mark = self.mark() if is_known or self.is_new or self.counts else None
         return None if mark == self.committed else mark
 
     @property
@@ -133,11 +133,11 @@ class Partition:
     @property
     def has_note(self) -> bool:
         """Whether the metadata has more than what is finished."""
-        return self.note is not None or bool(self.said)
+        return self.note is not None or bool(self.counts)
 
     def _notes(self, floor: int) -> str:
         """The note and the counts, as text, if there is room for them."""
-        notes = f"{'' if self.note is None else self.note}{self.said}"
+        notes = f"{'' if self.note is None else self.note}{self.counts}"
         return notes if len(notes) <= self._room(floor) else ""
 
     def _room(self, floor: int) -> int:

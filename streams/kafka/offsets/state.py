@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from zlib import crc32
 
-__all__ = ["SAID", "State", "state_in", "state_of"]
+__all__ = ["COUNTS", "State", "state_in", "state_of"]
 
-SAID = "~"
+COUNTS = "~"
 """The marker with which the counts begin, after all else in the metadata."""
 
 
@@ -30,7 +30,7 @@ class State(NamedTuple):
     failed: int
 
     def __str__(self) -> str:
-        return SAID + ",".join(map(str, self))
+        return COUNTS + ",".join(map(str, self))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -48,11 +48,11 @@ def state_of(name: str, numbers: dict[str, Any]) -> State:
     return State(_checksum(name), *counts)
 
 
-def state_in(said: str) -> State | None:
+def state_in(counts: str) -> State | None:
     """The state in a text, without what it begins with; None if there is none."""
-    if not said:
+    if not counts:
         return None
-    who, in_flight, waiting, finished, failed = map(int, said.split(","))
+    who, in_flight, waiting, finished, failed = map(int, counts.split(","))
     return State(who, in_flight, waiting, finished, failed)
 
 

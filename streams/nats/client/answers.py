@@ -86,10 +86,10 @@ async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
     from nats.js.errors import APIError
 
     subject = f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"
-    said: Any = loads((await client.request(subject, b"", timeout=_ANSWER)).data)
-    if "error" in said:
-        APIError.from_error(said["error"])
-    return dict(said)
+    answer: Any = loads((await client.request(subject, b"", timeout=_ANSWER)).data)
+    if "error" in answer:
+        APIError.from_error(answer["error"])
+    return dict(answer)
 
 
 def born_of(stream: StreamInfo) -> str:
@@ -104,10 +104,10 @@ async def stored_at(client: Client, stream: str, sequence: int) -> float | int:
 
     async def ask(what: str, **fields: int) -> dict[str, Any]:
         subject = f"$JS.API.STREAM.{what}.{stream}"
-        said: Any = loads((await client.request(subject, dumps(fields), timeout=_ANSWER)).data)
-        if "error" in said:
-            APIError.from_error(said["error"])
-        return dict(said)
+        answer: Any = loads((await client.request(subject, dumps(fields), timeout=_ANSWER)).data)
+        if "error" in answer:
+            APIError.from_error(answer["error"])
+        return dict(answer)
 
     try:
         message = (await ask("MSG.GET", seq=sequence))["message"]

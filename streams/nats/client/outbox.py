@@ -336,11 +336,11 @@ class Outbox:
 def _answer_in(data: bytes) -> dict[str, Any] | None:
     """A stream's answer to a message; None if the answer is not from a stream."""
     try:
-        said: Any = loads(data)
+        answer: Any = loads(data)
     except JSONDecodeError:
         return None
-    match said:
+    match answer:
         case {"error": {"code": int()}} | {"stream": str(), "seq": int()}:
-            return cast(dict[str, Any], said)
+            return cast(dict[str, Any], answer)
         case _:
             return None

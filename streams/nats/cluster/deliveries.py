@@ -240,9 +240,9 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         created = min(arrival.stored + self.from_wall, now)
         found = arrival.deliveries(places)
         if len(found) > 1:
-            said = arrival.events
+            bodies = arrival.events
             with suppress(JSONDecodeError):
-                return new_events([loads(said[place]) for place in places], created, self, found)
+                return new_events([loads(bodies[place]) for place in places], created, self, found)
         # One by one: so that an error names its event, and a single event leaves sooner.
         return [event for event in map(partial(self._event, created), found) if event]
 

@@ -177,7 +177,7 @@ class Worker:
         self._warned: set[str] = set()
         self._failed_at = -inf
         # Since when not all of its share is there, and whether that was said.
-        self._lacks_since, self._lacks_said = inf, False
+        self._lacks_since, self._lacks_warned = inf, False
         self._alarm: asyncio.TimerHandle | None = None
         self._work: dict[Partition, asyncio.Task[None]] = {}
         self._outbox = Outbox(client)
@@ -330,9 +330,9 @@ class Worker:
             return
         self._lacks_since = min(self._lacks_since, now)
         waited = now - self._lacks_since
-        if waited < max(_SAY, 2 * self._ttl) or self._lacks_said:
+        if waited < max(_SAY, 2 * self._ttl) or self._lacks_warned:
             return
-        self._lacks_said = True
+        self._lacks_warned = True
         self._deliveries.silences += 1
         if not missing:
             self._warn(

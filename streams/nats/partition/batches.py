@@ -41,16 +41,12 @@ def identities_of(message: Message) -> tuple[list[int | str], int] | None:
         return None
     count = message.data.count(b"\n")
     try:
-        said: Any = loads(message.data[: message.data.index(b"\n")])
+        own: Any = loads(message.data[: message.data.index(b"\n")])
     except ValueError:
         return None
-    if (
-        said.__class__ is not list
-        or len(said) not in (0, count)
-        or not set(map(type, said)) <= _OWN
-    ):
+    if own.__class__ is not list or len(own) not in (0, count) or not set(map(type, own)) <= _OWN:
         return None
-    return said, count
+    return own, count
 
 
 def events_of(body: bytes) -> list[bytes]:

@@ -72,15 +72,15 @@ class Above(NamedTuple):
     stored: float = 0.0
 
     @classmethod
-    def of(cls, said: dict[str, Any]) -> Above:
+    def of(cls, fields: dict[str, Any]) -> Above:
         """Read an entry, which may have none."""
-        match said.get("above"):
+        match fields.get("above"):
             case [int() as base, str() as text, int() as sequence, int() | float() as stored]:
                 return cls(base, text, sequence, stored)
             case _:
                 return cls()
 
-    def said(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """The field of an entry, none if nothing is done above the floor."""
         return {"above": list(self)} if self.text else {}
 
@@ -115,8 +115,8 @@ class Floors:
 
     async def read(self, partition: int) -> tuple[Mark, int]:
         """The floor, and the entry's revision."""
-        said, revision = await self._entry(partition)
-        return _mark(said), revision
+        fields, revision = await self._entry(partition)
+        return _mark(fields), revision
 
     def _about(self, partition: int) -> About:
         return self._stream, partition, self.born
@@ -129,11 +129,11 @@ class Floors:
             entry = await self._table.get(f"p.{partition}")
         except KeyNotFoundError:
             return {}, 0
-        said = _said(entry.value or b"", self._about(partition))
-        if isinstance(said, Unusable):
-            self._not_used(partition, said.name, said.why)
-            said = {}
-        return said, entry.revision or 0
+        fields = _fields_in(entry.value or b"", self._about(partition))
+        if isinstance(fields, Unusable):
+            self._not_used(partition, fields.name, fields.why)
+            fields = {}
+        return fields, entry.revision or 0
 
     def _not_used(self, partition: int, reason: str, why: str) -> None:
         """Report that a floor is not used, once for each reason."""
@@ -163,16 +163,16 @@ class Floors:
         from nats.js.errors import KeyWrongLastSequenceError
 
         while True:
-            said, revision = await self._entry(partition)
-            if is_there is not None and not await is_there(_mark(said)):
+            fields, revision = await self._entry(partition)
+            if is_there is not None and not await is_there(_mark(fields)):
                 self._not_used(partition, "ahead", "it is ahead of what the stream has")
-                said = {}
-            known, doubt, renewed = _mark(said), _doubt(said, partition), _renewed(said)
-            above = Above.of(said)
+                fields = {}
+            known, doubt, renewed = _mark(fields), _doubt(fields, partition), _renewed(fields)
+            above = Above.of(fields)
             if is_there is not None and not await is_there(Mark(above.sequence, above.stored)):
                 self._not_used(partition, "above", "what is done above it is ahead of the stream")
                 above = Above()
-            if said.get("owner", "") not in ("", blameless):
+            if fields.get("owner", "") not in ("", blameless):
                 doubt = doubt.after()
             elif doubt.lost:
                 doubt = doubt._replace(reach=-1, begun=0)
@@ -194,19 +194,19 @@ class Floors:
     ) -> int:
         """Write, unless the entry has changed since that revision, which raises
         KeyWrongLastSequenceError; returns the new revision."""
-        said: dict[str, Any] = {"floor": floor.sequence, "stored": floor.stored}
-        said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
+        fields: dict[str, Any] = {"floor": floor.sequence, "stored": floor.stored}
+        fields |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
         if again := [list(one) for one in renewed]:
-            said["renewed"] = again
-        body = dumps({**said, **above.said(), "note": str(doubt), "owner": owner}).decode()
+            fields["renewed"] = again
+        body = dumps({**fields, **above.fields(), "note": str(doubt), "owner": owner}).decode()
         value = text_of(self._about(partition), body).encode()
         return await self._table.update(f"p.{partition}", value, revision)
 
     async def is_of(self, partition: int, owner: str) -> int:
         """The entry's revision if it is the owner's, or else 0."""
         entry = await self._table.get(f"p.{partition}")
-        said = _said(entry.value or b"", self._about(partition))
-        is_own = not isinstance(said, Unusable) and said["owner"] == owner
+        fields = _fields_in(entry.value or b"", self._about(partition))
+        is_own = not isinstance(fields, Unusable) and fields["owner"] == owner
         return (entry.revision or 0) if is_own else 0
 
     def risen(self, floor: Floor) -> None:
@@ -228,20 +228,20 @@ class Floors:
                 self.risen(floor)
 
 
-def _mark(said: dict[str, Any]) -> Mark:
-    if not said:
+def _mark(fields: dict[str, Any]) -> Mark:
+    if not fields:
         return Mark()
-    numbers = {name: said.get(name, 0) for name in _OPTIONAL}
+    numbers = {name: fields.get(name, 0) for name in _OPTIONAL}
     if not all(isinstance(number, int) for number in numbers.values()):
         # Written by another program.
         numbers = {}
-    return Mark(said["floor"], said["stored"], **numbers)
+    return Mark(fields["floor"], fields["stored"], **numbers)
 
 
-def _doubt(said: dict[str, Any], partition: int) -> Doubt:
-    if any(field in said for field in _FORMER):
+def _doubt(fields: dict[str, Any], partition: int) -> Doubt:
+    if any(field in fields for field in _FORMER):
         log.warning("what is said of lost owners of partition %d has another form", partition)
-    note = str(said.get("note", ""))
+    note = str(fields.get("note", ""))
     try:
         return doubt_in(note.removeprefix(NOTE)) or HELD
     except ValueError:
@@ -249,11 +249,11 @@ def _doubt(said: dict[str, Any], partition: int) -> Doubt:
         return HELD
 
 
-def _renewed(said: dict[str, Any]) -> list[Renewed]:
+def _renewed(fields: dict[str, Any]) -> list[Renewed]:
     try:
         return [
             Renewed(int(sequence), float(stored), [int(place) for place in places])
-            for sequence, stored, places in said.get("renewed", ())
+            for sequence, stored, places in fields.get("renewed", ())
         ]
     except (TypeError, ValueError):
         # Written by another program.
@@ -369,17 +369,17 @@ class Floor:
                     raise TimeoutError("an earlier write is still under way") from error
 
 
-def _said(value: bytes, about: About) -> dict[str, Any] | Unusable:
+def _fields_in(value: bytes, about: About) -> dict[str, Any] | Unusable:
     """The fields of an entry."""
     body = body_in(value.decode("utf-8", "surrogateescape"), about)
     if isinstance(body, Unusable):
         return body
     try:
-        said: Any = loads(body)
+        fields: Any = loads(body)
     except (JSONDecodeError, UnicodeEncodeError):
-        said = None
-    match said:
+        fields = None
+    match fields:
         case {"floor": int(), "stored": int() | float(), "owner": str()}:
-            return cast(dict[str, Any], said)
+            return cast(dict[str, Any], fields)
         case _:
             return Unusable("foreign", "penstock has not written it")

@@ -57,11 +57,11 @@ class Seen:
         for place in given or ():
             first.pop(identities[place], None)
         known = len(first)
-        said = list(map(first.setdefault, identities, repeat(number)))
+        numbers = list(map(first.setdefault, identities, repeat(number)))
         found: set[int] = set()
         if len(first) < known + len(identities):
             here: set[int | str] = set()
-            for place, (identity, at) in enumerate(zip(identities, said, strict=True)):
+            for place, (identity, at) in enumerate(zip(identities, numbers, strict=True)):
                 if at != number or identity in here:
                     found.add(place)
                 here.add(identity)

@@ -297,8 +297,8 @@ def _errors(report: Report, recorder: Recorder, *, show_values: bool) -> Iterato
     if kinds:
         rows: list[tuple[str | int, ...]] = []
         for kind, count in sorted(kinds.items(), key=lambda one: -one[1]):
-            where, said = recorder.examples.get(kind, ("", ""))
-            rows.append((kind, count, where, *([_short(said)] if show_values else [])))
+            where, message = recorder.examples.get(kind, ("", ""))
+            rows.append((kind, count, where, *([_short(message)] if show_values else [])))
         heads = ("error", "events", "where", *(["the last one"] if show_values else []))
         parts.append(table(heads, rows, texts=(2, 3)))
         if not show_values:
@@ -355,8 +355,8 @@ def _stages(stages: list[dict[str, Any]]) -> Html:
             for name, value in stage.items()
             if name not in elsewhere and value not in (None, {}, [], 0, "", False)
         }
-        said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-        rows.append((stage["stage"], f"{stage['name']} {stage['detail']}".rstrip(), said))
+        settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
+        rows.append((stage["stage"], f"{stage['name']} {stage['detail']}".rstrip(), settings))
     return table(("", "stage", "its other numbers that are not 0"), rows, texts=(1, 2))
 
 

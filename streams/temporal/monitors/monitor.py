@@ -33,7 +33,7 @@ from penstock.streams.temporal.monitors.progress import Progress
 from penstock.streams.temporal.monitors.safety import safety
 from penstock.streams.temporal.monitors.timed.deadlines import Deadlines, Held, in_microseconds
 from penstock.streams.temporal.monitors.timed.machine import timed_machine
-from penstock.streams.temporal.monitors.verdict import Said, Verdict
+from penstock.streams.temporal.monitors.verdict import Output, Verdict
 
 __all__ = ["Monitor", "State", "TimedState"]
 
@@ -100,14 +100,14 @@ class Monitor:
                 self._log_weak_next(untimed, formula, max_states)
             if rules:
                 whole = _machine(in_any_time(untimed, rules), names, max_states)
-                possible = [said.verdict is not Verdict.FALSE for said in whole.outputs]
+                possible = [output.verdict is not Verdict.FALSE for output in whole.outputs]
                 timed = timed_machine(
                     self.machine, minimal(whole, possible), rules, names, max_states
                 )
                 self.deadlines = Deadlines(rules, timed, names)
-                said = tuple(phase.said for phase in timed.outputs)
-                self.machine = Machine(timed.bits, timed.decisions, timed.steps, said)
-        self._said = self.machine.outputs
+                outputs = tuple(phase.output for phase in timed.outputs)
+                self.machine = Machine(timed.bits, timed.decisions, timed.steps, outputs)
+        self._outputs = self.machine.outputs
         self.table = self.machine.table()
         self.bits = 0 if self.table is None else self.machine.bits
 
@@ -180,30 +180,30 @@ class Monitor:
 
         With bounds in time, `at` is the present time, by default that of the last event.
         """
-        return self.said(state, at).verdict
+        return self.output(state, at).verdict
 
     def presumable(self, state: State, at: float | None = None) -> Verdict:
         """As `verdict`, but an inconclusive verdict is presumed from whether the formula would hold
         if the events ended here."""
-        return self.said(state, at).presumable
+        return self.output(state, at).presumable
 
     def at_end(self, state: State, at: float | None = None) -> Verdict:
         """The verdict if the events end here: a final one stays, else that of finite traces.
 
         An automaton has none of finite traces: an inconclusive verdict stays.
         """
-        return self.said(state, at).at_end
+        return self.output(state, at).at_end
 
-    def said(self, state: State, at: float | None = None) -> Said:
+    def output(self, state: State, at: float | None = None) -> Output:
         """The verdict, and whether the formula holds if the events end here."""
         if self.deadlines is None:
             assert not isinstance(state, TimedState)
-            return self._said[state >> self.bits]
+            return self._outputs[state >> self.bits]
         machine, held, _, now = self._timed(state)
         if at is not None:
             now = max(now, in_microseconds(at))
         machine >>= self.bits
-        return self.deadlines.said(self._said[machine], machine, held, now)
+        return self.deadlines.output(self._outputs[machine], machine, held, now)
 
     def deadline(self, state: State) -> float | None:
         """The first time, in seconds, by which something must come; None if nothing must."""
@@ -238,7 +238,7 @@ class Monitor:
                 f"{text_of(self.formula)} has a bound in time: its verdicts are not those of a "
                 "machine"
             )
-        return minimal(self.machine, [said.verdict for said in self._said])
+        return minimal(self.machine, [output.verdict for output in self._outputs])
 
     @property
     def monitorable(self) -> bool:
@@ -247,15 +247,15 @@ class Monitor:
         timed = self.deadlines
         decided = [
             state
-            for state, said in enumerate(self._said)
-            if (said.verdict.is_final if timed is None else timed.decide(said, state))
+            for state, output in enumerate(self._outputs)
+            if (output.verdict.is_final if timed is None else timed.decide(output, state))
         ]
         return len(leading_to(decided, size, self.machine.successors)) == size
 
 
 @bounded_recursion()
 @lru_cache(maxsize=256)
-def _machine(formula: Formula, names: tuple[str, ...], max_states: int) -> Machine[Said]:
+def _machine(formula: Formula, names: tuple[str, ...], max_states: int) -> Machine[Output]:
     progress = Progress(formula, names)
     continuations = Continuations(progress.normal, max_states)
     machine = followed(progress.first, progress.after, progress.diagrams, len(names), max_states)
@@ -269,11 +269,11 @@ def _machine(formula: Formula, names: tuple[str, ...], max_states: int) -> Machi
         successors, lambda state: continuations.exist(negation(progress.formula(left[state])))
     )
 
-    def said(state: int) -> Said:
+    def output(state: int) -> Output:
         if state not in may_hold:
-            return Said(Verdict.FALSE, False)
+            return Output(Verdict.FALSE, False)
         if state not in may_fail:
-            return Said(Verdict.TRUE, True)
-        return Said(Verdict.INCONCLUSIVE, progress.may_end(left[state]))
+            return Output(Verdict.TRUE, True)
+        return Output(Verdict.INCONCLUSIVE, progress.may_end(left[state]))
 
-    return minimal(machine, list(map(said, range(len(machine)))))
+    return minimal(machine, list(map(output, range(len(machine)))))

@@ -14,12 +14,12 @@ from __future__ import annotations
 from penstock.streams.temporal.automata.automaton import Automaton, Edge, components, leading_to
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.monitors.machine import Machine, followed, minimal
-from penstock.streams.temporal.monitors.verdict import Said, Verdict
+from penstock.streams.temporal.monitors.verdict import Output, Verdict
 
 __all__ = ["bad_words", "safety"]
 
 
-def safety(automaton: Automaton, max_states: int) -> Machine[Said]:
+def safety(automaton: Automaton, max_states: int) -> Machine[Output]:
     """The smallest machine that says of each prefix whether it is bad, or every continuation good.
 
     The second only for an automaton that is deterministic and complete. What a finite trace means
@@ -64,16 +64,16 @@ def safety(automaton: Automaton, max_states: int) -> Machine[Said]:
     machine = followed(first, after, numbered, len(automaton.propositions), max_states)
     accepting = _accepting_all(automaton) if _is_deterministic_and_complete(automaton) else ()
 
-    def said(state: int) -> Said:
+    def output(state: int) -> Output:
         states = sets[machine.outputs[state]]
         if not states:
-            return Said(Verdict.FALSE, None)
-        return Said(Verdict.TRUE if states.issubset(accepting) else Verdict.INCONCLUSIVE, None)
+            return Output(Verdict.FALSE, None)
+        return Output(Verdict.TRUE if states.issubset(accepting) else Verdict.INCONCLUSIVE, None)
 
-    return minimal(machine, list(map(said, range(len(machine)))))
+    return minimal(machine, list(map(output, range(len(machine)))))
 
 
-def bad_words(machine: Machine[Said], propositions: tuple[str, ...]) -> Automaton:
+def bad_words(machine: Machine[Output], propositions: tuple[str, ...]) -> Automaton:
     """The automaton of the infinite words that begin with a bad prefix."""
     edges = tuple(
         tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Said", "Verdict"]
+__all__ = ["Output", "Verdict"]
 
 
 class Verdict(Enum):
@@ -26,7 +26,7 @@ class Verdict(Enum):
         return self in (Verdict.TRUE, Verdict.FALSE)
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     """The verdict on the events so far, and whether the formula holds if they end here; None if
     that is unknown, as for an automaton, which says nothing about finite traces.
     """

@@ -166,11 +166,11 @@ class Processes:
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
-            worker, said = json.loads(line)
-            if isinstance(said, int):
-                self._wires[worker].pid = said
+            worker, answer = json.loads(line)
+            if isinstance(answer, int):
+                self._wires[worker].pid = answer
             elif not self._alive[worker].done():
-                self._alive[worker].set_result(said)
+                self._alive[worker].set_result(answer)
 
     async def close(self) -> None:
         """Wait until the workers have ended, and what they said last was read.

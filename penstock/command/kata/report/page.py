@@ -35,7 +35,7 @@ _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
     .sheet { fill: #ffffff; }
     .name { fill: #14344c; font-size: 14px; font-weight: 600; }
-    .mark, .said { fill: #52697a; font-size: 11px; }
+    .mark, .note { fill: #52697a; font-size: 11px; }
     .kept { fill: #1f7a4d; font-size: 11px; font-weight: 600; }
     .wrong { fill: #b8432f; font-size: 11px; }
     .rule { stroke: #d3dfe8; fill: none; }
@@ -45,7 +45,7 @@ _STYLE = """
     @media screen and (prefers-color-scheme: dark) {
       .sheet { fill: #10181f; }
       .name { fill: #e4eef5; }
-      .mark, .said { fill: #9fb4c3; }
+      .mark, .note { fill: #9fb4c3; }
       .kept { fill: #4fbf86; }
       .wrong { fill: #f08d7b; }
       .rule { stroke: #2a3d4b; }
@@ -148,13 +148,13 @@ def picture(runs: Sequence[Measured]) -> str:
         parts.append(_words("name", left + 8, top + 18, run.variant))
         parts.append(chart)
         under = top + 24 + _CHART[1] + 12
-        parts.append(_words("said", left + 8, under, f"{run.throughput:,.0f} events/s"))
+        parts.append(_words("note", left + 8, under, f"{run.throughput:,.0f} events/s"))
         faults = [f"{count:,} {what}" for count, what in broken(run)]
         kept = run.latency.count and not faults
-        said_below = ["keeps every promise"] if kept else faults[:3]
-        for row, said in enumerate(said_below):
+        notes = ["keeps every promise"] if kept else faults[:3]
+        for row, words in enumerate(notes):
             kind = "kept" if kept else "wrong"
-            parts.append(_words(kind, left + 100, under + 14 * row, said))
+            parts.append(_words(kind, left + 100, under + 14 * row, words))
     label = "Latency by percentile of each step of the kata"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -166,5 +166,5 @@ def picture(runs: Sequence[Measured]) -> str:
     )
 
 
-def _words(kind: str, x: float, y: float, said: str) -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(said)}</text>'
+def _words(kind: str, x: float, y: float, words: str) -> str:
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(words)}</text>'

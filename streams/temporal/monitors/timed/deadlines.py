@@ -32,7 +32,7 @@ from penstock.streams.base.errors import describe
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.timed.machine import Facts, Phase
-from penstock.streams.temporal.monitors.verdict import Said, Verdict
+from penstock.streams.temporal.monitors.verdict import Output, Verdict
 
 __all__ = ["Deadlines", "Held", "Open", "in_microseconds"]
 
@@ -135,15 +135,15 @@ class Deadlines:
             if one is not None and not lasting:
                 yield one
 
-    def said(self, untimed: Said, state: int, held: Held | None, clock: int) -> Said:
+    def output(self, untimed: Output, state: int, held: Held | None, clock: int) -> Output:
         """What is known of all rules, and of the part without bounds, at a time."""
         if held is None or self.missed(held, clock) is not None:
-            return Said(Verdict.FALSE, False)
+            return Output(Verdict.FALSE, False)
         if untimed.verdict is Verdict.FALSE:
             return untimed
         holds = bool(untimed.holds_at_end) and self.earliest(held) is None
         if self._phases[state].later or self.any_open(held, clock):
-            return Said(Verdict.INCONCLUSIVE, holds)
+            return Output(Verdict.INCONCLUSIVE, holds)
         return untimed
 
     def open_in(self, successors: Callable[[int], Iterable[int]]) -> set[int]:
@@ -157,13 +157,13 @@ class Deadlines:
                     queue.append(target)
         return found
 
-    def is_decided(self, untimed: Said, state: int) -> bool:
+    def is_decided(self, untimed: Output, state: int) -> bool:
         """Whether a verdict is final in a state, if nothing is open."""
         return untimed.verdict is Verdict.FALSE or (
             untimed.verdict is Verdict.TRUE and not self._phases[state].later
         )
 
-    def decide(self, untimed: Said, state: int) -> bool:
+    def decide(self, untimed: Output, state: int) -> bool:
         """Whether a verdict may be final in a state, or when what it opens is decided."""
         return self.is_decided(untimed, state) or bool(self._phases[state].due)
 

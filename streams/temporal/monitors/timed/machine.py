@@ -18,7 +18,7 @@ from penstock.streams.temporal.formula.formula import Sere, may_be_empty
 from penstock.streams.temporal.formula.normal import FALSE, Normal
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine, followed, minimal
-from penstock.streams.temporal.monitors.verdict import Said, Verdict
+from penstock.streams.temporal.monitors.verdict import Output, Verdict
 
 __all__ = ["Facts", "Phase", "timed_machine"]
 
@@ -26,7 +26,7 @@ __all__ = ["Facts", "Phase", "timed_machine"]
 _Part = tuple[int, int | Sere]
 _UNTIMED, _WHOLE = 0, 1
 
-_IMPOSSIBLE = Said(Verdict.FALSE, False)
+_IMPOSSIBLE = Output(Verdict.FALSE, False)
 
 
 class Phase(NamedTuple):
@@ -34,7 +34,7 @@ class Phase(NamedTuple):
     longer be fulfilled in any time, and, as bits of the rules, for which of them a match ended with
     the last event, and which may still be required later."""
 
-    said: Said
+    output: Output
     due: int
     later: int
 
@@ -69,7 +69,7 @@ class Facts:
 
 
 def timed_machine(
-    untimed: Machine[Said],
+    untimed: Machine[Output],
     whole: Machine[bool],
     rules: tuple[TimedRule, ...],
     names: tuple[str, ...],
@@ -85,7 +85,7 @@ def timed_machine(
     targets: Decisions[frozenset[_Part]] = Decisions()
     nowhere = targets.leaf(frozenset())
     union = targets.joining(frozenset[_Part].union, nowhere)
-    machines: tuple[Machine[Said], Machine[bool]] = (untimed, whole)
+    machines: tuple[Machine[Output], Machine[bool]] = (untimed, whole)
     sets: list[frozenset[_Part]] = []
     numbers: dict[frozenset[_Part], int] = {}
     steps: dict[_Part, int] = {}
@@ -130,7 +130,7 @@ def timed_machine(
         return to_numbers(step)
 
     def phase(state: int) -> Phase:
-        said, due, later = _IMPOSSIBLE, 0, 0
+        output, due, later = _IMPOSSIBLE, 0, 0
         for of, rest in sets[state]:
             if not isinstance(rest, int):
                 if may_be_empty(rest):
@@ -138,10 +138,10 @@ def timed_machine(
                 if any(guard != FALSE for guard, _ in derivatives.of(rest)):
                     later |= 1 << of
             elif of == _UNTIMED:
-                said = untimed.outputs[rest]
+                output = untimed.outputs[rest]
             elif not whole.outputs[rest]:
                 return Phase(_IMPOSSIBLE, 0, 0)
-        return Phase(said, due, later)
+        return Phase(output, due, later)
 
     parts: list[_Part] = [(_UNTIMED, 0), (_WHOLE, 0)]
     parts += [(at, rule.sere) for at, rule in enumerate(rules)]
