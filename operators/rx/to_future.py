@@ -5,7 +5,7 @@ Time:    the stream is read from the next loop iteration on.
 Memory:  one value.
 Demand:  requests all: each event is finished when its value is there, and a newer one replaces it.
 Ends:    with the source. A future that is cancelled cancels the stream.
-Errors:  the source's is that of the future; SequenceContainsNoElementsError of reactivex if there
+Errors:  the source's error is the future's; SequenceContainsNoElementsError of reactivex if there
          is no value, NoLoop without a running loop.
 
     source       --1--2--3|

@@ -49,7 +49,7 @@ def is_iterable(value: object) -> bool:
 
 
 def is_async_iterable(value: object) -> bool:
-    """The same of `async for`."""
+    """Whether an `async for` loop may read `value`."""
     return hasattr(type(value), "__aiter__")
 
 

@@ -47,7 +47,7 @@ class LeasedSource(SourceStage[Any], Generic[T]):
         super().__init__(downstream, run, info)
         self.arrived: deque[T] = deque()
         self.failed: set[T] = set()
-        """Those that have failed, and have not been given again since."""
+        """The tokens that have failed, and have not been given again since."""
         self.from_wall = run.now() - clock.wall()
         """Seconds to add to a time of the wall clock to get the loop's time."""
         self._on_bad = on_bad
@@ -93,7 +93,7 @@ class LeasedSource(SourceStage[Any], Generic[T]):
         return self.holds(token)
 
     def next_of(self, most: int) -> Collection[T]:
-        """What leaves next, of all that has arrived."""
+        """The tokens that leave next, of all that have arrived."""
         return taken(self.arrived, most)
 
     def given_again(self, tokens: list[T], /) -> None:
@@ -159,7 +159,7 @@ class LeasedSource(SourceStage[Any], Generic[T]):
             self._retrying.set_at(due)
 
     def _retry(self) -> None:
-        # Of one delay, and so in the order in which they are due.
+        # All with one delay, and so in the order in which they are due.
         while self._later and self._later[0][0] <= self.run.now():
             self.given_again(self._later.popleft()[1])
         if self._later:

@@ -189,7 +189,7 @@ class Ledger(Generic[M]):
         return self._unfinished.get(self._bottom, default)
 
     def marks(self) -> Iterable[M]:
-        """The marks of all positions that are not finished, in order; that of a run once."""
+        """The marks of all positions that are not finished, in order; a run has one mark."""
         return chain(self._unfinished.values(), (mark for _, mark in self._runs.values()))
 
     def first(self, most: int) -> list[int]:

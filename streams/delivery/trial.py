@@ -24,7 +24,7 @@ from penstock.streams.delivery.ledger import Ledger
 __all__ = ["HELD", "NOTE", "Doubt", "Trial", "doubt_in"]
 
 NOTE = "!"
-"""What a note begins with; no text of ranges has it."""
+"""The first character of a note; no text of ranges has it."""
 
 # Events that begin together after a loss of which nothing is known, and then twice as many each
 # time, until so many have begun. Of more suspects than the third number some begin together.

@@ -283,7 +283,7 @@ class _Block:
             mine.update(zip(cells, counts, strict=True))
 
     def sums(self) -> _Sums:
-        """The number of values, their sum and that of their squares, each value as the middle of
+        """The number of values, their sum and the sum of their squares, each value as the middle of
         its cell."""
         if self._sums is None:
             # The middle of a cell is half its width above its lowest value.

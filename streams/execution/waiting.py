@@ -23,7 +23,7 @@ class Siblings:
     def __init__(self) -> None:
         self.waiting = 0
         self.at_work: dict[Turn, deque[Event[Any]]] = {}
-        """The events that wait, by the turn of which another event is at work."""
+        """The events that wait, by their turn, which another event holds."""
 
     def may_begin(self, turn: Turn, event: Event[Any]) -> bool:
         """Whether no other event of the turn is at work; otherwise `event` waits here."""
@@ -41,7 +41,7 @@ class Siblings:
         self.waiting += 1
 
     def next(self, turn: Turn) -> Event[Any] | None:
-        """The next event of a turn of which one has ended, if another waits."""
+        """The next event of a turn whose event at work has ended, if another waits."""
         others = self.at_work.get(turn)
         if others is None:
             return None

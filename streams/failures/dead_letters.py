@@ -205,7 +205,7 @@ class DeadLetterChannel(AckHook):
 
 
 class _Given:
-    """The origin of a letter: the outcome of the letter decides that of the failed event."""
+    """The origin of a letter, whose outcome decides the outcome of the failed event."""
 
     __slots__ = ("_accepted", "_error", "_event")
 

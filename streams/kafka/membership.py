@@ -138,7 +138,7 @@ class Membership:
         self._reader = reader
         self._settings = settings
         self.suspects: Suspects | None = None
-        """What of the partitions may begin, if records that end processes are to be found."""
+        """Decides which records may begin, if records that end processes are to be found."""
         if settings.attempts is not None:
             self.suspects = Suspects(run, reader, settings.attempts, settings.handover)
         self._consumer: Consumer | None = None

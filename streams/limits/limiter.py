@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Outcome(StrEnum):
-    """What one completion shows about the capacity behind the handler."""
+    """The evidence of one completion about the capacity behind the handler."""
 
     SUCCESS = "success"
     """The work was done: it counts towards goodput."""
@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 Completion = tuple[float, float, int, Outcome]
-"""One completion: the arguments of `on_complete`, or those of `on_depart`."""
+"""One completion: the arguments of `on_complete` or `on_depart`."""
 
 
 class Limiter(Protocol):

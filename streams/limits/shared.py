@@ -102,22 +102,22 @@ class Shared:
 
     @property
     def limit(self) -> int:
-        """That of the limiter."""
+        """The limiter's present limit."""
         return self.limiter.limit
 
     @property
     def reason(self) -> str:
-        """That of the limiter."""
+        """The limiter's reason for its limit; "" if it gives none."""
         return getattr(self.limiter, "reason", "")
 
     @property
     def floor(self) -> int | None:
-        """That of the limiter, if it has one."""
+        """The limiter's lowest limit, if it has one."""
         return getattr(self.limiter, "floor", None)
 
     @property
     def ceiling(self) -> int | None:
-        """That of the limiter, if it has one."""
+        """The limiter's highest limit, if it has one."""
         return getattr(self.limiter, "ceiling", None)
 
     def on_complete(

@@ -42,12 +42,12 @@ class Spread:
         self._ratio = 0.0
         self._logs = 0.0
         self._wobble = 0.0
-        # Of rounds: degrees of freedom, and sums of squared deviations.
+        # Degrees of freedom of the rounds, and sums of their squared deviations.
         self._freedom = self._goodputs = self._latencies = self._both = 0.0
 
     @property
     def variance(self) -> float:
-        """Of ln latency within a window; 0 if nothing is known."""
+        """The variance of ln latency within a window; 0 if nothing is known."""
         return self._logs
 
     @property
@@ -243,7 +243,7 @@ def elasticity(low: Window, high: Window) -> tuple[float, float]:
 
 
 def _together(one: float, other: float, correlation: float) -> float:
-    """The variance of a mean weighted by certainty; `one` and `other` are those of its parts."""
+    """The variance of a mean weighted by certainty, from the variances of its parts."""
     weight = other / (one + other)
     mixed = 2 * weight * (1 - weight) * correlation * sqrt(one * other)
     return weight**2 * one + (1 - weight) ** 2 * other + mixed

@@ -102,7 +102,7 @@ class Counting(Expanding):
         return faults.survives(event, error)
 
     def statistics(self) -> dict[str, Any]:
-        """What is remembered, and the rows that were `late`, `skipped` and `routed`."""
+        """The size of the memory, and how many rows were `late`, `skipped` and `routed`."""
         return {
             **super().statistics(),
             **self._counts.statistics(),

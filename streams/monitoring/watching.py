@@ -151,7 +151,7 @@ class Rule:
         return None if self.by is None else Key(self.by)
 
     def faults(self, on_error: OnError, run: Run, info: StageInfo) -> ErrorPolicy:
-        """What a running stage does with events that cannot be judged."""
+        """The policy of a running stage for events that cannot be judged."""
         if self.by is None and self.time is None:
             return ErrorPolicy(on_error, run, info)
         return KeyFaults(on_error, run, info, self.by, self.time)

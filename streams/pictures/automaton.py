@@ -244,7 +244,7 @@ def _drawn(
 
 
 def _marked(element: str, mark: int) -> str:
-    """The element in the colour of a mark; the first is that of everything."""
+    """The element in the colour of a mark; the first colour is for everything."""
     return f'<g class="mark{mark}">{element}</g>' if mark else element
 
 

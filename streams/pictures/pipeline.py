@@ -320,7 +320,7 @@ def feeders_drawn(feeders: int) -> list[str]:
 
 
 def bound_text(stage: StageInfo) -> str:
-    """What a stage may hold; nothing for one that passes events on at once."""
+    """How much a stage may hold, as text; "" for one that passes events on at once."""
     if stage.holds is None:
         return "no bound"
     return "" if stage.holds == 0 else _events(stage.holds)

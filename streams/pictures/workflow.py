@@ -73,7 +73,7 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn: the marked nodes are `on`, `texts` of nodes replace their names.
+    """The content of a drawing: the marked nodes are `on`, `texts` of nodes replace their names.
 
     A node's row is its distance from the `first` nodes by the arcs that `lead`; others begin again
     below.

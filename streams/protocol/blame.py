@@ -76,7 +76,7 @@ def note_stage(error: BaseException, info: StageInfo) -> None:
 
 
 def notes_about(error: BaseException, stage: str, value: Any, token: Any) -> list[str]:
-    """The notes of an error, with that of the stage in which this event has failed.
+    """The notes of an error, with a note about the stage in which this event has failed.
 
     Without those of other events there: several fail by one error if a handler keeps it, such as
     that of a look-up that they share.
@@ -101,7 +101,7 @@ def event_place(event: Event[Any]) -> str:
 
 
 def _mark(event: Event[Any]) -> Any:
-    """The token of an event; that of a line in a file with the name of the file."""
+    """The token of an event; for a line, its number and the name of its file."""
     if isinstance(event.token, int):
         for origin, token in roots(event):
             # Only a source of lines has one.

@@ -169,7 +169,7 @@ class Event(Generic[T]):
 
 
 class Decoded(Event[T]):
-    """An event with the bytes of which its source has made the value."""
+    """An event with the bytes from which its source has made the value."""
 
     __slots__ = ("data",)
 

@@ -51,7 +51,7 @@ def refuse_missing(stage: StageInfo, values: Any) -> None:
 
 
 def _alternatives(values: Any) -> Iterable[Any]:
-    """The types of which values may be, without what only types are told."""
+    """The possible types of values, without what only types are told."""
     origin = get_origin(values)
     if origin is Annotated:
         return _alternatives(get_args(values)[0])

@@ -75,7 +75,7 @@ class Picture:
     feeders: int | None = None
     """The groups between which it rotates, if their number is given."""
     under: Callable[[tuple[int, int]], StageInfo] | None = None
-    """What a stage with a limit is under another one."""
+    """The description of a stage with a limit under another one."""
     calls: str = ""
     """The name of the user's function that it calls with each event as soon as that comes."""
 

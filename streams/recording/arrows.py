@@ -60,7 +60,7 @@ class Arrows:
         # Of the stages that were known before, by their numbers, and by those of the stages that
         # read them (0: the sinks). A stage that is connected again, as by retry, has one more.
         self._arrows: dict[int, dict[int, list[Arrow | _Past]]] = {}
-        # Those of the stage that was attached last.
+        # The counts of the stage that was attached last.
         self._newest: list[Arrow | _Past] = []
 
     def arrow(

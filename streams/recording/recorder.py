@@ -169,7 +169,7 @@ class Sample(NamedTuple):
 
 
 def kept_text(stages: list[StageInfo], sinks: int) -> str:
-    """What a recorder of these stages keeps at most, as `penstock draw` shows it."""
+    """The most that a recorder of these stages keeps, as `penstock draw` shows it."""
     found = list(all_stages(stages))
     limits = sum(stage.picture.under is not None for stage in found)
     # One for each stage but the sinks, and one for each reader of those that several read.
@@ -191,7 +191,7 @@ class Example(NamedTuple):
 
 
 def example_of(error: BaseException) -> Example:
-    """What is shown of an error that was raised in a stage, or in a task of the pipeline."""
+    """An example of an error that was raised in a stage, or in a task of the pipeline."""
     notes = notes_of(error)
     where = next((note for note in notes if note.startswith(("in stage ", "in the task "))), "")
     return Example(where.partition(", on the event ")[0], in_a_line(error))
@@ -378,7 +378,7 @@ class Recorder:
         return merged
 
     def buckets(self) -> dict[str, tuple[list[tuple[float, int]], float]]:
-        """Of each part of the latency: how many took at most so many seconds, and their sum."""
+        """For each part of the latency, how many took at most so many seconds, and their sum."""
         found: dict[str, tuple[list[tuple[float, int]], float]] = {}
         for name, histogram in self.latencies().items():
             cells = histogram.cells()

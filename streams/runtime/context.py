@@ -150,8 +150,8 @@ class Changeable:
         self._call = call
         self._kind = kind
         self.stages: dict[Place, Callable[..., None]] = {}
-        """What changes each that has begun."""
-        # What they were to be changed to before they had begun, in order.
+        """The function that changes a stage, for each that has begun."""
+        # The changes to stages that had not begun, in order.
         self._wanted: dict[Place, list[tuple[Any, ...]]] = {}
 
     def add(self, place: Place, change: Callable[..., None]) -> Callable[[], None] | None:
@@ -273,9 +273,9 @@ class Run:
         self.numbers: Callable[[], dict[str, Any]] | None = None
         # Whether SystemExit and KeyboardInterrupt leave the loop, as they do in any program.
         self.is_left_by_exits = True
-        # By a stream that opens something anew each time it is read: what it has opened last.
+        # The object that each reopening stream opened last.
         self.newest: dict[object, Any] = {}
-        # Those that are opened in this run.
+        # The sinks that are opened in this run.
         self.sinks: list[StageInfo] = []
         self.tunable = Changeable("retune", "the stages with a limit")
         self.keyed = Changeable("set_share", "the stages with a share")

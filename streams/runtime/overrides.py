@@ -37,8 +37,8 @@ class Overrides:
     """Whether another process bounds what comes: how much may wait of all keys, and of one."""
 
     openings: Mapping[int, Callable[..., Any]] = {}
-    """What is opened, as by `Sink.open`, in place of the sinks with these numbers, which worker
-    processes open."""
+    """Functions that open, as `Sink.open` does, what replaces the sinks with these numbers, which
+    worker processes open."""
 
     elsewhere: frozenset[int] = frozenset()
     """The numbers of the stages that run in worker processes."""

@@ -103,7 +103,7 @@ def as_ours(operator: Operator) -> Operator:
 
 
 def read_on(result: Any) -> Stream[Any]:
-    """What the operators so far have made, which must be a stream where another follows."""
+    """The stream that the operators so far have made; an error if it is none."""
     if isinstance(result, Stream):
         # Its element type is unknown here.
         return result  # pyright: ignore[reportUnknownVariableType]

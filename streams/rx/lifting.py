@@ -61,7 +61,7 @@ _ASKED = frozenset(
     )
 )
 
-# Those of them whose results are keys or truths.
+# The functions whose results are keys or truths.
 _ANSWERING = frozenset(("comparer", "key_mapper", "predicate", "predicate_indexed"))
 
 # Arguments of stock operators that are whole numbers, and those that are times.
@@ -121,7 +121,7 @@ def lift_one(
 
 
 def _declared(kind: Kind, entries: Sequence[Entry]) -> Entry:
-    """The entry of an operator of which the user has said that it answers like this."""
+    """The entry of an operator that answers like this, as the user has said."""
     if len(entries) == 1:
         return replace(entries[0], kind=kind, latest=False, folds=False)
     return Entry(
@@ -272,7 +272,7 @@ def _with_demand(part: Part) -> Part:
     others: list[Stream[Any]] = []
 
     def prepared(value: Any) -> Callable[[Read, int], Any]:
-        """What makes, for one stage, the argument that the operator gets in place of this one."""
+        """A function that makes one stage's argument in place of this one."""
         if value is None:
             return lambda read, at: None
         if isinstance(value, tuple):
@@ -329,7 +329,7 @@ def _ours(part: Part) -> Callable[[Stream[Any]], Any]:
 
 
 def _made(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """What `make` returns for the arguments that a stock operator was built with."""
+    """The result of `make` for the arguments that a stock operator was built with."""
     parameters = signature(make).parameters
     # The stock functions name what they have completed by a default with an underscore at the end,
     # and some have more options inside than they offer. Where there are none, it is their state.
@@ -425,7 +425,7 @@ def _called_by(parts: Sequence[Part]) -> str:
 
 
 def _stage_without_rx(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
-    """What makes the stage of an operator that is done without Rx in between; None for others.
+    """A factory of the stage of an operator that is done without Rx in between; None for others.
 
     `lists`: lists are, because they hold only as many events as their arguments say.
     """

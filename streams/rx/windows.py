@@ -55,7 +55,7 @@ class Window(Observable[T]):
         super().__init__(subscribe)
 
     def pipe(self, *operators: Callable[[Any], Any]) -> Any:
-        """As that of an Observable."""
+        """As `Observable.pipe`."""
         result: Any = super().pipe(*map(_without_demand, operators))
         is_plain: bool = result.__class__ is Observable
         return Window[Any](result) if is_plain else result

@@ -51,7 +51,7 @@ class Document:
         """All workers of a pipeline on many machines, and its partitions."""
 
     def fixed(self) -> dict[str, Any]:
-        """What never changes, and the samples so far."""
+        """The part that never changes, and the samples so far."""
         stages = self._running.describe()
         laid = layout([stage for stage in stages if stage.number <= self._recorder.last])
         return {
@@ -86,7 +86,7 @@ class Document:
             before = stage.number
 
     def now(self) -> dict[str, Any]:
-        """What changes: the statistics, with the stages by their numbers."""
+        """The part that changes: the statistics, with the stages by their numbers."""
         numbers = self._running.statistics()
         latency = numbers["latency"]
         if latency is not None:

@@ -106,8 +106,8 @@ class Tracing(AckHook):
     def arrow(
         self, info: StageInfo, below: Subscriber[Any], reader: StageInfo | None, *, is_own: bool
     ) -> Subscriber[Any]:
-        """What begins traces below the source, has results carry theirs above the sinks, and traces
-        the calls of a stage below."""
+        """A subscriber that begins traces below the source, has results carry theirs above the
+        sinks, and traces the calls of a stage below."""
         if info is self._last[1]:
             below = _Arrow(below, self._carry)
         below = self.between(below, reader)
@@ -116,8 +116,8 @@ class Tracing(AckHook):
         return below
 
     def between(self, below: Subscriber[Any], reader: StageInfo | None) -> Subscriber[Any]:
-        """What traces the calls that the stage `below`, which `reader` describes, makes as an event
-        comes, and ends those of the stage above as one leaves."""
+        """A subscriber that traces the calls of the stage `below`, which `reader` describes, as an
+        event comes, and ends the calls of the stage above as one leaves."""
         if (
             reader is not None
             and reader.picture.calls
@@ -219,7 +219,7 @@ class Tracing(AckHook):
 
     @property
     def options(self) -> tuple[int, str | None, bool]:
-        """What a tracer of the same running in another process needs."""
+        """The arguments of a tracer of the same running in another process."""
         return self._last[0], self._field, self._show_values
 
     def join(self, events: list[Event[Any]], contexts: list[dict[str, str]], /) -> None:
@@ -235,7 +235,7 @@ class Tracing(AckHook):
                 event.origin = self
 
     def within(self, event: Event[Any]) -> Observer | None:
-        """What traces a stream that is read for `event`, below its span; None if it has none."""
+        """The tracer of a stream that is read for `event`, below its span; None without a span."""
         trace = self.of(event)
         return None if trace is None else _Within(self, trace)
 
@@ -290,7 +290,7 @@ class Tracing(AckHook):
     # Calls.
 
     def calls(self, info: StageInfo, name: str, limits: CallLimits | None) -> TracedCalls:
-        """What observes the calls of a stage, in place of its `limits` in time, if it has some."""
+        """The observer of a stage's calls, in place of its `limits` in time, if it has some."""
         return TracedCalls(self, info, name, limits)
 
     def start(self, trace: Trace, info: StageInfo, name: str, started: float) -> Span:

@@ -107,7 +107,7 @@ class Utilisation:
         self._gain = (rate - before) / (self._workers - number) / (before / number)
 
     def use(self) -> Use:
-        """What is known now."""
+        """The use of the workers, as far as it is known now."""
         since = self._samples[0] if self._samples else self._now
         room = self._now.room - since.room
         busy = (self._now.out - since.out) / room if room > 0 else None

@@ -22,7 +22,7 @@ CONSUMER = "workers"
 """The one consumer that all workers share."""
 
 ALONE = "alone-"
-"""What the number of a parcel begins with if its job is done beside no other."""
+"""The beginning of a parcel's number if its job is done beside no other."""
 
 BEAT = 2.0
 """Seconds between two heartbeats of a worker."""

@@ -24,7 +24,7 @@ _NOW = {
 }
 
 
-# Of the keys in which most events wait.
+# How many keys are listed: those in which most events wait.
 _HOTTEST = 5
 _waiting: Callable[[dict[str, Any]], int] = itemgetter("waiting")
 

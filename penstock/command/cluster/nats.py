@@ -315,14 +315,14 @@ def _use(epic: Epic) -> str:
     """How busy the workers are, and whether more or fewer of them would pay."""
     if epic.busy is None:
         return ""
-    said = f", {epic.busy:.0%} busy"
+    text = f", {epic.busy:.0%} busy"
     if epic.gain is not None:
-        said += f"; the last change of their number brought {epic.gain:.0%} of a worker's share"
+        text += f"; the last change of their number brought {epic.gain:.0%} of a worker's share"
     if epic.pays is not None and epic.pays > epic.workers:
-        said += "; another would pay"
+        text += "; another would pay"
     elif epic.pays is not None and epic.pays < epic.workers:
-        said += f"; {epic.pays} would do"
-    return said
+        text += f"; {epic.pays} would do"
+    return text
 
 
 async def offer_again(urls: tuple[str, ...], pool: str, letters: AsyncIterator[Stored]) -> int:

@@ -85,7 +85,7 @@ def _exit_status(member: Member) -> int:
 
 
 class _Beside:
-    """What is recorded of the runs of one worker, and their live page, always on one address."""
+    """The recording of one worker's runs, and their live page, always on one address."""
 
     fleet: Callable[[], Awaitable[dict[str, Any]]]
 

@@ -200,7 +200,7 @@ class Observer:
             self._in_flight[event["client_id"]] -= 1
 
     def interval(self) -> Interval:
-        """What happened since the last call, or since the start."""
+        """The counts since the last call, or since the start."""
         with self._lock:
             self._record()
             at = self.now() - self.start

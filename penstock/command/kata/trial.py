@@ -333,7 +333,7 @@ class Trial:
 
 
 def _close_of(consumer: Any) -> Callable[[], Any] | None:
-    """What ends the consumer after the last event."""
+    """The method that ends the consumer after the last event."""
     for name in ("aclose", "close", "shutdown"):
         method: Callable[[], Any] | None = getattr(consumer, name, None)
         if callable(method):

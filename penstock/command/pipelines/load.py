@@ -29,7 +29,7 @@ from penstock.streams.runtime.process.loading import loading
 __all__ = ["load", "load_module", "path_and_name"]
 
 _FOLDERS = ("operators", "sinks", "sources", "streams")
-"""Of the repository, whose names are not those of installed packages."""
+"""Folders of the repository, whose names are not those of installed packages."""
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ def _raised(path: str, error: BaseException, whole: bool) -> str:
 
 
 def _hint(error: BaseException) -> str:
-    """What to write instead, for a name of penstock that is wrong or not imported."""
+    """A hint of what to write instead, for a name of penstock that is wrong or not imported."""
     import penstock
 
     name, known = getattr(error, "name", None), [*dir(penstock), "ops"]
@@ -201,7 +201,7 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
 
 
 def _in_its_place(module: ModuleType) -> str:
-    """What the variable `pipeline` is, if it is not a pipeline."""
+    """The part of the message about a variable `pipeline` that is no pipeline."""
     if not hasattr(module, "pipeline"):
         return ""
     value = module.pipeline

@@ -89,7 +89,7 @@ def loaded(where: str, options: Options) -> Pipeline:
 
 
 def nothing_beside(running: Running) -> AbstractContextManager[None]:
-    """What is done beside a run if nothing is."""
+    """The companion of a run beside which nothing is done."""
     return nullcontext()
 
 
@@ -185,7 +185,7 @@ def _look_for_sdk() -> None:
 async def served(
     running: Running, page: Page, fleet: Fleet | None = None, *, again: bool = False
 ) -> Serving:
-    """What serves the live page of a run that has just been started.
+    """The server of the live page of a run that has just been started.
 
     `again`: its address is known already.
     """

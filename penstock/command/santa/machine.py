@@ -12,7 +12,7 @@ from penstock.command.santa.jobs import SECONDS, Job
 __all__ = ["Machine"]
 
 _SHAPE = 400
-"""Of the gamma distribution of the jobs' lengths: they differ by 5 %."""
+"""The shape of the gamma distribution of the jobs' lengths: they differ by 5 %."""
 
 
 class Machine:

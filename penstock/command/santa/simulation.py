@@ -36,7 +36,7 @@ class Simulation:
     seed: int
     value: int
     seconds: float
-    """Of one core, for each job."""
+    """The seconds of one core, for each job."""
     cores: int
     left: int | None = None
     """Cores that are left at SHIFT; None: all of them."""

@@ -111,7 +111,7 @@ def _check_applies(rule: Rule, workflows: dict[str, Workflow], file: str) -> Non
 
 
 def nothing(lacks: list[str]) -> str:
-    """That there are no such steps."""
+    """A message that there are no such steps."""
     return f"no step or label {', '.join(map(repr, lacks))}"
 
 
@@ -132,7 +132,7 @@ def said_of(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str
 
 
 def held(rule: Rule) -> str:
-    """What is said of a rule that is not broken."""
+    """The message about a rule that is not broken."""
     if isinstance(rule.formula, Automaton):
         return "holds for beginnings of paths; what else its automaton requires is not checked"
     return "holds"

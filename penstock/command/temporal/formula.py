@@ -96,7 +96,7 @@ def _written(automaton: Automaton, options: Namespace) -> str:
 
 
 def _compared(one: Formula, other: Formula) -> tuple[str, bool]:
-    """What `--compare` prints, and whether the formulas differ."""
+    """The text that `--compare` prints, and whether the formulas differ."""
     found = compare(one, other)
     names = found.names
     text = ""

@@ -216,7 +216,7 @@ def _forbidden(traffic: Traffic) -> str:
 
 
 def _rules(miner: Miner, options: Namespace) -> tuple[list[str], bool]:
-    """What is said about the rules on the graph and on the events, and whether the graph breaks
+    """The text about the rules on the graph and on the events, and whether the graph breaks
     one."""
     lines: list[str] = []
     broken = False

@@ -47,7 +47,7 @@ def call(options: Namespace, words: list[str]) -> int:
     found = 0
 
     def clock() -> float:
-        """What to add to a time of the loop to have seconds since 1970."""
+        """The seconds to add to a time of the loop to have seconds since 1970."""
         return wall() - clock_of(running_loop())()
 
     def shown(violation: Violation[_Event]) -> dict[str, Any]:

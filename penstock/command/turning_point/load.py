@@ -1,7 +1,7 @@
 """A source that offers events at a given rate, however many the pipeline requests.
 
 Events arrive at random, as customers do: a Poisson process with a fixed seed. One that finds no
-demand waits in line, and that wait counts, because its time of creation is that of its arrival.
+demand waits in line, and that wait counts, because an event is created when it arrives.
 """
 
 from __future__ import annotations

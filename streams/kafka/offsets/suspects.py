@@ -59,7 +59,7 @@ class Suspects:
 
     def __init__(self, run: Run, reader: Reader, attempts: int, patience: float) -> None:
         self.trial: Partition | None = None
-        """The only partition of which anything may begin, if there is one."""
+        """The only partition whose records may begin, if there is one."""
         self.withholds = False
         """Whether there are records that may not begin."""
         self._run = run

@@ -280,10 +280,10 @@ class Floor:
         revision: int,
     ) -> None:
         self.above = above
-        """What the servers know to be done above the floor."""
+        """The ranges above the floor that the servers know to be done."""
         self.look_above: Callable[[], Above] | None = None
         self.known = known
-        """The floor that the servers have."""
+        """The floor that the servers know."""
         self.doubt = doubt
         self.renewed = renewed
         self.seen: Seen | None = None

@@ -63,7 +63,7 @@ class Memory:
         self._expire(now)
 
     def values(self, now: float) -> list[Any]:
-        """Those for a reader that comes now, oldest first."""
+        """The values for a reader that comes now, oldest first."""
         self._expire(now)
         return [value for _, value in self._values]
 

@@ -85,7 +85,7 @@ class Beside:
         return bool(self._independent)
 
     def read(self, stream: Stream[Any], at: int, operator: str) -> Observable[Any]:
-        """What the operator reads in place of `stream`; see `Read`."""
+        """The Observable that the operator reads in place of `stream`; see `Read`."""
 
         def subscribe(
             observer: ObserverBase[Any], scheduler: SchedulerBase | None = None

@@ -13,7 +13,7 @@ _PACKAGES = ("penstock", "reactivex", "uvloop", "orjson")
 
 
 def machine() -> dict[str, str]:
-    """What to say of this machine, by name; without the name that it has in its network."""
+    """Facts about this machine by name, without its name in the network."""
     cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     of_them = "" if usable == cores else f", {usable} for this process"

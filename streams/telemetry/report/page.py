@@ -150,7 +150,7 @@ def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, A
                 count = there.get("sent_to", {}).get(stage.number, there["sent"])
                 sent[one, stage.number] = f"{count:,}"
             elif one not in begun and stage.name != "spread":
-                # Of a stream that nothing has read, such as that of a `catch` without an error.
+                # Nothing has read this stream, such as the other one of a `catch` without an error.
                 sent[one, stage.number] = "0"
     shown = as_svg(column, sinks, name, sent)
     # As wide as it is on a screen, where it can be scrolled; on paper it has to fit.

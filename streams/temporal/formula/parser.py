@@ -459,7 +459,7 @@ class _Parser:
         return sere
 
     def _of_booleans(self, joint: Literal["->", "<->", "^"], parts: list[Sere], at: int) -> Sere:
-        """What joins Boolean formulas, the letters of expressions, and nothing longer."""
+        """The join of Boolean formulas, the letters of expressions, and nothing longer."""
         formulas = [formula for part in parts if (formula := _boolean(part)) is not None]
         if len(formulas) < len(parts):
             token = self._tokens[at]
@@ -536,7 +536,7 @@ class _Parser:
         return low, high
 
     def _to(self, *others: str) -> None:
-        """What stands between the bounds of a range."""
+        """Read the sign between the bounds of a range."""
         if self._token.text not in _TO:
             raise self._wrong("`..`", *others)
         self._take()

@@ -142,7 +142,7 @@ def _instead(part: Formula) -> str:
 
 
 def _place(timed: Timed, part: Formula) -> str:
-    """What stands directly around a part of a formula, in words."""
+    """The place of a part in the formula, in words: what stands directly around it."""
     around = part
     while (inner := _around(timed, around)) is not None:
         around = inner

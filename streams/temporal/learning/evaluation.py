@@ -68,7 +68,7 @@ class Traces:
         return len(self._starts)
 
     def holds(self, formula: Formula) -> int:
-        """The traces of which the formula holds, as the bits of their first events.
+        """The traces on which the formula holds, as the bits of their first events.
 
         Time: linear in the events for each part of the formula, times the logarithm of the longest
         trace for those that look further than the next event. Raises UnknownProposition, and

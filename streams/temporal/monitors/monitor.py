@@ -188,7 +188,7 @@ class Monitor:
         return self.output(state, at).presumable
 
     def at_end(self, state: State, at: float | None = None) -> Verdict:
-        """The verdict if the events end here: a final one stays, else that of finite traces.
+        """The verdict if the events end here: a final one stays, else the one of finite traces.
 
         An automaton has none of finite traces: an inconclusive verdict stays.
         """

@@ -45,7 +45,7 @@ class Open(NamedTuple):
 
 
 Held = tuple[Open | None, ...]
-"""What is open, of each rule."""
+"""The open obligation of each rule, if any."""
 
 
 class Deadlines:
@@ -130,13 +130,13 @@ class Deadlines:
         return any(one is not None and one.deadline >= clock for one in held)
 
     def _owed(self, held: Held) -> Iterator[Open]:
-        """What must still come."""
+        """The obligations that an event must still fulfil."""
         for one, lasting in zip(held, self._lasting, strict=True):
             if one is not None and not lasting:
                 yield one
 
     def output(self, untimed: Output, state: int, held: Held | None, clock: int) -> Output:
-        """What is known of all rules, and of the part without bounds, at a time."""
+        """The output for all rules and the part without bounds, at a time."""
         if held is None or self.missed(held, clock) is not None:
             return Output(Verdict.FALSE, False)
         if untimed.verdict is Verdict.FALSE:
