@@ -677,13 +677,16 @@ class ParentStage(FinishingStage):
         if peer.false_starts >= _FALSE_STARTS:
             self.stop(WorkerLost(f"a worker process ends before it has begun anything, by {how}"))
             return
-        follows = "another one is started"
+        self._start_again(peer)
+        follows = "; another one is started"
         if again and has_begun:
             one = len(again) == 1
             counted = "1 event that it had is" if one else f"{len(again):,} events that it had are"
-            follows = f"{counted} worked on again{'' if one else ', one at a time'}"
-        self.run.errors.warn(f"a worker process ended by {how}; {follows}")
-        self._start_again(peer)
+            follows = f"; {counted} worked on again{'' if one else ', one at a time'}"
+        # If none can be started, the error of that ends the run.
+        self.run.errors.warn(
+            f"a worker process ended by {how}{follows if self.state < STOPPED else ''}"
+        )
         if not peer.is_active:
             self._move(peer)
         self._sending.soon()

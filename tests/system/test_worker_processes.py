@@ -193,6 +193,7 @@ def test_without_the_process_that_starts_workers_the_pipeline_stops_and_says_why
     status, said = started.ended()
     assert status == 1
     assert "a worker process cannot be started: the process that starts them has ended by" in said
+    assert "worked on again" not in said
     assert "Exception in callback" not in said
     assert "DrainTimeout" not in said
     wait_until_gone(workers)

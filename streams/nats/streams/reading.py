@@ -156,6 +156,8 @@ class _Message(Leased):
     def __str__(self) -> str:
         return f"message {self.sequence}, '{self.subject}'"
 
+    __repr__ = __str__
+
 
 class Reading(LeasedSource[_Message]):
     """One run of `penstock.read_jetstream`. Messages that the leases hold are not settled."""

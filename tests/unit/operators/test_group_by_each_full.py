@@ -141,7 +141,7 @@ def test_early_closings_are_counted_by_cause_and_reported() -> None:
         )
         running = stream.to(collect(done)).start()
         errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
-        errors.on_warning = lambda text, _: warnings.append(text)
+        errors.on_warning = lambda text, *_: warnings.append(text)
         return await running.wait()
 
     report = run_virtual(story(buffer=4))

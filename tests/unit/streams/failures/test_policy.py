@@ -98,7 +98,7 @@ def test_a_run_keeps_its_warnings_where_its_owner_wants_them(run: Run) -> None:
 
     async def story() -> None:
         stream_run = StreamRun()
-        stream_run.errors.on_warning = lambda text, _: told.append(text)
+        stream_run.errors.on_warning = lambda text, *_: told.append(text)
         stream_run.late_error(ValueError("late"))
 
     run(story())

@@ -66,7 +66,7 @@ def test_what_is_skipped_or_routed_says_what_is_wrong_and_nothing_more() -> None
     letters: list[Any] = []
     for policy in ("skip", route(collect(letters))):
         run, warnings = Run(), []
-        run.errors.on_warning = lambda text, _, to=warnings: to.append(text)
+        run.errors.on_warning = lambda text, *_, to=warnings: to.append(text)
         source = MemorySource[Any]([{"uuid": 7}])
         source.pipe(group_by("client_id", on_error=policy), spread()).attach(
             Probe[Any](request=9), run

@@ -10,7 +10,7 @@ from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 
 def test_ten_errors_of_a_kind_are_shown_and_the_rest_is_counted() -> None:
     errors, told = ErrorLog(), list[str]()
-    errors.on_warning = lambda text, _: told.append(text)
+    errors.on_warning = lambda text, *_: told.append(text)
     for n in range(30):
         errors.count(ValueError(n))
     assert told[0] == "ValueError: 0 ()"

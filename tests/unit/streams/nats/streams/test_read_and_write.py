@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
-from orjson import dumps
+from orjson import dumps, loads
 
 from penstock import (
     Fixed,
@@ -221,6 +221,8 @@ def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
                 running.begin_drain()
             assert sorted(tried) == [0, 1, 1, 2]
             assert await it.unfinished("reader") == (0, 0)
+            letter = loads((tmp_path / "letters.jsonl").read_text())
+            assert letter["token"] == "message 2, 'failing.new'"
 
     asyncio.run(story())
 
@@ -461,7 +463,7 @@ def test_a_bound_of_the_consumer_that_stops_the_pipeline_is_said(server: Servers
             flow = read_jetstream("bound", "reader", it.urls)
             async with flow.pipe(chunk(3)).to(collect([])).start() as running:
                 errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
-                errors.on_warning = lambda text, _: warnings.append(text)
+                errors.on_warning = lambda text, *_: warnings.append(text)
                 await until(lambda: bool(warnings))
                 running.cancel()
             (warning,) = warnings
@@ -494,7 +496,7 @@ def test_a_bound_of_the_consumer_that_leaves_a_slow_key_no_room_for_others_is_sa
             )
             async with flow.to(collect([])).start() as running:
                 errors = running._run.errors  # pyright: ignore[reportPrivateUsage]
-                errors.on_warning = lambda text, _: warnings.append(text)
+                errors.on_warning = lambda text, *_: warnings.append(text)
                 await until(lambda: bool(warnings))
                 running.cancel()
             assert (
