@@ -23,7 +23,8 @@ Ends:    never: with `follow=True` it waits for rows that are enqueued later. Wi
 Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns
          its row, to be tried again after `backoff`; after `attempts` it has failed for good (status
          -1), with the error. Skipped and routed events have failed for good at once. A row whose
-         lease ran out counts as LeaseLost, and its outcome is void. A payload that is not a JSON
+         lease ran out counts as LeaseLost, and its outcome is void; so does one that no reader
+         survived in all its attempts, to the reader that finds it. A payload that is not a JSON
          object makes a bad row: it is reported, counted and has failed for good. A missing table or
          column is TableMissing or ColumnMissing; a database that is unavailable for `patience`
          seconds is DatabaseUnavailable.

@@ -208,7 +208,8 @@ class DeliveriesExceeded(PenstockError):
 
 
 class LeaseLost(PenstockError):
-    """A row went to another reader before it was done: its outcome is void."""
+    """A row went to another reader before it was done, and its outcome is void; or its readers
+    crashed or hung until it had no attempt left."""
 
 
 class DatabaseUnavailable(PenstockError):

@@ -32,9 +32,9 @@ class Claims:
     """Makes claims of at most `most` rows, one at a time; their rows are entered in the ledger at
     once.
 
-    `refused` is called with the id of each row that the database lets nobody claim. `count` is how
-    many claims there were, `buried` how many rows they found that had used up their attempts,
-    `began` when the last one began that was for all rows that are due.
+    `refused` is called with the id of each row that the database lets nobody claim, `exhausted`
+    with that of each one that a claim found to have used up its attempts. `count` is how many
+    claims there were, `began` when the last one began that was for all rows that are due.
     """
 
     def __init__(
@@ -46,8 +46,9 @@ class Claims:
         insist: Reconnecting,
         ledger: Ledger,
         refused: Callable[[Any, Refused], None],
+        exhausted: Callable[[Any], None],
     ) -> None:
-        self.count = self.buried = 0
+        self.count = 0
         self.began = run.now()
         self._run = run
         self._store = store
@@ -56,6 +57,7 @@ class Claims:
         self._insist = insist
         self._ledger = ledger
         self._refused = refused
+        self._exhausted = exhausted
         # Refused rows since one was claimed.
         self._in_a_row = 0
         self._claiming: asyncio.Future[Claim] | None = None
@@ -115,7 +117,6 @@ class Claims:
             self._claiming.add_done_callback(self._came_too_late)
             raise
         self.count += 1
-        self.buried += len(claim.buried)
         for id, error in claim.refused:
             self._refused(id, error)
             self._in_a_row += 1
@@ -136,6 +137,9 @@ class Claims:
         async with self._ledger.one_at_a_time:
             claim = await self._insist(attempt)
             self._ledger.take(claim.rows, began)
+        # Also those of a claim that comes too late: no other reader finds them again.
+        for id in claim.buried:
+            self._exhausted(id)
         return claim
 
     def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from penstock.streams.base.errors import BadRow, add_note, describe, notes_of
+from penstock.streams.base.errors import BadRow, LeaseLost, add_note, describe, notes_of
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.failures.policy import Backoff
@@ -150,7 +150,14 @@ class TableReader(LeasedSource[Row]):
             self._spoiled,
         )
         self._claims = Claims(
-            run, store, terms, manner.batch, self._insist, self.ledger, self._unclaimable
+            run,
+            store,
+            terms,
+            manner.batch,
+            self._insist,
+            self.ledger,
+            self._unclaimable,
+            self._exhausted,
         )
         self._elsewhere = Elsewhere(store, terms)
         self._told_of_others = False
@@ -336,6 +343,18 @@ class TableReader(LeasedSource[Row]):
     def _unclaimable(self, id: Any, error: Refused) -> None:
         self._bad_one(f"row {id}", f"the database lets nobody claim it: {error}")
 
+    def _exhausted(self, id: Any) -> None:
+        """A row has failed for good: no reader has lived to say so."""
+        self.received += 1
+        self.ledger.dead += 1
+        error = LeaseLost(
+            f"row {id} of {self._info.detail} has failed for good: a reader crashed or hung, and "
+            f"its lease ran out, in attempt {self._terms.attempts}, its last. Mend what "
+            f"ends the reader, or give a longer lease=, then try the row again with "
+            f"'penstock queue retry --id {id}'"
+        )
+        self._report_failed(error, True)
+
     def _bad_one(self, row: Row | str, what: str) -> BadRow:
         place = f"{row} of {self._info.detail}"
         error = BadRow(f"{place}: {what}")
@@ -424,6 +443,9 @@ class TableReader(LeasedSource[Row]):
         self.count_ends(count, (), Ending.FINISHED, None)
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
+        self._report_failed(error, for_good)
+
+    def _report_failed(self, error: Exception, for_good: bool) -> None:
         self.count_failures(1, for_good)
         if not notes_of(error):
             add_note(error, f"in {self._info}")
@@ -472,7 +494,7 @@ class TableReader(LeasedSource[Row]):
             "emitted": self._emitted(),
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
-            "dead": self.ledger.dead + self._claims.buried,
+            "dead": self.ledger.dead,
             "bad_rows": self._bad,
             "lost_leases": self.ledger.lost,
             "reconnects": self._insist.lost,

@@ -46,7 +46,10 @@ MOST_REFUSED = 100
 """If the database refuses what becomes of so many rows and of none in between does not, the cause
 is hardly one of single rows, and the run ends."""
 
-EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reader crashed or hung"
+EXHAUSTED = (
+    "LeaseLost: a reader crashed or hung, and its lease ran out, in the last attempt of row "
+)
+"""The error of a row whose attempts are used up, before its id."""
 
 
 class DatabaseLost(PenstockError):

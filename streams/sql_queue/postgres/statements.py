@@ -264,9 +264,11 @@ _EXHAUSTED = (
 )
 _SUSPECT = "(:suspect)::int >= 0 AND t.{attempts} >= (:suspect)::int"
 
+_ERROR = f"CASE WHEN {_EXHAUSTED} THEN (:exhausted)::text || t.{{id}}::text ELSE t.{{error}} END"
+
 _CLAIMED = f"""UPDATE {{table}} AS t SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
-    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE t.{{error}} END,
+    {{error}} = {_ERROR},
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
     {{attempts}} = t.{{attempts}}
         + CASE WHEN t.{{status}} = 9 AND t.{{attempts}} >= :attempts THEN 0 ELSE 1 END,
@@ -346,7 +348,7 @@ RECLAIM_ROWS = f"""WITH oldest AS MATERIALIZED (
 )
 UPDATE {{table}} AS t SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
-    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE t.{{error}} END,
+    {{error}} = {_ERROR},
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
     {{token}} = NULL,
     {{owner}} = CASE WHEN {_SUSPECT} THEN t.{{owner}} END,

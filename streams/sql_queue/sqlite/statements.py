@@ -118,7 +118,7 @@ _SUSPECT = "(:suspect >= 0 AND {attempts} >= :suspect)"
 
 _CLAIMED = f"""UPDATE {{table}} SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
-    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE {{error}} END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted || {{id}} ELSE {{error}} END,
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
     {{attempts}} = {{attempts}} + ({{status}} = 0 OR {{attempts}} < :attempts),
     {{started}} = :now, {{owner}} = :owner, {{token}} = :token, {{expires}} = :expires
@@ -170,7 +170,7 @@ CLAIM_SUSPECT = (
 RECLAIM_KEYS = "DELETE FROM {keys} WHERE expires <= :now AND owner IS NOT ''"
 RECLAIM_ROWS = f"""UPDATE {{table}} SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
-    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE {{error}} END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted || {{id}} ELSE {{error}} END,
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
     {{token}} = NULL,
     {{owner}} = CASE WHEN {_SUSPECT} THEN {{owner}} END,

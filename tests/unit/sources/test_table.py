@@ -953,6 +953,42 @@ def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
     run(work())
 
 
+@pytest.mark.parametrize("by", [None, "key"])
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_row_that_crashed_its_readers_too_often_is_reported_as_failed(
+    database: str, by: str | None, most: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            # Its readers die with it, the last one while it is alone.
+            gone = ClaimTerms("gone", lease=0.0, attempts=most, by=by)
+            (row,) = (await store.claim(1, gone)).rows
+            if most > 1:
+                assert (await store.claim(1, gone)).rows == []
+                assert (await store.claim_suspect(gone)).rows[0].id == row.id
+            await store.put([orjson.dumps({"n": 1, "key": 1})])
+            stream = read_table(database, attempts=most, by=by, follow=False)
+            values, report = await numbers_of(stream)
+            assert values == [1]
+            assert await statuses(store) == [-1, 1]
+            (error,) = await store.query("SELECT {error} FROM {rows} AS t WHERE {status} = -1")
+            assert error[0].startswith("LeaseLost: ")
+            assert error[0].endswith(f" row {row.id}")
+            numbers = report.statistics
+            assert (numbers["in"], numbers["finished"], numbers["failed"]) == (2, 1, 1)
+            assert source_numbers(report)["dead"] == 1
+            assert report.exit_status == 3
+            # It is given up once.
+            _, report = await numbers_of(stream)
+            assert report.exit_status == 0
+
+    run(work())
+    (told,) = caplog.messages
+    assert told.startswith("LeaseLost: row 1 of ")
+    assert "penstock queue retry" in told
+    assert told.endswith("(in stage 1 'read_table')")
+
+
 @pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_row_that_failed_before_does_not_die_of_the_crash_of_another(
