@@ -47,6 +47,7 @@ class ErrorPolicy:
         info = self._info
         self._run.errors.count(
             error,
+            event,
             stage=info.number,
             stage_name=info.name,
             token=event.token,

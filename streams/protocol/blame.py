@@ -17,6 +17,8 @@ __all__ = [
     "event_name",
     "fail_event",
     "has_blamed",
+    "identify",
+    "identify_in",
     "is_ours",
     "note_end",
     "note_stage",
@@ -31,6 +33,20 @@ def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     if identity := shown(identities(event)):
         mark = f"{f'line {mark}' if isinstance(mark, int) else mark}; {identity}"
     error.__dict__["__notes__"] = notes_about(error, str(info), event.value, mark)
+
+
+def identify(error: BaseException, event: Event[Any]) -> None:
+    """Add the identity of the event to the notes of an error from a process that has none."""
+    if notes := notes_of(error):
+        error.__dict__["__notes__"] = [identify_in(str(note), event) for note in notes]
+
+
+def identify_in(text: str, event: Event[Any]) -> str:
+    """A text in which the event is named, with its identity in addition."""
+    mark = f"line {event.token})" if isinstance(event.token, int) else f"{event.token})"
+    identity = shown(identities(event))
+    before, found, after = text.rpartition(mark)
+    return f"{before}{found[:-1]}; {identity}){after}" if found and identity else text
 
 
 def fail_event(event: Event[Any], raised: BaseException, info: StageInfo) -> Exception:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.base.errors import BadLine, message_of, notes_of
 
 if TYPE_CHECKING:
+    from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["ErrorLog", "in_a_line"]
@@ -25,11 +26,12 @@ class ErrorLog:
     """The errors of a running pipeline.
 
     Each report is a line of text, a warning of the logger `penstock` whose record has fields for
-    programs in its attribute `penstock`; `on_warning`, if it is set, gets both instead.
+    programs in its attribute `penstock`; `on_warning`, if it is set, gets both instead,
+    and the event that a report is about.
     """
 
     def __init__(self) -> None:
-        self.on_warning: Callable[[str, dict[str, Any]], None] | None = None
+        self.on_warning: Callable[[str, dict[str, Any], Event[Any] | None], None] | None = None
         # Called when a stage stops because of an error, before its calls in flight have ended.
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.ended_by: BaseException | None = None
@@ -49,7 +51,7 @@ class ErrorLog:
         self.closed_early: dict[str, int] = {}
         """Groups that were ended early, by cause."""
 
-    def warn(self, text: str, **fields: Any) -> None:
+    def warn(self, text: str, event: Event[Any] | None = None, **fields: Any) -> None:
         """Report a line of text, with what programs should know of it.
 
         Line breaks become spaces: errors quote events, and a part of one must not look like a line
@@ -60,9 +62,9 @@ class ErrorLog:
             # Any text may have a percent sign, which a logger would take for a format.
             logging.getLogger("penstock").warning("%s", text, extra={"penstock": fields})
         else:
-            self.on_warning(text, fields)
+            self.on_warning(text, fields, event)
 
-    def count(self, error: BaseException, **fields: Any) -> None:
+    def count(self, error: BaseException, event: Event[Any] | None = None, **fields: Any) -> None:
         """Count an event that failed in a stage that goes on; the first ones are reported."""
         self.failed_events += 1
         self.noted(error)
@@ -70,6 +72,7 @@ class ErrorLog:
             notes = "; ".join(notes_of(error))
             self.warn(
                 f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})",
+                event,
                 error=type(error).__name__,
                 **fields,
             )

@@ -342,8 +342,9 @@ class Child:
         for message in waiting:
             self.send(message)
 
-    def _warned(self, text: str, fields: dict[str, Any]) -> None:
-        self.send(messages.Warn(text, fields))
+    def _warned(self, text: str, fields: dict[str, Any], event: Event[Any] | None = None) -> None:
+        number = None if event is None else root_of(event).number
+        self.send(messages.Warn(text, fields, number))
 
     def _blocked(self, text: str) -> None:
         self._warned(f"in worker process {os.getpid()} {text}", {})

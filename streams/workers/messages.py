@@ -185,10 +185,12 @@ class Confirmed(NamedTuple):
 
 
 class Warn(NamedTuple):
-    """A line of text for the log, with what programs should know of it."""
+    """A line of text for the log, with what programs should know of it; `number` is the number of
+    the event that it is about, whose identity the parent adds."""
 
     text: str
     fields: dict[str, Any] | None = None
+    number: int | None = None
 
 
 class Completed(NamedTuple):

@@ -25,7 +25,7 @@ from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.stage import HOTTEST, STARVED
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.blame import note_end
+from penstock.streams.protocol.blame import identify, identify_in, note_end
 from penstock.streams.protocol.event import (
     FAILED,
     FORGIVEN,
@@ -36,6 +36,7 @@ from penstock.streams.protocol.event import (
     end_all,
     give_back_all,
 )
+from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, COMPLETING, OPEN, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.stage_info import StageInfo
@@ -395,7 +396,7 @@ class ParentStage(FinishingStage):
         elif isinstance(message, messages.Numbers):
             peer.numbers = message.stages
         elif isinstance(message, messages.Warn):
-            self.run.errors.warn(message.text, **(message.fields or {}))
+            self._warn(peer, message)
         elif isinstance(message, messages.Stopping):
             error = message.raised()
             known = self._late if self.error is None else [self.error, *self._late]
@@ -403,6 +404,14 @@ class ParentStage(FinishingStage):
                 self._late.append(error)
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
+
+    def _warn(self, peer: Peer, message: messages.Warn) -> None:
+        text, fields = message.text, message.fields or {}
+        if message.number in peer.out:
+            event, _ = peer.out[message.number]
+            text = identify_in(text, event)
+            fields["identity"] = shown(identities(event))
+        self.run.errors.warn(text, **fields)
 
     def _hear(self, peer: Peer) -> None:
         """A worker says something, or has ended, after a while."""
@@ -452,7 +461,7 @@ class ParentStage(FinishingStage):
                 peer.is_recalled = False
                 self._move(peer)
             case messages.Warn():
-                self.run.errors.warn(message.text, **(message.fields or {}))
+                self._warn(peer, message)
             case messages.Completed():
                 peer.is_completed = True
                 if not peer.is_told and self.state < STOPPED:
@@ -565,6 +574,9 @@ class ParentStage(FinishingStage):
             return
         # A stage that stops because of an error has said so before.
         reverted = ending is FAILED and self.state < STOPPED
+        if isinstance(message.why, BaseException):
+            for number in message.numbers:
+                identify(message.why, peer.out[number][0])
         if message.why is not None and (ending is FORGIVEN or reverted):
             self.run.errors.noted(message.why, len(message.numbers))
             note_end(message.why, ends=False)
