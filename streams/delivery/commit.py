@@ -43,12 +43,12 @@ Parts = Mapping[Kind, list[Any]]
 class Part(Generic[R]):
     """A value of a kind that was made of the `roots`, and is written in one unit with them.
 
-    `done` is called once: with None when the value is written, or is void because its roots are;
-    with the error if it was refused, and then returns whether its roots end for good. `ahead`
-    belongs to the maker: whether its successor has been requested already.
+    `done` is called once: with None when the value is written, or `is_void` because its roots are;
+    with the error if it was refused, and then returns whether its roots end for good. `room` is
+    called once, then or earlier: the maker may have one more.
     """
 
-    __slots__ = ("_done", "ahead", "kind", "roots", "settled", "value")
+    __slots__ = ("_done", "_room", "is_void", "kind", "roots", "settled", "value")
 
     def __init__(
         self,
@@ -56,19 +56,29 @@ class Part(Generic[R]):
         value: Any,
         roots: list[R],
         done: Callable[[Part[R], Exception | None], bool],
+        room: Callable[[], None] | None = None,
     ) -> None:
         self.kind = kind
         self.value = value
         self.roots = roots
-        self.settled = self.ahead = False
+        self.settled = self.is_void = False
         self._done = done
+        self._room = room
 
-    def settle(self, error: Exception | None = None) -> bool:
+    def release(self) -> None:
+        """The part waits for others, which must not wait for its room."""
+        room, self._room = self._room, None
+        if room is not None:
+            room()
+
+    def settle(self, error: Exception | None = None, *, is_void: bool = False) -> bool:
         """The part is written or void, or was refused. Returns whether its roots end for good."""
         if self.settled:
             return False
-        self.settled = True
-        return self._done(self, error)
+        self.settled, self.is_void = True, is_void
+        is_final = self._done(self, error)
+        self.release()
+        return is_final
 
 
 def by_kind(parts: Iterable[Part[Any]]) -> dict[Kind, list[Any]]:
@@ -76,7 +86,10 @@ def by_kind(parts: Iterable[Part[Any]]) -> dict[Kind, list[Any]]:
     found: dict[Kind, list[Any]] = {}
     for part in dict.fromkeys(parts):
         if not part.settled:
-            found.setdefault(part.kind, []).append(part.value)
+            values = found.get(part.kind)
+            if values is None:
+                values = found[part.kind] = []
+            values.append(part.value)
     return found
 
 
@@ -100,8 +113,8 @@ class Commit:
         self._write = write
         self._soon = soon
         self._failed = failed
-        # Whether something was added that no unit has taken, and the unit that is being written.
-        self._is_due = self._is_closing = False
+        # Whether something was added that no unit has taken, and whether `flush` gets the errors.
+        self._is_due = self._is_flushed = False
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -127,27 +140,29 @@ class Commit:
 
     def _ended(self, writing: asyncio.Task[None]) -> None:
         self._writing = None
-        if self._is_closing:
-            return
         error = (
             cancelled_outside(f"the task '{self._name}'", asyncio.CancelledError())
             if writing.cancelled()
             else writing.exception()
         )
-        if error is not None:
+        if error is None:
+            if self._is_due:
+                self._soon(self._begin)
+        elif not self._is_flushed:
             self._failed(error)
-        elif self._is_due:
-            self._soon(self._begin)
 
-    async def close(
+    async def flush(
         self, ended: Callable[[asyncio.Task[None]], Awaitable[None]] = lambda writing: writing
     ) -> None:
         """Write all that was added, the last unit too; `ended` waits for one.
 
-        Raises what `write` and `ended` raise. Nothing may be added afterwards.
+        Raises what `write` and `ended` raise.
         """
-        self._is_closing = True
-        while self.is_busy:
-            self._begin()
-            if self._writing is not None:
-                await ended(self._writing)
+        self._is_flushed = True
+        try:
+            while self.is_busy:
+                self._begin()
+                if self._writing is not None:
+                    await ended(self._writing)
+        finally:
+            self._is_flushed = False

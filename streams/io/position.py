@@ -305,7 +305,7 @@ class Position:
         os.replace(new, self._path)
 
     async def _close(self) -> None:
-        await self._commit.close()
+        await self._commit.flush()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

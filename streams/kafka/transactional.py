@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from penstock.streams.base.errors import BuildError, PenstockError
+from penstock.streams.delivery.commit import Part
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.producer import NoAnswer
 from penstock.streams.kafka.reading import Reading
 from penstock.streams.kafka.reason import reason
-from penstock.streams.kafka.transactions import Transactions
-from penstock.streams.kafka.units import Result
-from penstock.streams.kafka.writing import Encoding, WritingSettings, writing_error
+from penstock.streams.kafka.transactions import RECORDS, Transactions
+from penstock.streams.kafka.writing import Encoding, WritingSettings, as_ours, writing_error
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import Closed, SinkStage
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 __all__ = ["TransactionalWriting"]
 
@@ -115,25 +113,25 @@ class TransactionalWriting(SinkStage[Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         accepted: list[Event[Any]] = []
-        results: list[tuple[Result, Token]] = []
+        results: list[Part[Token]] = []
         for place, event in enumerate(events):
             if self.state >= CLOSED:
                 give_back_all(events[place:])
                 break
             try:
-                result = Result(self, event, self._encode(event))
-                tokens = self._tokens(event)
-                self._transactions.add(tokens, result)
+                record, tokens = self._encode(event), self._tokens(event)
+                result = Part(RECORDS, record, tokens, partial(self._settled, event), self._room)
+                self._transactions.add(result)
             except Exception as error:
                 self._fails(event, error)
                 continue
             self._open += 1
             accepted.append(event)
-            results.append((result, tokens[0]))
+            results.append(result)
         finish_all(accepted)
-        for result, token in results:
-            if self._transactions.is_open(token):
-                self.release(result)
+        for result in results:
+            if self._transactions.is_open(result.roots[0]):
+                result.release()
 
     def _tokens(self, event: Event[Any]) -> list[Token]:
         """The records that the event was made from."""
@@ -158,25 +156,21 @@ class TransactionalWriting(SinkStage[Any]):
 
     # Results.
 
-    def release(self, result: Result, /) -> None:
-        if not result.is_released:
-            result.is_released = True
-            self._open -= 1
-            self._ask(1)
+    def _room(self) -> None:
+        self._open -= 1
+        self._ask(1)
 
-    def written(self, result: Result, /) -> None:
-        self._stored += 1
-        self.release(result)
-
-    def refused(self, result: Result, fault: KafkaError, /) -> bool:
-        error = writing_error(fault, self._settings)
-        if self.state >= CLOSED:
-            return False
-        # The event has ended already; only the policy remains to be applied.
-        if self._faults.survives(result.event, error) and self._faults.gives_up:
-            self.release(result)
-            return True
-        self.break_off(error)
+    def _settled(self, event: Event[Any], result: Part[Token], error: Exception | None) -> bool:
+        """A result is committed or void, or was refused; returns whether its records are finished
+        without it."""
+        if error is None:
+            self._stored += not result.is_void
+        elif self.state < CLOSED:
+            error = as_ours(error, self._settings)
+            # The event has ended already; only the policy remains to be applied.
+            if self._faults.survives(event, error) and self._faults.gives_up:
+                return True
+            self.break_off(error)
         return False
 
     def _ask(self, count: int) -> None:

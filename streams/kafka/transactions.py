@@ -1,4 +1,4 @@
-"""Transactions: results, and the offsets of the records that they were made from, as one.
+"""Transactions: results, and the offsets of the records that they were made of, as one.
 
 A transaction is begun when its records and their results are known, and committed at once, so it is
 never open while a handler works. The brokers check the generation of the group (KIP-447): a reader
@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.streams.base.errors import PenstockError, ProducerFenced, PublishFailed
+from penstock.streams.delivery.commit import Commit, Part, by_kind
 from penstock.streams.kafka.offsets.commits import NO_MEMBER, Committing, passes
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import NoAnswer, TransactionalProducer, is_member
-from penstock.streams.kafka.units import Result, Unit, Units, by_partition, fitting
+from penstock.streams.kafka.units import Unit, Units, by_partition, fitting
+from penstock.streams.kafka.writing import Record
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
 
-__all__ = ["TransactionSettings", "Transactions"]
+__all__ = ["RECORDS", "TransactionSettings", "Transactions"]
 
 # Seconds between two attempts while brokers do not answer, or a rebalance goes on.
 _PAUSE = 0.1
@@ -72,17 +75,28 @@ class _Later(Exception):
     """The transaction cannot be made now."""
 
 
+class _Records:
+    """The kind of parts that are records to write: the topic, value, key and headers of each."""
+
+    async def write(self, transaction: Transactions, values: list[Record], /) -> None:
+        await transaction.produce(zip(values, values, strict=True))
+
+
+RECORDS = _Records()
+
+
 class Transactions:
     """The commits of a reader whose results are written in transactions.
 
     `_ready` units are finished, and go into the next transaction; `_waiting` ones go into a later
-    one, because not all that is finished fits into the metadata of a commit. Memory: the results of
+    one, because not all that is finished fits into the metadata of a commit. Memory: the parts of
     both, and of records that are not finished.
     """
 
     def __init__(self, run: Run, settings: TransactionSettings) -> None:
         self.committed = self.aborted = self.replaced = 0
         self.accepted_at = -inf
+        self.why = ""
         self.failure: PenstockError | None = None
         """Why there will be no more transactions."""
         self.settings = settings
@@ -91,7 +105,7 @@ class Transactions:
         self._run = run
         self._units = Units()
         self._ready: deque[Unit] = deque()
-        # Records and results in these.
+        # Records and parts in these.
         self._size = 0
         self._waiting: list[Unit] = []
         # Whether any were there, which is said once.
@@ -110,25 +124,27 @@ class Transactions:
         # Whether it is of no use any more, and when it has begun the transaction in progress.
         self._is_spent = False
         self._began: float | None = None
-        self._running: asyncio.Future[None] | None = None
+        self._commit = Commit(
+            "make a transaction",
+            lambda: self._write(*self._asked),
+            partial(run.call_soon, run.attaching),
+            self._ended_by,
+        )
+        # For the next transaction: the metadata of the group, the partitions whose marks are
+        # committed if nothing else is, and whether nothing else is to be.
+        self._asked: tuple[Any, Iterable[Partition], bool] = None, (), False
+        # Whether the last one was committed.
+        self._is_made = False
         self._phase = _Phase.NONE
-        # In the transaction in progress: what it commits, and why it has failed.
+        # In the transaction in progress: what it commits, the values that were refused, and why it
+        # has failed.
         self._inside: list[Unit] = []
-        self._marks: dict[Partition, tuple[Mark, set[int]]] = {}
-        self._refused: list[tuple[Result, KafkaError]] = []
+        self._marks: dict[Partition, Mark] = {}
+        self._refused: list[tuple[Any, KafkaError]] = []
         self._fault: KafkaError | None = None
-        # Why the last attempt failed, and whether none can be made.
-        self._last_fault: KafkaError | None = None
-        self._is_away = False
-        # Units in a transaction; fewer while it is to be found out which result is refused.
+        # Units in a transaction; fewer while it is to be found out which value is refused.
         self._most = _MANY
         self._fails_since: float | None = None
-
-    @property
-    def why(self) -> str:
-        if self._is_away:
-            return NO_MEMBER
-        return "" if self._last_fault is None else self._last_fault.str()
 
     def serve(self, wake: Callable[[], None], again: Callable[[list[Token]], None]) -> None:
         """Make the transactions of a reader, which calls `commit` when it is due. `wake` is called
@@ -165,12 +181,12 @@ class Transactions:
 
     # What is finished.
 
-    def add(self, tokens: Iterable[Token], result: Result) -> None:
-        """A result that was made from these records, to be written when they are finished."""
-        self._units.joined(tokens).results.append(result)
+    def add(self, part: Part[Token]) -> None:
+        """A part, to be written when the records that it was made of are finished."""
+        self._units.joined(part.roots).parts.append(part)
 
     def is_open(self, token: Token) -> bool:
-        """Whether a record, or one that shares a result with it, is not finished yet."""
+        """Whether a record, or one that shares a part with it, is not finished yet."""
         return self._units.of(token).open > 0
 
     def finish(self, tokens: Iterable[Token], /) -> None:
@@ -189,8 +205,8 @@ class Transactions:
             self._due_at = min(self._due_at, self._run.now() + self.settings.every)
             self._wake()
         self._ready.append(unit)
-        self._size += 1 + len(unit.results)
-        if self._size >= self.settings.most > self._size - 1 - len(unit.results):
+        self._size += 1 + len(unit.parts)
+        if self._size >= self.settings.most > self._size - 1 - len(unit.parts):
             self._due_at = self._run.now()
             self._wake()
 
@@ -204,14 +220,14 @@ class Transactions:
     def _drop(self, unit: Unit) -> None:
         """Commit nothing of a unit; what is still ours of it is emitted again."""
         self._units.forget(unit)
-        unit.release()
+        for part in unit.parts:
+            part.settle(is_void=True)
         self._again([token for token in unit.tokens if token.partition.is_ours])
 
     def due_in(self) -> float:
-        if self._running is None or (self._running.done() and self._running.exception() is None):
-            return self._due_at - self._run.now()
-        # The error of one that has failed is raised by `commit`.
-        return 0 if self._running.done() else inf
+        if self._commit.is_busy:
+            return inf
+        return self._due_at - self._run.now() if self.failure is None else 0
 
     # What the reader calls. A transaction in progress is not interrupted. The group's metadata are
     # asked for before it, since a client does one thing at a time; of a member that has lost its
@@ -220,26 +236,27 @@ class Transactions:
     async def commit(
         self, consumer: Committing, partitions: Iterable[Partition], /, *, renew: bool = False
     ) -> None:
-        if self._running is not None:
-            if not self._running.done():
-                return
-            self._running.result()
-        metadata = await self._asked(consumer)
-        self._running = asyncio.ensure_future(self._commit(metadata, partitions if renew else ()))
+        if self.failure is not None:
+            raise self.failure
+        if not self._commit.is_busy:
+            await self._begin_with(consumer, partitions if renew else ())
+
+    def _ended_by(self, error: BaseException) -> None:
+        # `commit` raises the failure.
+        if error is not self.failure:
+            self._run.failed(error)
 
     async def hand_over(self, consumer: Committing, partitions: Iterable[Partition], /) -> None:
         leaving = set(partitions)
         until = self._run.now() + _HANDOVER
-        while self._has_units_of(leaving) and self._run.now() < until:
+        while not leaving.isdisjoint(by_partition(self._finished())) and self._run.now() < until:
             before = self.committed
-            await self._undisturbed(consumer, self._commit)
+            await self._make(consumer)
             if self.committed == before:
                 await asyncio.sleep(_PAUSE)
 
     async def confirm(self, consumer: Committing, partitions: Iterable[Partition], /) -> bool:
-        before = self.committed
-        await self._undisturbed(consumer, partial(self._commit_marks, partitions=partitions))
-        return self.committed > before
+        return await self._make(consumer, partitions, renews=True)
 
     async def say(self, consumer: Committing, partition: Partition, /) -> None:
         # A transaction has only the partitions whose records it finishes, and there may be none.
@@ -249,16 +266,17 @@ class Transactions:
         """Commit what is left; what cannot be is processed again by the next reader."""
         from confluent_kafka import KafkaException
 
-        if self._running is not None:
-            with suppress(PenstockError, KafkaException):
-                await self._running
+        # If this is cancelled, nobody waits for a transaction any more, and its producer is closed.
+        with suppress(PenstockError, KafkaException):
+            await self._commit.flush()
         for _ in range(_ATTEMPTS):
             if self.failure is None:
                 with suppress(PenstockError, KafkaException):
-                    await self._commit(await self._asked(consumer))
+                    await self._begin_with(consumer)
+                    await self._commit.flush()
             if self._phase not in (_Phase.UNKNOWN, _Phase.SETTLED):
                 break
-        left = sum(len(unit.tokens) for unit in [*self._inside, *self._finished()])
+        left = sum(len(unit.tokens) for unit in self._finished())
         if left:
             self._run.errors.warn(
                 f"the transaction of {left} records was not committed: they are processed again, "
@@ -276,72 +294,54 @@ class Transactions:
                 await self._producer.close()
 
     def _finished(self) -> list[Unit]:
-        """The units that wait for a transaction; the units of a key are in their order."""
-        return [*self._returned, *self._waiting, *self._ready]
+        """The units that are not committed; the units of a key are in their order."""
+        return [*self._inside, *self._returned, *self._waiting, *self._ready]
 
-    def _has_units_of(self, leaving: set[Partition]) -> bool:
-        units = [*self._inside, *self._finished()]
-        return any(token.partition in leaving for unit in units for token in unit.tokens)
+    async def _make(
+        self, consumer: Committing, partitions: Iterable[Partition] = (), *, renews: bool = False
+    ) -> bool:
+        """Make a transaction after the one in progress, and wait for it. Returns whether it is
+        committed."""
+        await self._commit.flush(asyncio.shield)
+        await self._begin_with(consumer, partitions, renews=renews)
+        await self._commit.flush(asyncio.shield)
+        return self._is_made
 
-    async def _undisturbed(
-        self, consumer: Committing, work: Callable[[Any], Coroutine[Any, Any, None]]
+    async def _begin_with(
+        self, consumer: Committing, partitions: Iterable[Partition] = (), *, renews: bool = False
     ) -> None:
-        """Make a transaction after the one in progress, and wait for it."""
-        if self._running is not None:
-            await asyncio.shield(self._running)
-        self._running = asyncio.ensure_future(work(await self._asked(consumer)))
-        await asyncio.shield(self._running)
-
-    async def _asked(self, consumer: Committing) -> Any:
-        """The group's metadata. Before, if it is not known how the last transaction has ended, ask
-        what is committed."""
-        from confluent_kafka import KafkaException
-
+        """Begin a transaction. Before, if it is not known how the last one has ended, ask what is
+        committed."""
         if self._phase is _Phase.SETTLED:
-            try:
-                await self._find_out(consumer)
-            except KafkaException as raised:
-                self._failed(raised.args[0])
-        return await consumer.consumer_group_metadata()
+            await self._has_done(self._find_out(consumer))
+        self._asked = await consumer.consumer_group_metadata(), partitions, renews
+        self._commit.due()
 
     # One transaction.
 
-    async def _commit(self, metadata: Any, renewed: Iterable[Partition] = ()) -> None:
+    async def _write(self, metadata: Any, partitions: Iterable[Partition], renews: bool) -> None:
         """Make a transaction of what is finished, or do so later. Where nothing can be committed,
-        commit once more what is committed of `renewed`."""
+        or if it only `renews`, commit once more what is committed of `partitions`."""
+        self._is_made = False
         try:
+            # First the transaction in progress: what it commits must not be undone.
             await self._settle()
-            self._require_member(metadata)
-            units = self._take()
-            marks: dict[Partition, tuple[Mark, set[int]]] = {}
-            for partition, offsets in by_partition(units).items():
-                mark = partition.mark_after(offsets)
-                assert mark is not None, "only what fits was taken"
-                marks[partition] = mark, offsets
-            if not units:
-                marks = _unchanged(renewed)
-            if marks:
-                await self._transact(metadata, units, marks)
+            if not is_member(metadata):
+                # Brokers would accept offsets of partitions that are not ours any more.
+                self.why = NO_MEMBER
+                raise _Later
+            units = [] if renews else self._take()
+            offsets = by_partition(units) or {one: set[int]() for one in partitions}
+            marks = ((one, one.mark_after(done)) for one, done in offsets.items())
+            found = {one: mark for one, mark in marks if mark is not None}
+            assert not units or len(found) == len(offsets), "only what fits was taken"
+            if found or renews:
+                await self._transact(metadata, units, found)
+                self._is_made = True
         except _Later:
             self._due_at = self._run.now() + _PAUSE
         self._wake()
         self._notify()
-
-    async def _commit_marks(self, metadata: Any, partitions: Iterable[Partition]) -> None:
-        """Commit once more what is committed."""
-        with suppress(_Later):
-            # First the transaction in progress: what it commits must not be undone.
-            await self._settle()
-            self._require_member(metadata)
-            await self._transact(metadata, [], _unchanged(partitions))
-        self._wake()
-
-    def _require_member(self, metadata: Any) -> None:
-        """Without a member, brokers would accept offsets of partitions that are not ours any more.
-        Raises _Later."""
-        self._is_away = not is_member(metadata)
-        if self._is_away:
-            raise _Later
 
     def _take(self) -> list[Unit]:
         """The units of the next transaction."""
@@ -368,9 +368,8 @@ class Transactions:
                 "does not fit into the metadata of a commit. Nothing more begins until it does. A "
                 "handler that does not return may be the cause (timeout=)"
             )
-        for unit in self._waiting:
-            # Those on which they wait must not wait for room.
-            unit.release()
+        for part in chain.from_iterable(unit.parts for unit in self._waiting):
+            part.release()
         self._ready.extend(rest)
         self._size, self._due_at = 0, self._run.now() if rest else inf
         return units
@@ -384,36 +383,40 @@ class Transactions:
         return on_floor and not any(token.partition.inside for token in tokens)
 
     async def _transact(
-        self,
-        metadata: Any,
-        units: list[Unit],
-        marks: dict[Partition, tuple[Mark, set[int]]],
+        self, metadata: Any, units: list[Unit], marks: dict[Partition, Mark]
     ) -> None:
-        from confluent_kafka import KafkaException
-
         self._inside, self._marks, self._refused, self._fault = units, marks, [], None
-        try:
-            producer = await self._begin()
-            self._phase = _Phase.OPEN
-            for unit in units:
-                for result in unit.results:
-                    await self._produce(producer, result)
-            places = [partition.place(*mark) for partition, (mark, _) in marks.items()]
-            sent_at = self._run.now()
-            await producer.send_offsets_to_transaction(places, metadata)
-            self.accepted_at = sent_at
+        if await self._has_done(self._send(metadata)):
             self._phase = _Phase.COMMITTING
-        except KafkaException as raised:
-            self._failed(raised.args[0])
-        except NoAnswer:
-            self._unanswered()
         await self._settle()
 
-    async def _begin(self) -> TransactionalProducer:
+    async def _has_done(self, call: Awaitable[object]) -> bool:
+        """Await a call of the client. Returns False if that has failed for now."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            await call
+        except NoAnswer:
+            why = "the client has not returned"
+            self._failed(KafkaError(KafkaError._TIMED_OUT, why, False, True), is_spent=True)
+        except KafkaException as raised:
+            self._failed(raised.args[0])
+        else:
+            return True
+        return False
+
+    async def _send(self, metadata: Any) -> None:
         producer = await self._initialised()
         await producer.begin_transaction()
         self._began = self._run.now()
-        return producer
+        self._phase = _Phase.OPEN
+        parts = by_kind(chain.from_iterable(unit.parts for unit in self._inside))
+        for kind, values in parts.items():
+            await kind.write(self, values)
+        places = [partition.place(*mark) for partition, mark in self._marks.items()]
+        sent_at = self._run.now()
+        await producer.send_offsets_to_transaction(places, metadata)
+        self.accepted_at = sent_at
 
     async def _initialised(self) -> TransactionalProducer:
         """The producer, or the next one, which has the same id: its start ends what the one before
@@ -427,70 +430,45 @@ class Transactions:
             self._is_initialised = True
         return producer
 
-    async def _produce(self, producer: TransactionalProducer, result: Result) -> None:
-        topic, body, key, headers = result.parts
-        refused = self._refused
+    async def produce(self, records: Iterable[tuple[Any, Record]]) -> None:
+        """Write records, each for the value of a part, which is refused if its record is."""
+        producer, refused = self.producer, self._refused
+        for value, (topic, body, key, headers) in records:
+            answer = partial(_answered, refused, value)
+            while True:
+                try:
+                    producer.produce(topic, body, key, headers=headers, on_delivery=answer)
+                    break
+                except BufferError:
+                    await producer.make_room()
+                except Exception as raised:
+                    from confluent_kafka import KafkaException
 
-        def answer(fault: KafkaError | None, _: Any) -> None:
-            # Called in a thread.
-            if fault is not None:
-                refused.append((result, fault))
-
-        from confluent_kafka import KafkaException
-
-        while True:
-            try:
-                producer.produce(topic, body, key, headers=headers, on_delivery=answer)
-            except BufferError:
-                await producer.make_room()
-            except KafkaException as raised:
-                refused.append((result, raised.args[0]))
-                raise
-            else:
-                return
+                    if isinstance(raised, KafkaException):
+                        answer(raised.args[0], None)
+                    raise
 
     async def _settle(self) -> None:
         """Bring the transaction in progress to its end. Raises _Later unless it is committed."""
-        from confluent_kafka import KafkaException
-
         if self.failure is not None:
             raise self.failure
         if self._phase is _Phase.COMMITTING:
-            try:
-                await self.producer.commit_transaction()
-            except NoAnswer:
-                self._unanswered()
-            except KafkaException as raised:
-                self._failed(raised.args[0])
-                if self._phase is _Phase.COMMITTING:
-                    if not raised.args[0].txn_requires_abort():
-                        # The answer did not come in time.
-                        raise _Later from None
-                    self._phase = _Phase.OPEN
-            else:
+            if await self._has_done(self.producer.commit_transaction()):
                 self._is_committed()
-        if self._phase is _Phase.UNKNOWN:
-            try:
-                await self._initialised()
-            except NoAnswer:
-                self._unanswered()
-            except KafkaException as raised:
-                self._failed(raised.args[0])
-            else:
-                self._phase = _Phase.SETTLED
+            elif self._phase is _Phase.COMMITTING:
+                if self._fault is None or not self._fault.txn_requires_abort():
+                    # The answer did not come in time.
+                    raise _Later
+                self._phase = _Phase.OPEN
+        if self._phase is _Phase.UNKNOWN and await self._has_done(self._initialised()):
+            self._phase = _Phase.SETTLED
         if self._phase in (_Phase.UNKNOWN, _Phase.SETTLED):
             raise _Later
         if self._phase is _Phase.OPEN:
-            try:
-                await self.producer.abort_transaction()
-            except NoAnswer:
-                self._unanswered()
-            except KafkaException as raised:
-                self._failed(raised.args[0])
-                if self._phase is _Phase.OPEN:
-                    raise _Later from None
-            else:
+            if await self._has_done(self.producer.abort_transaction()):
                 self._is_aborted()
+            elif self._phase is _Phase.OPEN:
+                raise _Later
         if self._inside or self._fault is not None:
             self._put_back()
             raise _Later
@@ -500,7 +478,7 @@ class Transactions:
         partition that is ours is the transaction's, or the one before it."""
         from confluent_kafka import KafkaException
 
-        ours = {one.key: mark for one, (mark, _) in self._marks.items() if one.is_ours}
+        ours = {one.key: mark for one, mark in self._marks.items() if one.is_ours}
         found: list[TopicPartition] = []
         if ours and self._inside:
             places = [one.place() for one in self._marks if one.is_ours]
@@ -508,8 +486,7 @@ class Transactions:
         for one in found:
             if one.error is not None:
                 raise KafkaException(one.error)
-        now = [((one.topic, one.partition), (one.offset, one.metadata or "")) for one in found]
-        if any(ours[key] == mark for key, mark in now):
+        if any(ours[one.topic, one.partition] == (one.offset, one.metadata or "") for one in found):
             self._is_committed()
         else:
             self._is_aborted()
@@ -521,33 +498,32 @@ class Transactions:
 
     def _is_committed(self) -> None:
         self._phase, self._began = _Phase.NONE, None
-        self._fault, self._last_fault, self._fails_since = None, None, None
+        self._fault, self._fails_since, self.why = None, None, ""
         self.committed += 1
         self._most = min(_MANY, 2 * self._most)
-        for partition, (mark, offsets) in self._marks.items():
+        for partition, mark in self._marks.items():
             partition.committed = mark
-            for offset in offsets:
-                partition.ledger.finish(offset)
         units, self._inside, self._marks = self._inside, [], {}
         if units:
             self._is_restarted = False
         for unit in units:
+            for token in unit.tokens:
+                token.partition.ledger.finish(token.offset)
             self._units.forget(unit)
-            for result in unit.results:
-                result.owner.written(result)
+            for part in unit.parts:
+                part.settle()
 
     def _put_back(self) -> None:
         """Nothing of the transaction is committed: what was in it goes into the next one."""
-        from confluent_kafka import KafkaError
+        from confluent_kafka import KafkaError, KafkaException
 
         fault, self._fault = self._fault, None
         units, self._inside = self._inside, []
-        refused = [(result, why) for result, why in self._refused if not _is_of_all(why)]
+        refused = [(value, why) for value, why in self._refused if not _is_of_all(why)]
         if refused and len(units) == 1:
             (unit,) = units
-            result, why = refused[0]
-            unit.results.remove(result)
-            if not result.owner.refused(result, why):
+            value, why = refused[0]
+            if not any(p.settle(KafkaException(why)) for p in unit.parts if p.value is value):
                 self._units.forget(unit)
                 units = []
             self._most = _MANY
@@ -559,17 +535,10 @@ class Transactions:
                 partition.remember_less(partition.accepted)
         self._returned = [*units, *self._returned]
 
-    def _unanswered(self) -> None:
-        """A call has not returned, so the producer is of no use any more."""
-        from confluent_kafka import KafkaError
-
-        fault = KafkaError(KafkaError._TIMED_OUT, "the client has not returned", False, True)
-        self._failed(fault, is_spent=True)
-
     def _failed(self, fault: KafkaError, *, is_spent: bool = False) -> None:
         """Give the producer up if it is of no use any more: the next one ends its transaction.
         Raises an error that ends the pipeline if no other would do better."""
-        self._fault = self._last_fault = fault
+        self._fault, self.why = fault, fault.str()
         now = self._run.now()
         if self._fails_since is None or fault.code() in _rebalancing():
             # A rebalance goes on for as long as any member needs.
@@ -620,6 +589,12 @@ class Transactions:
         return self._began is None or self._run.now() < self._began + self.settings.timeout
 
 
+def _answered(refused: list[tuple[Any, KafkaError]], value: Any, fault: Any, _: object) -> None:
+    # Called in a thread.
+    if fault is not None:
+        refused.append((value, fault))
+
+
 def _fenced() -> tuple[int, ...]:
     """The codes of a producer whose id another one has by now, or whose transaction took too
     long."""
@@ -631,13 +606,6 @@ def _fenced() -> tuple[int, ...]:
         Code.INVALID_PRODUCER_EPOCH,
         Code.INVALID_PRODUCER_ID_MAPPING,
     )
-
-
-def _unchanged(partitions: Iterable[Partition]) -> dict[Partition, tuple[Mark, set[int]]]:
-    """The marks that are committed of these partitions, with no new records."""
-    none = set[int]()
-    marks = ((one, one.mark_after(none)) for one in partitions)
-    return {one: (mark, none) for one, mark in marks if mark is not None}
 
 
 def _rebalancing() -> tuple[int, ...]:

@@ -1,75 +1,38 @@
-"""Records that end together, with the results that were made from them."""
+"""Records that end together, with the parts that were made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
 
+from penstock.streams.delivery.commit import Part
 from penstock.streams.kafka.offsets.partition import Partition, Token
-from penstock.streams.protocol.event import Event
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+__all__ = ["Unit", "Units", "by_partition", "fitting"]
 
-    from penstock.streams.kafka.writing import Parts
-
-__all__ = ["Result", "ResultOwner", "Unit", "Units", "by_partition", "fitting"]
-
-
-class ResultOwner(Protocol):
-    """The sink that wants a result written."""
-
-    def release(self, result: Result, /) -> None:
-        """The result does not take the room of others any more; nothing the second time."""
-        ...
-
-    def written(self, result: Result, /) -> None:
-        """The result is committed."""
-        ...
-
-    def refused(self, result: Result, fault: KafkaError, /) -> bool:
-        """The brokers do not accept the result: whether its records are finished without it.
-        Otherwise the pipeline ends."""
-        ...
-
-
-class Result:
-    """A record to write, the event that it is made of, and the sink that takes it."""
-
-    __slots__ = ("event", "is_released", "owner", "parts")
-
-    def __init__(self, owner: ResultOwner, event: Event[Any], parts: Parts) -> None:
-        self.owner = owner
-        self.event = event
-        self.parts = parts
-        self.is_released = False
+_IS_OURS = attrgetter("partition.is_ours")
 
 
 class Unit:
-    """Records, `open` of them not finished, and `results`, each made from some of them.
+    """Records, `open` of them not finished, and `parts`, each made of some of them.
 
-    A result that was made of several records must not be written without any of them being
-    finished, so these are one unit.
+    A part that was made of several records must not be written without any of them being finished,
+    so these are one unit.
     """
 
-    __slots__ = ("is_dropped", "open", "results", "tokens")
+    __slots__ = ("is_dropped", "open", "parts", "tokens")
 
     def __init__(self, token: Token) -> None:
         self.tokens = [token]
         self.open = 1
-        self.results: list[Result] = []
+        self.parts: list[Part[Token]] = []
         self.is_dropped = False
         """Whether one of them was returned, so that none is finished."""
 
     @property
     def is_ours(self) -> bool:
         """Whether no partition of it has gone to another reader."""
-        return all(token.partition.is_ours for token in self.tokens)
-
-    def release(self) -> None:
-        """Its results do not take the room of others any more."""
-        for result in self.results:
-            result.owner.release(result)
+        return all(map(_IS_OURS, self.tokens))
 
 
 class Units:
@@ -91,7 +54,7 @@ class Units:
         for other in others:
             first.tokens += other.tokens
             first.open += other.open
-            first.results += other.results
+            first.parts += other.parts
             first.is_dropped |= other.is_dropped
             for token in other.tokens:
                 self._of[token] = first

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.streams.runtime.observing import TracedCalls
 
-__all__ = ["Producer", "Writing", "WritingSettings"]
+__all__ = ["Producer", "Record", "Writing", "WritingSettings"]
 
 # Seconds for which a thread waits for the next answer of the brokers.
 _POLL = 0.5
@@ -168,7 +168,7 @@ class Writing(ConfirmedSink):
         return {"stored": self._stored, "in_flight": len(self.under_way)}
 
 
-Parts = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+Record = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 """The topic, the value, the key and the headers of a record."""
 
 
@@ -190,7 +190,7 @@ class Encoding:
         topic = self._topic if isinstance(self._topic, str) else self._topic(value)
         return topic, None if self._key is None else self._key(value)
 
-    def __call__(self, event: Event[Any]) -> Parts:
+    def __call__(self, event: Event[Any]) -> Record:
         value: Any = event.value
         headers: list[tuple[str, bytes | None]] = []
         tracing = self._run.tracing

@@ -333,7 +333,7 @@ class Ledger:
             self.lost += 1
             self._forget(row)
             for part in row.parts or ():
-                part.settle()
+                part.settle(is_void=True)
             if told:
                 self._void(row, self._lease_lost(row), True)
 
@@ -420,7 +420,7 @@ class Ledger:
     async def close(self) -> None:
         """Record everything that is left. Raises DatabaseUnavailable after a few seconds."""
         self._insist.patience = min(self._insist.patience, _GRACE)
-        await self._commit.close(self._written)
+        await self._commit.flush(self._written)
 
     async def _written(self, writing: asyncio.Task[None]) -> None:
         # A server that is frozen, or behind a network that is cut, neither answers nor refuses.

@@ -111,6 +111,7 @@ class TableWriter(SinkStage[Any]):
         self._fields = fields
         self._fields_seen = AbsentFields(fields or {}, run.errors.warn)
         self._into = Insertion(store, fields)
+        self._room = partial(self._ask, 1)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
         self._insist = Reconnecting(run, store, patience)
@@ -175,14 +176,13 @@ class TableWriter(SinkStage[Any]):
                 self._waiting.append((event, value))
             else:
                 self._shared += 1
-                result = Part(self._into, value, rows, partial(self._settled, event))
+                result = Part(self._into, value, rows, partial(self._settled, event), self._room)
                 for row in rows:
                     row.add(result)
                 event.finish()
                 # A row waits for the rest of its results, which must not wait for room here.
-                if not result.settled and not all(row.ended for row in rows):
-                    result.ahead = True
-                    done += 1
+                if not all(row.ended for row in rows):
+                    result.release()
         if self._waiting:
             self._wanted.set()
         self._ask(done)
@@ -202,14 +202,13 @@ class TableWriter(SinkStage[Any]):
             return None
         return list(dict.fromkeys(cast(Row, row) for _, row in found))
 
-    def _settled(self, event: Event[Any], result: Part[Row], error: Exception | None) -> bool:
+    def _settled(self, event: Event[Any], _: Part[Row], error: Exception | None) -> bool:
         """A result was written, or was refused; returns whether its rows have failed for good."""
         self._shared -= 1
         final = False
         if error is not None and self.state < CLOSED:
             # Its event has ended already; only the error policy remains to be applied.
             final = self._survives(event, error) and self._faults.gives_up
-        self._ask(not result.ahead)
         self.end_if_idle()
         return final
 

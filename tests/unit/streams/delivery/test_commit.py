@@ -106,7 +106,7 @@ def test_a_close_waits_for_the_unit_that_is_being_written_and_writes_the_last() 
         log.add(1)
         await asyncio.sleep(0.5)
         log.add(2)
-        await log.commit.close()
+        await log.commit.flush()
         assert log.units == [[1], [2]]
         assert asyncio.get_running_loop().time() >= 2
 
@@ -117,7 +117,7 @@ def test_a_unit_that_was_added_and_not_begun_is_written_once_by_a_close() -> Non
     async def work() -> None:
         log = Log()
         log.add(1)
-        await log.commit.close()
+        await log.commit.flush()
         await asyncio.sleep(0.1)
         assert log.units == [[1]]
 
@@ -133,7 +133,7 @@ def test_the_error_of_a_unit_is_reported_and_nothing_is_begun_by_itself_after_it
         await asyncio.sleep(5)
         assert list(map(str, log.errors)) == ["the disk is full"]
         assert log.units == []
-        await log.commit.close()
+        await log.commit.flush()
         assert log.units == [[2]]
 
     run_virtual(work())
@@ -145,8 +145,37 @@ def test_the_error_of_the_last_unit_is_raised_by_the_close_and_not_reported_as_w
         log.add(-1)
         await asyncio.sleep(0.5)
         with pytest.raises(ValueError, match="disk is full"):
-            await log.commit.close()
+            await log.commit.flush()
         assert log.errors == []
+
+    run_virtual(work())
+
+
+def test_after_a_flush_more_may_be_added_and_errors_are_reported_again() -> None:
+    async def work() -> None:
+        log = Log(1.0)
+        log.add(1)
+        await log.commit.flush()
+        log.add(2)
+        await asyncio.sleep(1.5)
+        log.add(-1)
+        await asyncio.sleep(1.5)
+        assert log.units == [[1], [2]]
+        assert list(map(str, log.errors)) == ["the disk is full"]
+
+    run_virtual(work())
+
+
+def test_a_flush_that_is_cancelled_leaves_the_rest_to_be_written() -> None:
+    async def work() -> None:
+        log = Log(1.0)
+        log.add(1)
+        flushing = asyncio.create_task(log.commit.flush(asyncio.shield))
+        await asyncio.sleep(0.5)
+        log.add(2)
+        flushing.cancel()
+        await asyncio.sleep(2)
+        assert log.units == [[1], [2]]
 
     run_virtual(work())
 
@@ -177,7 +206,7 @@ def test_all_that_was_added_is_written_once_in_order_and_never_two_units_at_a_ti
             log.add(*range(last, last + count))
             last += count
             await asyncio.sleep(wait)
-        await log.commit.close()
+        await log.commit.flush()
         assert [number for unit in log.units for number in unit] == list(range(last))
         assert not log.commit.is_busy
         assert log.errors == []
@@ -256,6 +285,25 @@ def test_each_value_is_written_once_in_order_for_its_kind_and_none_that_is_settl
     parts[2].settle(ValueError())
     assert by_kind(parts) == {one: [0, 3], other: [1, 4]}
     assert ends == [(2, None)]
+
+
+def test_a_part_gives_its_room_to_another_once_when_it_ends_or_while_it_waits() -> None:
+    room, ends = list[int](), list[bool]()
+
+    def part() -> Part[str]:
+        return Part(Listed(), 0, ["a"], done, lambda: room.append(len(ends)))
+
+    def done(part: Part[str], error: Exception | None) -> bool:
+        ends.append(part.is_void)
+        return True
+
+    waiting, void = part(), part()
+    waiting.release()
+    assert room == [0]
+    assert waiting.settle(ValueError())
+    assert void.settle(is_void=True)
+    void.release()
+    assert (room, ends) == ([0, 2], [False, True])
 
 
 def test_a_further_kind_is_written_with_results_by_the_writer_in_memory() -> None:

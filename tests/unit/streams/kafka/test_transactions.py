@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import inf
 from threading import Event
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 from confluent_kafka import KafkaError
@@ -38,10 +38,11 @@ from penstock.streams.base.errors import (
     PublishFailed,
     RightsMissing,
 )
+from penstock.streams.delivery.commit import Part
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.producer import NoAnswer, in_thread, is_member
-from penstock.streams.kafka.transactions import Transactions, TransactionSettings
-from penstock.streams.kafka.units import Result
+from penstock.streams.kafka.transactional import TransactionalWriting
+from penstock.streams.kafka.transactions import RECORDS, Transactions, TransactionSettings
 from penstock.streams.runtime import context
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import finished_beside
@@ -55,6 +56,8 @@ from tests.helpers.kafka.model import (
     numbers,
 )
 
+ID = {"transactional.id": "id"}
+
 
 def source(**options: Any) -> Any:
     return read_kafka("t", "g", **options)
@@ -64,8 +67,8 @@ def sink(**options: Any) -> Any:
     return write_kafka("out", transactional=True, **options)
 
 
-def results(broker: Broker) -> list[int]:
-    return [loads(value or b"null")["n"] for _, value in broker.results]
+def results(broker: Broker, of: str = "out") -> list[int]:
+    return [loads(value or b"null")["n"] for topic, value in broker.results if topic == of]
 
 
 async def settled(seconds: float = 3) -> None:
@@ -258,13 +261,137 @@ def test_a_result_is_not_written_when_one_of_its_records_was_returned(
         partition = Partition(CLUSTER, "t", 0, 0)
         records: list[Any] = [Record(("t", 0), offset, b"") for offset in (0, 1)]
         one, two = (Token(partition, record, record.offset()) for record in records)
-        transactions.add([one, two], Result(none, none, ("out", b"", None, [])))
+        transactions.add(Part(RECORDS, ("out", b"", None, []), [one, two], none))
         steps = [lambda: transactions.take_back(two), lambda: transactions.finish([one])]
         for step in steps if returned_first else reversed(steps):
             step()
         # The other one comes again, because its result is not there.
         assert again == [one]
         assert transactions.due_in() == inf
+
+    run(story())
+
+
+class Copies:
+    """A kind of parts that nothing else knows of: texts, each a record of a topic of its own."""
+
+    async def write(self, transaction: Any, values: list[str], /) -> None:
+        await transaction.produce((value, ("copies", value.encode(), None, [])) for value in values)
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_further_kind_is_in_the_transaction_that_has_the_records_and_the_results(
+    broker: Broker, run: Run, policy: Any
+) -> None:
+    broker.write(*numbers(0, 20))
+    too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    broker.refuse_record = lambda value: too_large if value == b"copy 7" else None
+    ends: dict[str, Exception | None] = {}
+    before = TransactionalWriting.on_events
+
+    def done(part: Part[Token], error: Exception | None) -> bool:
+        assert part.value not in ends
+        ends[part.value] = error
+        return policy == "skip"
+
+    def on_events(stage: Any, events: list[Any], /) -> None:
+        for event in events:
+            value = f"copy {event.value['n']}"
+            stage._transactions.add(Part(Copies(), value, [event.token], done))
+        before(stage, events)
+
+    async def story() -> None:
+        with patch.object(TransactionalWriting, "on_events", on_events):
+            running = source().to(sink()).start()
+            await settled()
+            running.cancel()
+            await running.wait()
+
+    run(story())
+    expected = [n for n in range(20) if n != 7 or policy == "skip"]
+    assert results(broker, "out") == expected
+    copies = [value for topic, value in broker.results if topic == "copies"]
+    assert sorted(copies) == sorted(b"copy %d" % n for n in range(20) if n != 7)
+    assert {value for value, error in ends.items() if error is not None} == {"copy 7"}
+    assert len(ends) == 20
+
+
+def test_two_sinks_write_the_records_of_one_topic_in_their_order(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+    run(source(follow=False).to(sink(), sink()).run())
+    assert results(broker) == [n for n in range(10) for _ in range(2)]
+
+
+def alone(broker: Broker, count: int = 1) -> tuple[Transactions, Any, Partition]:
+    """Transactions of finished records of one partition, and the consumer; no reader calls them."""
+    none: Any = Mock()
+    transactions = Transactions(
+        context.Run(),
+        TransactionSettings("id", True, 10, 0, 10, 60, lambda: broker.producer(ID), none),
+    )
+    transactions.serve(lambda: None, lambda tokens: None)
+    consumer = AsyncMock()
+    consumer.consumer_group_metadata.return_value = b"unknown\xff\xff\xff\xffg\0m\0"
+    partition = Partition(CLUSTER, "t", 0, 0)
+    for offset in range(count):
+        partition.ledger.read(offset, None)
+        record: Any = Record(("t", 0), offset, b"")
+        transactions.finish([Token(partition, record, offset)])
+    return transactions, consumer, partition
+
+
+def test_a_commit_is_confirmed_only_by_a_transaction_of_its_own(broker: Broker, run: Run) -> None:
+    async def story() -> None:
+        transactions, consumer, partition = alone(broker)
+        # While one is in progress, after which no other can be begun for now.
+        broker.latency = lambda: 1.0
+        await transactions.commit(consumer, [partition])
+        slow = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
+        broker.refuse_producer = lambda method: (
+            slow if method == "begin" and transactions.committed else None
+        )
+        assert not await transactions.confirm(consumer, [partition])
+        assert transactions.committed == 1
+        broker.refuse_producer = lambda method: None
+        assert await transactions.confirm(consumer, [partition])
+        assert transactions.committed == 2
+
+    run(story())
+
+
+def test_partitions_leave_as_soon_as_the_transaction_in_progress_has_ended(
+    broker: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        transactions, consumer, partition = alone(broker)
+        broker.latency = lambda: 1.0
+        began = asyncio.get_running_loop().time()
+        await transactions.commit(consumer, [partition])
+        await transactions.hand_over(consumer, [partition])
+        assert transactions.committed == 1
+        # The start of the producer, the transaction, its offsets and the commit.
+        assert asyncio.get_running_loop().time() == began + 4
+
+    run(story())
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 2.5, 3.5])
+def test_no_call_of_the_client_begins_after_a_close_that_was_cancelled(
+    broker: Broker, run: Run, seconds: float
+) -> None:
+    async def story() -> None:
+        transactions, consumer, partition = alone(broker)
+        broker.latency = lambda: 1.0
+        closing = asyncio.create_task(transactions.close(consumer, [partition]))
+        await asyncio.sleep(seconds)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        producer: Any = transactions.producer
+        before = list(producer.calls)
+        await asyncio.sleep(100)
+        assert producer.calls == before
+        assert transactions.producer is producer
 
     run(story())
 
