@@ -415,17 +415,17 @@ def release(turns: Sequence[Turn | None]) -> None:
     the next events reach is raised when all have ended.
     """
     raised: BaseException | None = None
-    while turns:
-        first = turns[0]
+    left: deque[Turn | None] = deque(turns)
+    while left:
+        first: Any = left[0]
         try:
             if type(first) is KeyQueue:
-                outer, others = first.queues.release(turns)
-                turns = outer + others
-                first.queues.go_on()
+                queues: KeyedQueues = first.queues
+                outer, others = queues.release(left)
+                left = deque(outer + others)
+                queues.go_on()
             else:
-                if type(turns) is not deque:
-                    turns = deque(turns)
-                turns.popleft()
+                left.popleft()
                 if first is not None:
                     first.end()
         except BaseException as error:
