@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from asyncio import Handle, TimerHandle
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.clock import clock_of, running_loop, wall_of
-from penstock.streams.base.errors import BuildError, NoLoop, add_note, cancelled_inside, notes_of
+from penstock.streams.base.errors import NoLoop, add_note, cancelled_inside, notes_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.blame import note_stage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.arrivals import Arrivals
+from penstock.streams.runtime.attachments import Attachments
+from penstock.streams.runtime.changeable import Changeable
+from penstock.streams.runtime.channels import Channels
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.nested_runs import Nesting
 from penstock.streams.runtime.observing import Observer, Statistics, TracedCalls, Tracing
@@ -37,178 +38,6 @@ if TYPE_CHECKING:
     from penstock.streams.diagnostics.histogram import LatencyHistogram
 
 __all__ = ["Run"]
-
-
-class Arriving(Protocol):
-    """A source that keeps values from threads until the loop takes them."""
-
-    info: StageInfo
-
-    @property
-    def run(self) -> Run: ...
-
-    def came(self, count: int, /) -> None:
-        """Take `count` more values; on the loop."""
-        ...
-
-
-class Arrivals:
-    """Values from threads that wait: an entry for each change from one source to another."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[Arriving, list[int]]] = []
-
-    def add(self, source: Arriving, count: int) -> None:
-        """Have the loop call `source.came(count)`; on any thread."""
-        with self._lock:
-            is_first = not self._waiting
-            if is_first or self._waiting[-1][0] is not source:
-                self._waiting.append((source, [count]))
-            else:
-                self._waiting[-1][1][0] += count
-        if is_first:
-            # What comes after the loop was closed is not read.
-            with suppress(RuntimeError):
-                source.run.call_soon_threadsafe(source.info, self._bring)
-
-    def _bring(self) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for source, (count,) in waiting:
-            source.run.call(source.info, source.came, count)
-
-
-S = TypeVar("S")
-C = TypeVar("C", bound="Channel")
-
-_Flush = Callable[[], Coroutine[Any, Any, None]]
-
-
-class Channel(Protocol):
-    """A channel to one sink."""
-
-    async def flush(self) -> None:
-        """Complete what is sent, and wait until the sink has closed."""
-
-    def hurry(self) -> None:
-        """Limit the wait for a slow sink to a few seconds."""
-
-
-class Channels:
-    """The channels of `run`.
-
-    A part of a running that may go on after the `whole` has its own channels. They are flushed and
-    hurried with the whole's too, until they `leave` it.
-    """
-
-    def __init__(self, run: Run, whole: Channels | None = None) -> None:
-        self._run = run
-        self._whole = whole
-        self._parts: list[Channels] = []
-        self._open: dict[int, tuple[object, Channel]] = {}
-
-    def open(self, sink: S, make: Callable[[S, Any], C]) -> C:
-        """The channel to `sink`, which `make(sink, run)` makes the first time.
-
-        It is flushed when the run is closed.
-        """
-        if id(sink) not in self._open:
-            channel = make(sink, self._run)
-            self._run.on_flush(channel.flush)
-            if self._whole is not None:
-                self._whole._run.on_flush(channel.flush)
-                if not self._open:
-                    self._whole._parts.append(self)
-            self._open[id(sink)] = sink, channel
-        return cast("C", self._open[id(sink)][1])
-
-    def leave(self) -> None:
-        """The part has ended, or goes on after the whole."""
-        whole, self._whole = self._whole, None
-        if whole is not None and self._open:
-            whole._parts.remove(self)
-            for _, channel in self._open.values():
-                whole._run.not_on_flush(channel.flush)
-
-    def hurry(self) -> None:
-        """Limit the wait for slow sinks to a few seconds."""
-        for _, channel in self._open.values():
-            channel.hurry()
-        for part in self._parts:
-            part.hurry()
-
-
-Place = int | str
-"""The number of a stage; of one that has none of its own, with what it is inside."""
-
-
-class Changeable:
-    """The stages that `call`, a method of the running, can change; errors name them by `kind`."""
-
-    def __init__(self, call: str, kind: str) -> None:
-        self._call = call
-        self._kind = kind
-        self.stages: dict[Place, Callable[..., None]] = {}
-        """The function that changes a stage, for each that has begun."""
-        # The changes to stages that had not begun, in order.
-        self._wanted: dict[Place, list[tuple[Any, ...]]] = {}
-
-    def add(self, place: Place, change: Callable[..., None]) -> Callable[[], None] | None:
-        """Include a stage that begins. Returns what is to be done when it has, if it was to be
-        changed before."""
-        self.stages[place] = change
-        return partial(self._catch_up, place) if place in self._wanted else None
-
-    def _catch_up(self, place: Place) -> None:
-        for values in self._wanted.pop(place, ()):
-            self.stages[place](*values)
-
-    def chosen(self, stage: int | None, later: Iterable[Place]) -> Place:
-        """The place of the stage with this number; None is the only stage, if there is one only.
-
-        `later` are the numbers of those that begin at some time. Raises BuildError, which names the
-        stages, if it is none of them.
-        """
-        places = sorted({*self.stages, *later}, key=lambda place: (isinstance(place, str), place))
-        place = places[0] if stage is None and len(places) == 1 else stage
-        if place is None or place not in places:
-            numbers = ", ".join(map(str, places)) or "none"
-            raise BuildError(f"{self._call}(stage={stage}): {self._kind} are: {numbers}")
-        return place
-
-    def change(self, place: Place, *values: Any) -> None:
-        """Give these values to a stage, now or when it has begun."""
-        if place in self.stages and place not in self._wanted:
-            self.stages[place](*values)
-        else:
-            self._wanted.setdefault(place, []).append(values)
-
-
-class Attachments:
-    """The streams of a run that are being attached; one may attach others."""
-
-    def __init__(self) -> None:
-        self._open = 0
-        self._waiting: deque[Callable[[], object]] = deque()
-
-    def begin(self) -> None:
-        """A stream is being attached, until `end`."""
-        self._open += 1
-
-    def end(self) -> None:
-        """Make the calls that wait when the outermost stream is attached, and what they attach."""
-        if self._open == 1:
-            while self._waiting:
-                self._waiting.popleft()()
-        self._open -= 1
-
-    def then(self, call: Callable[[], object]) -> None:
-        """Call `call` when all is attached that is being attached now."""
-        if self._open:
-            self._waiting.append(call)
-        else:
-            call()
 
 
 _Step = Callable[[], Coroutine[Any, Any, None]]
