@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, floor, log10
 
-from penstock.streams.pictures.svg import (
+from penstock.streams.pictures.sheet import (
     BOTTOM,
     COLOURS,
     HEIGHT,
@@ -14,8 +14,8 @@ from penstock.streams.pictures.svg import (
     WIDTH,
     legend,
     sheet,
-    text,
 )
+from penstock.streams.pictures.svg import text
 
 __all__ = ["Curve", "as_svg"]
 

@@ -7,7 +7,7 @@ from math import ceil, floor, inf, isfinite, log10
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.pictures.svg import (
+from penstock.streams.pictures.sheet import (
     BOTTOM,
     COLOURS,
     HEIGHT,
@@ -17,8 +17,8 @@ from penstock.streams.pictures.svg import (
     WIDTH,
     legend,
     sheet,
-    text,
 )
+from penstock.streams.pictures.svg import text
 
 __all__ = ["Steps", "as_svg"]
 

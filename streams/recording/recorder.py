@@ -11,14 +11,13 @@ from __future__ import annotations
 from asyncio import TimerHandle
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from heapq import nlargest
 from itertools import accumulate
 from math import ceil, inf
-from operator import add, attrgetter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from operator import add
+from typing import Any, NamedTuple
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BadLine, message_of, notes_of
@@ -31,6 +30,7 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.recording.arrows import GOLDEN, Arrow, Arrows
+from penstock.streams.recording.key_counts import MOST_KEYS, KeyCounts, Keyed
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.observing import Statistics
@@ -45,73 +45,6 @@ __all__ = [
     "example_of",
     "kept_text",
 ]
-
-
-MOST_KEYS = 2_000
-"""Keys that are counted; when there are more, the half with fewer events is forgotten."""
-
-
-@runtime_checkable
-class Keyed(Protocol):
-    """A stage that reads the keys of the events that come to it."""
-
-    def keys_of(self, events: list[Event[Any]], /) -> list[Any]: ...
-
-
-class KeyCount:
-    """What is known of one key."""
-
-    __slots__ = ("age", "events", "key", "waiting")
-
-    def __init__(self, key: Any) -> None:
-        self.key = key
-        self.events = 0
-        """Events that were begun, or that the counted ones stand for."""
-        self.waiting = 0
-        """The most events that were seen waiting."""
-        self.age = 0.0
-        """The longest time that the first of them had waited, in seconds."""
-
-
-class KeyCounts:
-    """Counts events by key. Memory: 2,000 keys.
-
-    A key that has more than a two-thousandth of the events is not forgotten for long: its count is
-    then too low by what it had before.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[Any, KeyCount] = {}
-        self.total = 0
-
-    def count(self, key: Any, events: int) -> None:
-        """So many events of a key were begun."""
-        self._of(key).events += events
-        self.total += events
-
-    def waited(self, keys: Iterable[dict[str, Any]]) -> None:
-        """These keys have `waiting` events now, the oldest of them for the time `age`, if that
-        is known."""
-        for numbers in keys:
-            one = self._of(numbers["key"])
-            one.waiting = max(one.waiting, numbers["waiting"])
-            one.age = max(one.age, numbers["age"] or 0.0)
-
-    def hottest(self, count: int) -> list[KeyCount]:
-        """The keys with the most events."""
-        return nlargest(count, self._counts.values(), key=attrgetter("events", "waiting"))
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def _of(self, key: Any) -> KeyCount:
-        one = self._counts.get(key)
-        if one is None:
-            if len(self._counts) >= MOST_KEYS:
-                self._counts = {one.key: one for one in self.hottest(MOST_KEYS // 2)}
-            one = self._counts[key] = KeyCount(key)
-        return one
-
 
 KEPT = 900
 """Samples that are kept, one a second: fifteen minutes."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, cast
 
 from orjson import loads
 
 from penstock.streams.base.errors import DatabaseUnavailable
-from penstock.streams.base.keys import key_function
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.commit import Part
 from penstock.streams.failures.error_policy import ErrorPolicy
@@ -23,6 +21,7 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.absent import AbsentFields
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import Insertion, Row, Store
@@ -30,62 +29,6 @@ from penstock.streams.sql_queue.url import database_of
 from penstock.streams.stages.sink_stage import Closed, SinkStage
 
 __all__ = ["WINDOW", "TableWriter"]
-
-
-# Events that are looked at.
-_FIRST = 1_000
-
-
-class AbsentFields:
-    """Looks for each of the `fields`, by the columns that they fill, in the first thousand events.
-
-    `warn` is called once, with the fields that none of these events has, if there are any. For a
-    stream that has fewer events, `report` calls it at the end.
-    """
-
-    def __init__(self, fields: Mapping[str, str], warn: Callable[[str], None]) -> None:
-        self.absent = dict(fields)
-        """The fields that no event has had so far, by their columns; empty after `report`."""
-        self._warn = warn
-        self._looked = 0
-        self._last: Any = None
-
-    def look(self, value: Any) -> None:
-        """An event has come, while there are `absent` fields."""
-        self.absent = {
-            column: field for column, field in self.absent.items() if not _has(value, field)
-        }
-        self._looked += 1
-        self._last = value
-        if self._looked == _FIRST:
-            self.report()
-
-    def report(self) -> None:
-        """Report the absent fields: no more events come, or no more are looked at."""
-        absent, self.absent = self.absent, {}
-        if not (absent and self._looked):
-            return
-        names = " and ".join(f"{field!r} (column {column!r})" for column, field in absent.items())
-        there = ""
-        last = self._last
-        if isinstance(last, Mapping):
-            there = ", ".join(map(repr, islice(cast("Mapping[str, Any]", last), 20)))
-            there = f"; the last one has {there or 'no field'}"
-        self._warn(
-            f"write_table: no event of the first {self._looked:,} has the field {names}, so "
-            f"that it is null in every row{there}"
-        )
-
-
-def _has(value: Any, field: str) -> bool:
-    if isinstance(value, Mapping):
-        return field in value
-    try:
-        key_function(field)(value)
-    except (LookupError, TypeError, AttributeError):
-        return False
-    return True
-
 
 WINDOW = 1024
 

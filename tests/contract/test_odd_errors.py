@@ -25,7 +25,7 @@ from penstock import (
     spread,
 )
 from penstock import ops as _ops
-from penstock.command.pipelines.run import as_json
+from penstock.command.pipelines.report import as_json
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 
 # What reactivex says of its types does not fit a lambda.

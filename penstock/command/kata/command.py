@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
@@ -14,14 +13,17 @@ from functools import partial
 from penstock.command.explain import explain, users_line
 from penstock.command.interrupt import Interrupted
 from penstock.command.kata.load.events import FIRST_CLIENT, Load
+from penstock.command.kata.load.pause import paused
 from penstock.command.kata.load.work import Work
-from penstock.command.kata.observe import Interval, Measured, Observer
+from penstock.command.kata.observe import Measured, Observer
+from penstock.command.kata.report.each_second import each_second
 from penstock.command.kata.report.table import table
+from penstock.command.kata.report.verdict import broken_promises
 from penstock.command.kata.solutions.consumer import Candidate, load_consumer
 from penstock.command.kata.solutions.cpu import cpu_name, cpu_rate, run_cpu
 from penstock.command.kata.solutions.reference import REFERENCE, run_reference
 from penstock.command.kata.solutions.variants import POOLS, VARIANTS, run_variant
-from penstock.command.kata.trial import Trial, broken_promises
+from penstock.command.kata.trial import Trial
 from penstock.command.on_signal import on_signal
 from penstock.command.output import flush, mention, put, say
 from penstock.streams.base.errors import BuildError
@@ -284,79 +286,3 @@ def _variants(options: argparse.Namespace) -> list[str]:
             f"{', '.join(POOLS)}"
         )
     return names
-
-
-@contextmanager
-def each_second(name: str, observer: Observer, say: Callable[[str], None]) -> Generator[None]:
-    """Inside the block, say a line for each second of the run; at the end, one for the rest.
-
-    A thread does it, because a variant may block the thread that calls it.
-    """
-    left = threading.Event()
-    thread = threading.Thread(
-        target=tell_each_second, args=(name, observer, say, left.wait), daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        left.set()
-        thread.join()
-
-
-def tell_each_second(
-    name: str, observer: Observer, say: Callable[[str], None], wait: Callable[[float], bool]
-) -> None:
-    """Say the lines until `wait(seconds)` returns True.
-
-    A second in which it could not run, such as one of a pause, has no line of its own: its events
-    are in the next one.
-    """
-    width = max(len(name), len("wait-on-concurrent"))
-    say(f"{name:<{width}}  second  count     mean   median      p99   queue")
-    second, is_over = 0, False
-    while not is_over:
-        second = max(second + 1, int(observer.now() - observer.start) + 1)
-        is_over = wait(observer.start + second - observer.now())
-        interval = observer.interval()
-        if not is_over or interval.latency.count:
-            say(f"{'':{width}}  {second:>6}{_numbers(interval)}")
-
-
-def _numbers(interval: Interval) -> str:
-    latency = interval.latency
-    times = (latency.mean, latency.median, latency.p99)
-    return (
-        f"  {latency.count:>5}"
-        + "".join(f"  {seconds * 1000:>7.1f}" for seconds in times)
-        + f"  {interval.queue:>6}"
-    )
-
-
-def hold(seconds: float) -> None:
-    """Keep every other thread of this interpreter from running for so long.
-
-    The thread sleeps in the C library and keeps the interpreter's lock, which Python's own sleep
-    releases. Where an interpreter has no such lock, the others go on.
-    """
-    # Imported here: slow to import, and only a pause needs it.
-    import ctypes
-
-    milliseconds = int(seconds * 1000)
-    if sys.platform == "win32":
-        ctypes.PyDLL("kernel32").Sleep(milliseconds)
-    else:
-        ctypes.PyDLL(None).poll(None, 0, milliseconds)
-
-
-@contextmanager
-def paused(after: float, seconds: float) -> Generator[None]:
-    """Inside the block, hold the interpreter once, `after` seconds from now."""
-    timer = threading.Timer(after, hold, (seconds,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()

@@ -15,7 +15,7 @@ import concurrent.futures
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from traceback import format_exception_only
@@ -25,9 +25,8 @@ from penstock.command.explain import users_line, users_line_of_frame
 from penstock.command.kata.load.events import Event, Load
 from penstock.command.kata.load.feed import Arrivals
 from penstock.command.kata.load.work import Work
-from penstock.command.kata.observe import Measured, Observer
+from penstock.command.kata.observe import Observer
 from penstock.command.kata.solutions.consumer import Candidate
-from penstock.command.output import counted
 
 __all__ = ["Trial", "TriedEvent"]
 
@@ -339,60 +338,3 @@ def _close_of(consumer: Any) -> Callable[[], Any] | None:
         if callable(method):
             return method
     return None
-
-
-_MOST = 3
-_MOST_ERRORS = 10
-
-
-def broken_promises(run: Measured, trial: Trial) -> list[str]:
-    """A line for each sort of fault; none if every promise of the kata was kept."""
-    return [
-        f"  {name}: {text}"
-        for name, count, text in (
-            (
-                "duplicates",
-                run.duplicates_processed,
-                f"{counted(run.duplicates_processed, 'event')} processed within 10 s of another "
-                "with the same uuid",
-            ),
-            (
-                "overlapped",
-                run.overlapped,
-                f"{counted(run.overlapped, 'event')} begun while another of the client was "
-                f"processed; {_most(run.overlaps)}",
-            ),
-            (
-                "overtaken",
-                run.overtaken,
-                f"{counted(run.overtaken, 'event')} finished after a later one of the client; "
-                f"{_most(run.overtakings)}",
-            ),
-            ("lost", run.lost, f"{counted(run.lost, 'event')} not processed, or not to the end"),
-            (
-                "unfinished",
-                run.unfinished,
-                f"{counted(run.unfinished, 'event')} left a second after the end of the load",
-            ),
-        )
-        if count
-    ] + _errors(trial)
-
-
-def _most(clients: Mapping[int, int]) -> str:
-    first = sorted(clients.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]
-    named = ", ".join(f"{client} ({count})" for client, count in first)
-    return f"of {counted(len(clients), 'client')}, most of {named}"
-
-
-def _errors(trial: Trial) -> list[str]:
-    found = sorted(trial.errors.items(), key=lambda pair: -pair[1][1])
-    lines = [
-        f"  error: {line}: {text} ({counted(count, 'time')})"
-        for (line, _), (text, count) in found[:_MOST_ERRORS]
-    ]
-    if len(found) > _MOST_ERRORS:
-        lines.append(f"  error: at {counted(len(found) - _MOST_ERRORS, 'other place')}")
-    if trial.stuck is not None:
-        lines.append(f"  stuck: at {trial.stuck}, long after the end of the load")
-    return lines

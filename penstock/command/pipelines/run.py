@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import gc
-import json
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from math import isfinite
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from penstock.command.explain import explain
 from penstock.command.output import flush, is_json, mention, say
@@ -23,8 +19,9 @@ from penstock.command.pipelines.load import load
 from penstock.command.pipelines.logs import kept
 from penstock.command.pipelines.options import Options, Page, options_of
 from penstock.command.pipelines.printed import kept_back
+from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
-from penstock.streams.base.errors import BuildError, describe, message_of, notes_of
+from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipelines.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.pipelines.running import Report, Running
@@ -299,43 +296,3 @@ def warnings_to_standard_error() -> None:
     if not log.hasHandlers():
         log.addHandler(_ToStandardError())
         log.propagate = False
-
-
-def as_json(report: Report, exit_status: int) -> str:
-    """One line: `outcome`, `exit_status`, `error` or null, and all `statistics`.
-
-    Latencies are in seconds. Values that JSON cannot express, such as a group's key or NaN, are
-    written as their `repr`.
-    """
-    error = report.error
-    return json.dumps(
-        {
-            "outcome": report.outcome,
-            "exit_status": exit_status,
-            "error": None
-            if error is None
-            else {
-                "type": type(error).__name__,
-                "message": message_of(error),
-                "notes": notes_of(error),
-            },
-            "statistics": _finite(report.statistics),
-        },
-        default=_plain,
-    )
-
-
-# Any: whatever is in the statistics.
-def _finite(value: Any) -> Any:
-    """The value with text for each NaN and infinity, which are not JSON."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in cast("list[Any]", value)]
-    return repr(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-def _plain(value: object) -> object:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _finite(dataclasses.asdict(value))
-    return describe(value, sys.maxsize)

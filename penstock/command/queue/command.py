@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -12,12 +11,11 @@ from typing import TypeVar
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
-from penstock.command.output import mention, put, put_one, write
+from penstock.command.output import mention, put, put_one
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
-from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
-from penstock.streams.base.errors import BuildError, DatabaseUnavailable
-from penstock.streams.pictures.steps import Steps, as_svg
+from penstock.command.queue.views import check, look
+from penstock.streams.base.errors import DatabaseUnavailable
 from penstock.streams.sql_queue import (
     DEAD,
     IN_PROCESS,
@@ -28,8 +26,6 @@ from penstock.streams.sql_queue import (
     open_store,
     redacted,
 )
-from penstock.streams.sql_queue.analytics.history import HOUR, History, by_hour, by_kind
-from penstock.streams.sql_queue.analytics.statistics import Times, measure
 from penstock.streams.sql_queue.upkeep import Found, Refusals, peek, purge, retry, retry_some
 
 __all__ = ["call"]
@@ -47,7 +43,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if options.action == "put":
         return _put(options)
     if options.action == "stats":
-        _check_views(options)
+        check(options)
     try:
         if options.action == "replay":
             return _replay(options)
@@ -98,7 +94,7 @@ async def _stats(store: Store, options: argparse.Namespace) -> int:
     name = f"{options.table} in {redacted(options.url)}"
     watches = options.watch is not None
     while True:
-        found, text = await _look(store, name, options)
+        found, text = await look(store, name, options)
         if options.json:
             text = dumps(found, option=OPT_APPEND_NEWLINE).decode()
         status = put_one(text, of_many=watches, line=options.json)
@@ -191,64 +187,3 @@ _ACTIONS = {
     "retry": _retry,
     "purge": _purge,
 }
-
-
-_MINUTE, _DAY = 60.0, 86_400.0
-_UNKNOWN = Times(*[float("nan")] * 5)
-
-
-def _check_views(options: Namespace) -> None:
-    """Raise BuildError for options that would be ignored, or need others."""
-    if (options.kind is None) == (options.by == "kind"):
-        raise BuildError(
-            "--by kind and --kind FIELD go together: the field of the payload, or the column, that "
-            "says the kind"
-        )
-    if options.plot is None:
-        return
-    if options.by != "hour":
-        raise BuildError("--plot goes with --by hour")
-    if not options.plot.endswith(".svg"):
-        raise BuildError(f"--plot {options.plot}: the name must end in .svg")
-
-
-async def _look(store: Store, name: str, options: Namespace) -> tuple[object, str]:
-    """The numbers that the options ask for, and their text."""
-    window: float = options.window or (_MINUTE if options.by is None else _DAY)
-    if options.by == "hour":
-        history = await by_hour(store, window)
-        if options.plot is not None:
-            write(_picture(name, history), options.plot)
-        return history, hours_as_text(name, history)
-    if options.by == "kind":
-        kinds = await by_kind(store, window, options.kind)
-        if kinds and all(kind.kind is None for kind in kinds):
-            raise BuildError(
-                f"--kind {options.kind}: no payload has this field, and there is no such column"
-            )
-        return kinds, kinds_as_text(name, options.kind, window, kinds)
-    stats = await measure(store, window)
-    return stats, as_text(name, stats)
-
-
-def _picture(name: str, history: History) -> str:
-    """Rows in and out above, and how long rows waited and were in work below."""
-    rows: dict[str, Steps] = {"open": [], "came": [], "finished": [], "dead": []}
-    seconds: dict[str, Steps] = {"waited p50": [], "waited p95": [], "in work p95": []}
-    end = max(history.trend.at, history.hours[-1].at + 1)
-    for hour in history.hours:
-        span = _as_time(hour.at), _as_time(min(hour.at + HOUR, end))
-        for what, steps in rows.items():
-            steps.append((*span, getattr(hour, what)))
-        # The panels have one axis of time, although nothing finished in this hour.
-        waiting, in_work = hour.time_waiting or _UNKNOWN, hour.time_in_work or _UNKNOWN
-        seconds["waited p50"].append((*span, waiting.p50))
-        seconds["waited p95"].append((*span, waiting.p95))
-        seconds["in work p95"].append((*span, in_work.p95))
-    if not any(hour.dead for hour in history.hours):
-        del rows["dead"]
-    return as_svg((f"{name}: rows per hour, and rows left open", rows), ("seconds", seconds))
-
-
-def _as_time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Coroutine
 from math import inf
-from shutil import get_terminal_size
 from typing import Any, TypeVar
 
 from penstock.command.interrupt import Interrupted
@@ -24,6 +23,7 @@ from penstock.command.santa.jobs import (
     solve,
     value_for,
 )
+from penstock.command.santa.live import Live
 from penstock.command.santa.plot import check, plot, plot_race
 from penstock.command.santa.simulation import SHIFT, Simulation, run
 from penstock.command.santa.sparks import race_lines, sparks
@@ -35,32 +35,6 @@ from penstock.streams.limits.choice import Limit
 from penstock.streams.pipelines.pipeline import new_event_loop
 
 __all__ = ["call"]
-
-
-class Live:
-    """Lines on standard error, cut at the terminal's width, each time in place of those before."""
-
-    def __init__(self) -> None:
-        self._shown = 0
-
-    def show(self, lines: list[str]) -> None:
-        """Replace the lines."""
-        room = get_terminal_size().columns - 1
-        # What is left of a longer line before is erased.
-        text = "\n".join(f"{line[:room]}\x1b[K" for line in lines)
-        say(f"{self._up()}{text}")
-        self._shown = len(lines)
-
-    def erase(self) -> None:
-        """Leave nothing behind: the next output begins where the lines were."""
-        if self._shown:
-            # One more up, for the end of the line that is written after it.
-            say(f"{self._up()}\x1b[J\x1b[A")
-            self._shown = 0
-
-    def _up(self) -> str:
-        return f"\x1b[{self._shown}A" if self._shown else ""
-
 
 T = TypeVar("T")
 

@@ -26,7 +26,6 @@ from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.validation import seconds_of
 from penstock.streams.io.body import json_value
-from penstock.streams.pictures.workflow import Arc, Picture
 from penstock.streams.temporal.workflow.mining import Miner, Traffic
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import near, read_workflow
@@ -105,6 +104,8 @@ def call(options: Namespace, words: list[str]) -> int:
     else:
         write(text, options.output)
     if options.draw:
+        from penstock.command.temporal.mined_picture import picture_of
+
         save(picture_of(miner), options.draw)
     if status in (0, _BAD_LINES) and (broken or miner.found):
         status = _FOUND
@@ -269,40 +270,3 @@ def _check_applies(miner: Miner, options: Namespace) -> None:
                 f"{options.rules}: rule {rule.name!r} applies to nothing: neither {options.graph} "
                 f"nor the events have a step or label {', '.join(map(repr, lacks))}{guess}"
             )
-
-
-def picture_of(miner: Miner) -> Picture:
-    """Arcs with how often they were taken, wider the more often.
-
-    Those that the workflow lacks, or whose conditions did not always hold, are marked; those of its
-    arcs by `goto` that were never taken are dashed.
-
-    Without a workflow nothing is marked or dashed.
-    """
-    never = list(miner.never_taken())
-    drawn = [] if miner.workflow is None else list(miner.workflow.nodes)
-    most = max((traffic.count for traffic in miner.arcs.values()), default=1)
-    arcs = [
-        Arc(
-            a,
-            b,
-            f"{traffic.count:,}",
-            on=bool(traffic.forbidden),
-            share=traffic.count / most,
-        )
-        for (a, b), traffic in miner.arcs.items()
-    ]
-    nodes = list(dict.fromkeys([*drawn, *miner.steps]))
-    wrong = sum(arc.on for arc in arcs)
-    title = f"{counted(miner.events, 'event')} of {counted(miner.cases, 'case')}"
-    if miner.workflow is not None:
-        title += f": {counted(wrong, 'arc')} forbidden, {len(never):,} never taken"
-    return Picture(
-        title=title,
-        nodes=nodes,
-        arcs=[*arcs, *(Arc(a, b, dashed=True) for a, b in never)],
-        lead=[*never, *miner.arcs],
-        on=frozenset(miner.unknown()),
-        first=tuple(step for step, _ in miner.first.most_common()),
-        texts={name: f"{name} ({miner.steps[name]:,})" for name in nodes},
-    )

@@ -15,12 +15,12 @@ from penstock.command.pipelines.load import load
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.run import end_of, redirect, tell, warnings_to_standard_error
-from penstock.command.turning_point.climb import FACTOR, Climb, Held, Step, turning_point
+from penstock.command.turning_point.climb import Climb, Held, Step
+from penstock.command.turning_point.text import as_picture, as_row, end_as_text, heading
 from penstock.sinks import collect
 from penstock.sources import read_jsonl, read_lines
 from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import input_path
-from penstock.streams.pictures.curves import as_svg
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
 from penstock.streams.pipelines.running import Report
@@ -136,61 +136,3 @@ async def _run(climb: Climb, deadline: float) -> tuple[Report, Held | None, int]
             running.cancel()
         await end_of(running)
     return running.report(), held, status
-
-
-_WIDTHS = (10, 10, 10, 10, 8, 7, 13)
-
-
-def heading(light: float) -> str:
-    """The lines above the table; `light` is the response time of light load in seconds."""
-    names = ("R/s", "ended/s", "T ms", "p95 ms", "batch", "limit", "utilisation")
-    return f"light load, one event after the other: T = {_ms(light)} ms\n{_line(names)}"
-
-
-def as_row(step: Step) -> str:
-    """The line of one rate."""
-    return _line(
-        (
-            _number(step.rate),
-            _number(step.done),
-            _ms(step.mean),
-            _ms(step.p95),
-            "" if step.batch is None else f"{step.batch:,.1f}",
-            "" if step.limit is None else f"{step.limit:,}",
-            f"{step.utilisation:.0%}",
-        )
-    )
-
-
-def end_as_text(climb: Climb) -> str:
-    """Where T turns up, of a climb with steps."""
-    last, turning = climb.steps[-1], turning_point(climb.steps)
-    if last.mean <= FACTOR * climb.light:
-        return (
-            f"T has not turned up at {_number(last.rate)}/s, where the events ended: give more, or "
-            "--repeat\n"
-        )
-    return (
-        f"T turns up at {_number(turning.rate)}/s: T = {_ms(turning.mean)} ms there, and "
-        f"{_ms(last.mean)} ms at {_number(last.rate)}/s\n"
-    )
-
-
-def as_picture(name: str, climb: Climb) -> str:
-    """The response time at each rate as SVG, for a climb with steps."""
-    points = [(step.rate, step.mean * 1000) for step in climb.steps]
-    turning = climb.steps.index(turning_point(climb.steps))
-    title = f"{name}: response time in ms"
-    return as_svg(title, "events per second", {"": points}, [turning])
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    return "".join(cell.rjust(width) for cell, width in zip(cells, _WIDTHS, strict=True)) + "\n"
-
-
-def _number(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def _ms(seconds: float) -> str:
-    return _number(seconds * 1000)

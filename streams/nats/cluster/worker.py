@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
-from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-from orjson import dumps
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BuildError, StreamMissing
 from penstock.streams.failures.policy import retry, route
 from penstock.streams.nats.client.answers import has_no_answer
 from penstock.streams.nats.client.outbox import Outbox
+from penstock.streams.nats.cluster.assignment import assign
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import token
 from penstock.streams.nats.cluster.letters import JetStreamLetters, id_of
+from penstock.streams.nats.cluster.members import News, about
 from penstock.streams.nats.cluster.roster import LEASE
 from penstock.streams.nats.partition.partition import Partition
 from penstock.streams.pipelines.pipeline import Engine
@@ -31,78 +29,12 @@ from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.runtime.tasks import new_task
 
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
-
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.nats.cluster.roster import Roster
     from penstock.streams.pipelines.pipeline import Pipeline
-    from penstock.streams.pipelines.running import Running
 
 __all__ = ["ATTEMPTS", "Worker"]
-
-
-def about(
-    name: str, since: float, partitions: Iterable[int], restarts: int, running: Running | None
-) -> bytes:
-    """The status that a worker publishes."""
-    statistics: dict[str, Any] = {} if running is None else running.statistics()
-    counted = ("finished", "failed", "in_flight", "waiting")
-    return dumps(
-        {
-            "name": name,
-            "since": since,
-            "partitions": sorted(partitions),
-            **{what: statistics.get(what, 0) for what in counted},
-            "restarts": restarts,
-            "at": clock.wall(),
-        }
-    )
-
-
-class News:
-    """Notices that a worker has come or gone, or released a partition.
-
-    They may get lost, so workers look at intervals as well.
-    """
-
-    def __init__(self, client: Client, subject: str) -> None:
-        self._client = client
-        self._subject = subject
-        self._subscription: Subscription | None = None
-        self._heard = asyncio.Event()
-
-    async def start(self) -> None:
-        self._subscription = await self._client.listen(self._subject, self._hear)
-
-    async def stop(self) -> None:
-        from nats.errors import Error
-
-        if self._subscription is not None:
-            with suppress(Error):
-                await self._subscription.unsubscribe()
-
-    async def publish(self) -> None:
-        """Make all workers, including this one, look at once."""
-        from nats.errors import Error
-
-        with suppress(Error):
-            await self._client.publish(self._subject, b"")
-
-    async def _hear(self, message: Msg) -> None:
-        self._heard.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until there is news, at most so many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._heard.wait()
-
-    def clear(self) -> None:
-        """The news so far is being handled."""
-        self._heard.clear()
-
 
 Beside = Callable[[Running], Awaitable[AbstractAsyncContextManager[object]]]
 
@@ -488,25 +420,3 @@ class Worker:
                 if self._roster is not None:
                     await self._roster.leave(self._id)
                 await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))
-
-
-def assign(partitions: int, workers: Collection[str]) -> dict[int, str]:
-    """The worker of each partition, at most ceil(partitions / workers) for one.
-
-    Rendezvous hashing with a capacity: few partitions move when a worker comes or goes. Source:
-    D. Thaler and C. Ravishankar, "Using name-based mappings to increase hit rates", 1998.
-    """
-    most = -(-partitions // len(workers))
-    load: Counter[str] = Counter()
-    owners: dict[int, str] = {}
-    for partition in range(partitions):
-        for worker in sorted(workers, key=lambda worker: _weight(partition, worker)):
-            if load[worker] < most:
-                owners[partition] = worker
-                load[worker] += 1
-                break
-    return owners
-
-
-def _weight(partition: int, worker: str) -> bytes:
-    return blake2b(f"{partition}|{worker}".encode(), digest_size=8).digest()

@@ -21,69 +21,24 @@ from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
-from penstock.streams.nats.client.message import place_of
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.batches import events_of, identities_of
 from penstock.streams.nats.partition.floors import Above, Mark
+from penstock.streams.nats.partition.place import place_of
+from penstock.streams.nats.partition.purge import Purge
 from penstock.streams.nats.partition.seen import Seen
 from penstock.streams.nats.partition.suspects import Suspects
 
 if TYPE_CHECKING:
-    from nats.js import JetStreamContext
     from nats.js.api import ConsumerConfig
 
-    from penstock.streams.delivery.lease import Lease
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
     from penstock.streams.nats.cluster.layout import Layout
     from penstock.streams.nats.cluster.lease_entry import LeaseEntry
-    from penstock.streams.nats.partition.floors import Floor, Floors, Mark
+    from penstock.streams.nats.partition.floors import Floor, Floors
 
 __all__ = ["Arrival", "Delivery", "Partition", "Reader"]
-
-
-# Seconds between two deletions.
-_PURGED = 5.0
-
-
-class Purge:
-    """Keeps messages above the floor, and those stored within two deduplication windows: from these
-    servers restore identities after a restart, and the next owner the batches' identities."""
-
-    def __init__(self, number: int, lease: Lease, js: JetStreamContext, layout: Layout) -> None:
-        self._number = number
-        self._lease = lease
-        self._js = js
-        self._layout = layout
-        # When the servers had which floor.
-        self._known: deque[tuple[float, Mark]] = deque()
-        self._purged, self._purged_at = 0, 0.0
-
-    async def look(self, floor: Mark, oldest: float) -> None:
-        """Delete what may be deleted, given the floor on the servers and when the oldest unfinished
-        message was stored. Raises an error if the servers do not answer."""
-        now = self._lease.now()
-        if now < self._purged_at + _PURGED:
-            return
-        self._purged_at = now
-        known = self._known
-        known.append((now, floor))
-        keep = max(2 * self._layout.window, 1)
-        # From the events of batches, owners know the duplicates of unfinished ones.
-        needed = oldest - keep if self._layout.in_batches else inf
-
-        def is_old(one: tuple[float, Mark]) -> bool:
-            at, mark = one
-            return at < now - keep and mark.stored < needed
-
-        while len(known) > 1 and is_old(known[1]):
-            known.popleft()
-        old = known[0][1].sequence
-        if is_old(known[0]) and old > self._purged and self._lease.held:
-            subject = self._layout.subject(self._number)
-            await self._js.purge_stream(self._layout.stream, seq=old + 1, subject=subject)
-            self._purged = old
-
 
 # Unfinished events of a partition in this worker, or as many as so many full messages hold. More
 # are requested at half of that or less, as a request costs servers as much as a message. If the

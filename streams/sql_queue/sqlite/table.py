@@ -32,7 +32,7 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
-from penstock.streams.sql_queue.passed import Position
+from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue

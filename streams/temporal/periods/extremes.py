@@ -10,8 +10,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
+from penstock.streams.temporal.periods.columns import as_numbers, in_order, near, places_in_order
 from penstock.streams.temporal.periods.intervals import Period
-from penstock.streams.temporal.periods.totals import as_numbers, in_order, near, places_in_order
 
 __all__ = ["periods_of_extremes"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.command.cluster.nats import as_text, pool_as_text
+from penstock.command.cluster.nats import as_text
+from penstock.command.cluster.nats_pools import pool_as_text
 from penstock.streams.delivery.view import View
 from penstock.streams.pictures.pipeline import bound_text, total_text
 from penstock.streams.protocol.stage_info import StageInfo

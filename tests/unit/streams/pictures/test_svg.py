@@ -6,8 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.streams.pictures.automaton import to_svg
+from penstock.streams.pictures.sheet import sheet
 from penstock.streams.pictures.steps import as_svg as steps_svg
-from penstock.streams.pictures.svg import in_xml, sheet
+from penstock.streams.pictures.svg import in_xml
 from penstock.streams.pictures.workflow import as_svg as workflow_svg
 from penstock.streams.pictures.workflow import picture_of
 from penstock.streams.temporal import translate

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.streams.recording.recorder import KeyCounts
+from penstock.streams.recording.key_counts import KeyCounts
 
 
 def test_the_hottest_keys_are_those_with_the_most_events() -> None:

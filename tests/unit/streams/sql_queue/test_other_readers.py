@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.streams.sql_queue import ClaimTerms, open_store
-from penstock.streams.sql_queue.reader import Elsewhere
+from penstock.streams.sql_queue.other_readers import Elsewhere
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from penstock.command.kata import trial as trial_module
 from penstock.command.kata.load.events import Event, Load
 from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
+from penstock.command.kata.report.verdict import broken_promises
 from penstock.command.kata.solutions.consumer import Candidate
-from penstock.command.kata.trial import Trial, TriedEvent, broken_promises
+from penstock.command.kata.trial import Trial, TriedEvent
 from penstock.streams.base import clock
 
 # Nothing waits this long unless it is broken; then the test fails instead of hanging.

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from penstock.command.pipelines.run import as_json
+from penstock.command.pipelines.report import as_json
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.running.report import Report
 

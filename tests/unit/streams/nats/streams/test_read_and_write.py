@@ -45,7 +45,7 @@ from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.client.server import Servers
-from penstock.streams.nats.streams import reading as reading_module
+from penstock.streams.nats.streams import standstill
 from tests.helpers.spans import Spans, identity, parent
 from tests.helpers.until import until
 
@@ -477,7 +477,7 @@ def test_a_bound_of_the_consumer_that_stops_the_pipeline_is_said(server: Servers
 def test_a_bound_of_the_consumer_that_leaves_a_slow_key_no_room_for_others_is_said(
     server: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading_module, "_STARVED", 0.0)
+    monkeypatch.setattr(standstill, "_STARVED", 0.0)
 
     async def story() -> None:
         async with stream(server, "hot") as it:

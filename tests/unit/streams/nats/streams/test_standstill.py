@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.nats.streams.consumers import Standing, standing_of
-from penstock.streams.nats.streams.reading import Standstill
+from penstock.streams.nats.streams.standstill import Standstill
 from penstock.streams.runtime.error_log import ErrorLog
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from itertools import pairwise
 
-from penstock.command.kata.command import hold, paused
+from penstock.command.kata.load.pause import hold, paused
 from penstock.streams.base import clock
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.command.kata import Event, Observer
-from penstock.command.kata.command import each_second, tell_each_second
+from penstock.command.kata.report.each_second import each_second, tell_each_second
 
 
 class Clock:
