@@ -145,7 +145,7 @@ def distinct_within(
 
 
 class _Window(Stage[Any, Any]):
-    """Every event gets a number; `_times` has the time of each, from number `_base` on, and
+    """Every event gets a number; `_times` has the time of each, from number `base` on, and
     `_seen` the number of the first event of each key.
 
     What came long ago is at the front of both. It is removed when a quarter of all has left the
@@ -185,7 +185,6 @@ class _Window(Stage[Any, Any]):
         )
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
-        self._base = 0
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
         # While as many duplicates wait as may.
         self._full = Wait(run, info, self._why_nothing_is_read)
@@ -267,15 +266,16 @@ class _Window(Stage[Any, Any]):
         known, quarter = len(times), max(_LEAST_REMOVED, len(times) // 4)
         if (
             known > quarter
-            and self._base + known >= self._next_look
+            and self._unfinished.base + known >= self._next_look
             and abs(self._clock - times[quarter]) >= seconds
         ):
             self._expire()
             known = len(times)
-            self._next_look = self._base + known + max(_LEAST_REMOVED, known // 4)
+            self._next_look = self._unfinished.base + known + max(_LEAST_REMOVED, known // 4)
         seen, unfinished, clock = self._seen, self._unfinished, self._clock
         keys, source, max_keys = unfinished.keys, unfinished.source, self._max_keys
-        base, number = self._base, self._base + known - 1
+        base = unfinished.base
+        number = base + known - 1
         key_of, time_of = self._key.get, None if self._time_key is None else self._time
         if time_of is not None:
             self._latest = self._ahead.latest()
@@ -340,12 +340,9 @@ class _Window(Stage[Any, Any]):
         return time
 
     def _make_room(self) -> None:
-        oldest = next(iter(self._seen))
+        base, oldest = self._unfinished.base, next(iter(self._seen))
         first = self._seen.pop(oldest)
-        if (
-            first >= self._base
-            and abs(self._clock - self._times[first - self._base]) < self._seconds
-        ):
+        if first >= base and abs(self._clock - self._times[first - base]) < self._seconds:
             self._forgotten += 1
 
     def _expire(self) -> None:
@@ -361,7 +358,7 @@ class _Window(Stage[Any, Any]):
                 # Exactly up to the first that is left.
                 size //= 16
         del times[:gone], self._unfinished.keys[:gone]
-        self._base = self._unfinished.base = live = self._base + gone
+        self._unfinished.base = live = self._unfinished.base + gone
         self._peak = max(self._peak, len(seen))
         self._room = max(self._room, len(seen))
         expired = [key for key, _ in takewhile(lambda item: item[1] < live, seen.items())]

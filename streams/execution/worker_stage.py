@@ -27,7 +27,7 @@ from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn, give_back_all
+from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -682,11 +682,7 @@ class WorkerStage(CallingStage):
         if self._retries is not None:
             self._retries.forget_all(ended)
             self._iterators.forget_all(ended)
-        turns: list[Turn] = []
-        for event in ended:
-            if event.turn is not None:
-                turns.append(event.turn)
-                event.turn = None
+        turns = take_turns(ended)
         try:
             if self._families:
                 ended = self._close_families(ended)

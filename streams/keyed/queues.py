@@ -23,7 +23,7 @@ from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.protocol.acknowledgement import Joined
-from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.event import Event, Turn, take_turns
 
 __all__ = [
     "KeyQueue",
@@ -466,12 +466,8 @@ def joined(value: Any, events: Collection[Event[Any]]) -> Event[Any]:
 
 def hand_over(events: Collection[Event[Any]]) -> Turn | None:
     """The turns of all these events, for the one event that is made of them."""
-    turns = [event.turn for event in events if event.turn is not None]
-    if not turns:
-        return None
-    for event in events:
-        event.turn = None
-    return Turns(*turns)
+    turns = take_turns(events)
+    return Turns(*turns) if turns else None
 
 
 def _as_one(turns: Iterable[Turn | None]) -> Turn | None:

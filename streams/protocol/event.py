@@ -10,7 +10,7 @@ an operator settles every event in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import groupby, repeat
 from operator import attrgetter
@@ -33,6 +33,7 @@ __all__ = [
     "finish_all",
     "give_back_all",
     "new_events",
+    "take_turns",
 ]
 
 T = TypeVar("T")
@@ -247,11 +248,17 @@ def _end(events: list[Event[Any]], ending: Ending, why: Any) -> None:
 
 
 def _end_turns(events: list[Event[Any]]) -> None:
+    if turns := take_turns(events):
+        turns[0].end_together(turns)
+
+
+def take_turns(events: Collection[Event[Any]]) -> list[Turn]:
+    """The turns that these events hold, which hold none any more."""
     turns = [event.turn for event in events if event.turn is not None]
     if turns:
         for event in events:
             event.turn = None
-        turns[0].end_together(turns)
+    return turns
 
 
 def by_origin(events: Iterable[Event[Any]]) -> Iterator[tuple[Origin, list[Event[Any]]]]:

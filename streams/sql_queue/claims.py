@@ -33,7 +33,7 @@ class Claims:
     once.
 
     `refused` is called with the id of each row that the database lets nobody claim, `exhausted`
-    with that of each one that a claim found to have used up its attempts. `count` is how many
+    with the id of each row that a claim found to have used up its attempts. `count` is how many
     claims there were, `began` when the last one began that was for all rows that are due.
     """
 

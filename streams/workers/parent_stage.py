@@ -35,6 +35,7 @@ from penstock.streams.protocol.event import (
     Turn,
     end_all,
     give_back_all,
+    take_turns,
 )
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, COMPLETING, OPEN, Subscriber
@@ -515,15 +516,8 @@ class ParentStage(FinishingStage):
         finally:
             self._end_turns(turns)
 
-    def _turns_of(self, events: Iterable[Event[Any]]) -> list[Turn]:
-        turns: list[Turn] = []
-        if not self._has_turns:
-            return turns
-        for event in events:
-            if event.turn is not None:
-                turns.append(event.turn)
-                event.turn = None
-        return turns
+    def _turns_of(self, events: list[Event[Any]]) -> list[Turn]:
+        return take_turns(events) if self._has_turns else []
 
     def _end_turns(self, turns: list[Turn]) -> None:
         if not turns:

@@ -201,7 +201,7 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
 
 
 def _in_its_place(module: ModuleType) -> str:
-    """The part of the message about a variable `pipeline` that is no pipeline."""
+    """The part of the message about a variable `pipeline` that is not a pipeline."""
     if not hasattr(module, "pipeline"):
         return ""
     value = module.pipeline
