@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from penstock.streams.base.errors import BuildError, NotPicklable, Returned
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.failures.policy import sink_of, survives
-from penstock.streams.failures.sent_error import sendable
+from penstock.streams.failures.sent_error import SentError, sendable
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.event import (
     FINISHED,
@@ -326,8 +326,6 @@ class Child:
                 self._run.call_soon(None, self._send_together)
             self._over_events.setdefault((int(ending), why), []).extend(numbers)
             return
-        if isinstance(why, BaseException):
-            why = sendable(why)
         message = messages.Over(numbers, int(ending), why)
         if not self._is_stopped and self._run is not None:
             # The parent completes when no event is left, so it must know first whether a stage
@@ -335,12 +333,17 @@ class Child:
             self._unfinished.append(message)
             self._run.call_soon(None, self._send_unfinished)
         else:
-            self.send(message)
+            self._send_over(message)
 
     def _send_unfinished(self) -> None:
         waiting, self._unfinished = self._unfinished, []
         for message in waiting:
-            self.send(message)
+            self._send_over(message)
+
+    def _send_over(self, message: messages.Over) -> None:
+        if isinstance(message.why, BaseException):
+            message = message._replace(why=sendable(message.why))
+        self.send(message)
 
     def _warned(self, text: str, fields: dict[str, Any], event: Event[Any] | None = None) -> None:
         number = None if event is None else root_of(event).number
@@ -363,14 +366,18 @@ class Child:
     def _stopping(self, error: BaseException) -> None:
         if not self._is_stopped:
             self._is_stopped, self._error = True, error
-            self.send(messages.Stopping.of(error))
+            failed = [over for over in self._unfinished if over.why is error]
+            self._send_stopping(error, [number for over in failed for number in over.numbers])
             self._send_unfinished()
+
+    def _send_stopping(self, error: BaseException, numbers: Sequence[int] = ()) -> None:
+        self.send(messages.Stopping(SentError.of(error), numbers))
 
     def _sink_failed(self, error: BaseException) -> None:
         self._stopping(error)
         if error is not self._error and not isinstance(error, Returned):
             # The parent reports it, after the one that has stopped this worker.
-            self.send(messages.Stopping.of(error))
+            self._send_stopping(error)
 
     def _failed(self, error: BaseException) -> None:
         self._sink_failed(error)
@@ -395,7 +402,7 @@ class Child:
         try:
             await run.close()
         except Exception as error:
-            self.send(messages.Stopping.of(error))
+            self._send_stopping(error)
         self._send_unfinished()
         self._send_numbers()
         self.send(messages.Completed())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from array import array
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock.streams.base.errors import NotPicklable
@@ -164,8 +165,12 @@ class Completions(NamedTuple):
     ends: list[Completion]
 
 
-class Stopping(SentError):
-    """A stage begins nothing more, or has not been closed, because of an error."""
+class Stopping(NamedTuple):
+    """A stage begins nothing more, or has not been closed, because of an error; `numbers` are those
+    of the events that have failed with it, whose identities the parent adds."""
+
+    sent: SentError
+    numbers: Sequence[int] = ()
 
 
 class Withdrawn(NamedTuple):

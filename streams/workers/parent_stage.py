@@ -399,7 +399,7 @@ class ParentStage(FinishingStage):
         elif isinstance(message, messages.Warn):
             self._warn(peer, message)
         elif isinstance(message, messages.Stopping):
-            error = message.raised()
+            error = message.sent.raised()
             known = self._late if self.error is None else [self.error, *self._late]
             if not any(_say_the_same(one, error) for one in known):
                 self._late.append(error)
@@ -430,7 +430,10 @@ class ParentStage(FinishingStage):
             self._move(peer)
             self._sending.soon()
 
-    def _stopping(self, error: BaseException) -> None:
+    def _stopping(self, peer: Peer, message: messages.Stopping) -> None:
+        error = message.sent.raised()
+        for number in message.numbers:
+            identify(error, peer.out[number][0])
         # All workers may fail in the same way, as where their sinks cannot connect.
         if self.error is None or not _say_the_same(self.error, error):
             self.stop(error)
@@ -457,7 +460,7 @@ class ParentStage(FinishingStage):
             case messages.Confirmed():
                 self._limit.confirmed(peer, message.grant)
             case messages.Stopping():
-                self._stopping(message.raised())
+                self._stopping(peer, message)
             case messages.Withdrawn():
                 peer.is_recalled = False
                 self._move(peer)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.failures.sent_error import SentError
 from penstock.streams.runtime.process.lifeline import end_with_pipe, ending_of
 from penstock.streams.runtime.tasks import new_task
 from penstock.streams.workers.messages import Ready, Stopping
@@ -105,7 +106,7 @@ class Spawned:
         # All of them fail in the same way.
         if not self._has_failed:
             self._has_failed = True
-            received(Stopping(error))
+            received(Stopping(SentError(error)))
 
     async def close(self) -> None:
         """Wait until the workers have ended; those that have not begun are killed."""
@@ -146,7 +147,7 @@ class _Worker:
                 self.is_ready = True
                 self.wire.received = self._received
             case Stopping():
-                self._failed(self._received, message.error)
+                self._failed(self._received, message.sent.error)
             case _:
                 raise TypeError(f"unknown message: {message!r}")
 
@@ -196,7 +197,7 @@ def main() -> None:
             pipeline = task.place.find()
             section = section_of(pipeline.flowable.chain(), pipeline.sinks)
         except BuildError as error:
-            end.sendall(framed(Stopping(error)))
+            end.sendall(framed(Stopping(SentError(error))))
             sys.exit(1)
         # What was imported stays: collecting garbage among it meanwhile takes a tenth of the start.
         gc.freeze()
