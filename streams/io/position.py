@@ -11,6 +11,9 @@ more is repeated.
 What is written names the file: its path, its inode, how much it had, and a checksum of the last
 bytes that were read of it, which are kept, because a file may be emptied while its lines are in
 work (copytruncate of logrotate). It has a version and a checksum of its own.
+
+A last line without a newline may be half written. It is taken as a line, and its size and checksum
+are kept, by which the next process sees whether it has changed, and then takes it again.
 """
 
 from __future__ import annotations
@@ -43,8 +46,6 @@ __all__ = ["Position"]
 
 # Bytes by which a file is recognized. Chosen: some lines of a log.
 _CHECKED = 1024
-
-_GROWN = "the line that was its last has grown"
 
 # What the text in the file is, to `streams.delivery.text`. The file it is about is in its body: one
 # that was renamed or copied since is still the same.
@@ -79,6 +80,10 @@ class Position:
         self._tail = self._rest = b""
         # The line that was taken last, if its end is not read yet.
         self._long: TooLong | None = None
+        # The last line of the file, if it was taken without a newline: number, size and checksum.
+        self._unended: tuple[int, int, int] | None = None
+        # The number of that line, if what the last process took was another.
+        self._changed = 0
         self._commit = Commit(
             "position", self._write_finished, partial(run.call_soon, run.attaching), run.failed
         )
@@ -111,7 +116,7 @@ class Position:
 
     def was_finished(self, number: int) -> bool:
         """Whether the last process has finished this line; called for each line in order."""
-        return self._ledger.was_finished(number)
+        return number != self._changed and self._ledger.was_finished(number)
 
     @property
     def line(self) -> int:
@@ -173,15 +178,18 @@ class Position:
         self._load()
         saved, self._saved = self._saved, None
         offset, ledger, generation = 0, Ledger[int](1), os.urandom(8).hex()
+        # Any: three numbers.
+        unended: Any = None
         if saved is not None:
-            offset = self._checked(saved, descriptor, name)
-            ledger = Ledger[int](saved["line"] + 1, map(tuple, saved["finished"]))
+            offset, first = self._checked(saved, descriptor, name), saved["line"] + 1
+            finished = [(begin, end) for begin, end in saved["finished"]]
+            unended = tuple(saved["unended"]) or None
+            if unended is not None and unended[0] < first:
+                # It is read once more, to see whether it has changed.
+                first, size, _ = unended
+                offset, finished = offset - size, [(first, first + 1)]
+            ledger = Ledger[int](first, finished)
             generation = saved["generation"]
-            if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
-                # The last line was read although its end was missing.
-                if os.pread(descriptor, 1, offset) != b"\n":
-                    raise self._refused(name, _GROWN, saved, moved=False)
-                offset += 1
         is_path = self._follow or os.path.exists(name)
         self._name = os.path.abspath(name) if is_path else name
         self._generation = generation
@@ -189,6 +197,7 @@ class Position:
         self._next = self._read = self._whole = offset
         self._tail, self._rest = _before(descriptor, offset), b""
         self._long = None
+        self._unended, self._changed = unended, 0
         self._ledger = ledger
         os.lseek(descriptor, offset, os.SEEK_SET)
         try:
@@ -251,6 +260,8 @@ class Position:
         if self._long is not None and self._long.ended:
             self._next += self._long.size
             self._long = None
+        if self._unended is not None:
+            self._compare(lines)
         starts, begin = list[int](), self._next
         for line in lines:
             starts.append(begin)
@@ -261,8 +272,29 @@ class Position:
             else:
                 self._long = line
         self._ledger.read_all(starts)
-        # The last line of a file may lack its newline.
-        self._next = min(begin, self._read)
+        self._next = begin
+        if begin > self._read:
+            # The last line of the file lacks its newline.
+            self._next = self._read
+            last = lines[-1]
+            assert not isinstance(last, TooLong)
+            self._unended = self.line, len(last), _checksum(last)
+
+    def _compare(self, lines: list[Line]) -> None:
+        """Note whether the line that was taken without a newline by the last process is another
+        one now, if it is among these."""
+        assert self._unended is not None
+        number, _, checksum = self._unended
+        index = number - self.line - 1
+        if index >= len(lines):
+            return
+        self._unended, line = None, lines[index]
+        if isinstance(line, TooLong) or _checksum(line) != checksum:
+            self._changed = number
+            self._run.errors.warn(
+                f"{self._name}, line {number:,} had no newline when it was read, and has changed "
+                "since: it is read again."
+            )
 
     def settle(self, events: list[Event[Any]]) -> None:
         """Note that the lines of these events are finished."""
@@ -298,6 +330,7 @@ class Position:
             "checksum": crc32(self._tail),
             "line": self.first - 1,
             "finished": list(self._ledger.finished()),
+            "unended": self._unended or (),
         }
         new = f"{self._path}.new"
         with open(new, "wb") as file:
@@ -330,7 +363,8 @@ def _difference(saved: dict[str, Any], file: str | int) -> str:
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
     size, read = os.fstat(file).st_size, saved["read"]
-    if size < saved["size"] or size < saved["offset"]:
+    # A last line without a newline may be removed, as `mend_end` does.
+    if size < (read if saved["unended"] else max(saved["size"], saved["offset"])):
         return "it is shorter than what was read"
     if saved["checksum"] != crc32(_before(file, read)):
         return f"before byte {read:,} it has other content than the file that was read"
@@ -399,6 +433,7 @@ def _position_in(body: str) -> dict[str, Any] | None:
         # Once the checksum was of the bytes before the offset.
         numbers.append(saved.setdefault("read", saved["offset"]))
         numbers.append(saved["line"])
+        numbers += saved.setdefault("unended", [])
         for first, end in saved["finished"]:
             numbers += [first, end]
         saved.setdefault("path", "")
@@ -408,4 +443,9 @@ def _position_in(body: str) -> dict[str, Any] | None:
         return None
     good = all(type(number) is int and number >= 0 for number in numbers)
     texts = type(saved["path"]) is type(saved["generation"]) is str
-    return saved if good and texts else None
+    return saved if good and texts and len(saved["unended"]) in (0, 3) else None
+
+
+def _checksum(line: bytes | bytearray) -> int:
+    # The end of a line may have two bytes, of which only the first was there.
+    return crc32(line.removesuffix(b"\r"))

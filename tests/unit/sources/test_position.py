@@ -90,6 +90,7 @@ def test_the_next_running_begins_where_everything_before_was_finished(
         "checksum": crc32(b"a\nbb\nccc\n"),
         "line": 3,
         "finished": [],
+        "unended": [],
     }
     with file.open("a") as more:
         more.write("d\ne\n")
@@ -429,18 +430,126 @@ def test_lines_of_a_file_that_was_written_anew_are_not_taken_for_those_that_were
         run(read(read_lines(file, position=place)))
 
 
-def test_a_last_line_that_was_read_without_its_end_may_get_its_newline_and_nothing_else(
-    run: Run, file: Path, place: Path
+def test_a_last_line_that_was_read_without_its_end_may_get_it_later(
+    run: Run, file: Path, place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_text("aa\nbb")
     assert run(read(read_lines(file, position=place)))[0] == ["aa", "bb"]
-    with file.open("a") as more:
-        more.write("\ncc")
+    assert run(read(read_lines(file, position=place)))[0] == []
+    with file.open("ab") as more:
+        more.write(b"\r\ncc")
     assert run(read(read_lines(file, position=place)))[0] == ["cc"]
+    assert caplog.messages == []
+
+
+def test_a_last_line_that_was_half_written_is_read_again_when_it_has_grown(
+    run: Run, file: Path, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_text('{"n":1}\n{"n":2')
+    assert run(read(read_jsonl(file, position=place)))[0] == [{"n": 1}]
+    (bad,) = caplog.messages
+    assert "line 2 is not valid JSON" in bad
     with file.open("a") as more:
-        more.write("c\n")
-    with pytest.raises(CannotOpen, match="has grown"):
-        run(read(read_lines(file, position=place)))
+        more.write('3}\n{"n":3}\n')
+    caplog.clear()
+    assert run(read(read_jsonl(file, position=place)))[0] == [{"n": 23}, {"n": 3}]
+    assert caplog.messages == [
+        f"{file}, line 2 had no newline when it was read, and has changed since: it is read again."
+    ]
+    assert run(read(read_jsonl(file, position=place)))[0] == []
+
+
+def test_a_last_line_that_grows_is_read_again_though_earlier_lines_are_unfinished(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("a\nb\nc")
+    assert run(interrupted(read_lines(file, position=place), "a")) == []
+
+    async def last_one_only() -> None:
+        done: list[str] = []
+
+        async def handler(line: str) -> str:
+            await asyncio.sleep(1 if line == "c" else 1_000_000)
+            return line
+
+        work = adaptive_flat_map(handler, Fixed(4))
+        running = read_lines(file, position=place).pipe(work).to(for_each(done.append)).start()
+        await asyncio.sleep(2)
+        running.cancel()
+        await running.wait()
+        assert done == ["c"]
+
+    run(last_one_only())
+    with file.open("a") as more:
+        more.write("c\nd\n")
+    assert run(read(read_lines(file, position=place)))[0] == ["a", "b", "cc", "d"]
+
+
+def test_a_half_written_line_that_its_writer_removes_is_no_obstacle(
+    run: Run, file: Path, place: Path
+) -> None:
+    """A writer that was killed within a line removes it when it is started again."""
+    file.write_text('{"n":1}\n{"n":')
+    run(read(read_jsonl(file, position=place)))
+    file.write_text('{"n":1}\n')
+    assert run(read(read_jsonl(file, position=place)))[0] == []
+    with file.open("a") as more:
+        more.write('{"n":2')
+    run(read(read_jsonl(file, position=place)))
+    # As long as before, and another one.
+    file.write_text('{"n":1}\n[1, 2]\n')
+    assert run(read(read_lines(file, position=place)))[0] == ["[1, 2]"]
+
+
+def test_a_follower_goes_on_in_the_line_that_a_run_before_has_read_half(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\nb")
+    run(read(read_lines(file, position=place)))
+    done: list[str] = []
+
+    async def follow() -> None:
+        source = read_lines(file, position=place, follow=True)
+        running = source.to(for_each(done.append)).start()
+        await asyncio.sleep(1)
+        with file.open("a") as more:
+            more.write("b")
+        await asyncio.sleep(1)
+        assert done == []
+        with file.open("a") as more:
+            more.write("b\ncc\n")
+        await asyncio.sleep(1)
+        await running.drain()
+
+    run(follow())
+    assert done == ["bbb", "cc"]
+    assert run(read(read_lines(file, position=place)))[0] == []
+
+
+@given(st.lists(st.text("a\r\n", min_size=1, max_size=6), min_size=1, max_size=12))
+def test_whole_lines_of_a_file_that_grows_by_any_pieces_are_read_once_each(
+    tmp_path_factory: Any, pieces: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("grown")
+    file, place = folder / "some.log", folder / "some.position"
+    seen: list[bytes] = []
+    whole: list[bytes] = []
+    # What was read of lines that were not whole.
+    halves = 0
+    for piece in pieces:
+        with file.open("ab") as more:
+            more.write(piece.encode())
+        source = read_lines(file, position=place, decode=bytes)
+        before = len(seen)
+        seen += run_virtual(read(source))[0]
+        last = file.read_bytes().rpartition(b"\n")[2]
+        halves += len(seen) > before and last != b"" and not piece.endswith("\n")
+        whole = file.read_bytes().split(b"\n")
+        if whole[-1] == b"":
+            whole.pop()
+        assert {line.removesuffix(b"\r") for line in whole} <= set(seen)
+        assert seen[-1] == whole[-1].removesuffix(b"\r")
+    assert len(whole) <= len(seen) <= len(whole) + halves
 
 
 def test_pipes_and_compressed_input_are_refused(run: Run, file: Path, place: Path) -> None:
