@@ -42,6 +42,7 @@ from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
 from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
 
@@ -111,7 +112,7 @@ class _Calling(SinkStage[Any]):
         self.asks_first = 1 if self._async else _STRIDE
         self._waiting: deque[Event[Any]] = deque()
         self._begun: Awaitable[object] | None = None
-        self._worker: asyncio.Task[None] | None = None
+        self._slot: Slot | None = None
         self._wanted = asyncio.Event()
         self._in_flight = 0
         self._traced: TracedCalls | None = None
@@ -222,8 +223,8 @@ class _Calling(SinkStage[Any]):
     # Awaitables are awaited by one worker, one after the other.
 
     def _wake(self) -> None:
-        if self._worker is None:
-            self._worker = self._run.spawn(self._work(), "for_each")
+        if self._slot is None:
+            self._slot = Slot(self._run.spawn(self._work(), "for_each"))
         self._wanted.set()
 
     async def _work(self) -> None:
@@ -235,7 +236,7 @@ class _Calling(SinkStage[Any]):
                     return
                 if has_changed(context):
                     # The next call must not see what this one has set.
-                    self._worker = self._run.spawn(self._work(), "for_each")
+                    self._slot = Slot(self._run.spawn(self._work(), "for_each"))
                     return
             if not self.state:
                 self._wanted.clear()
@@ -244,6 +245,8 @@ class _Calling(SinkStage[Any]):
 
     async def _call(self, event: Event[Any]) -> None:
         begun, self._begun = self._begun, None
+        slot = self._slot
+        assert slot is not None
         self._in_flight = 1
         try:
             if begun is None:
@@ -251,20 +254,21 @@ class _Calling(SinkStage[Any]):
                 if lessors and not may_begin(event, lessors):
                     raise Withdrawn
                 if self._traced is not None:
-                    self._traced.begin(event, self._run.now(), asyncio.current_task())
+                    slot.event = event
+                    self._traced.begin(slot, self._run.now())
                 begun = self._to_await(self._function(event.value))
             if begun is not None and (result := await begun) is not None:
                 self._check(result)
         except BaseException as error:
             self._in_flight = 0
             if self._traced is not None:
-                self._traced.error(event, error)
+                self._traced.error(slot, error)
             if not self._survives(event, error):
                 return
         else:
             self._in_flight = 0
             if self._traced is not None:
-                self._traced.end(event)
+                self._traced.end(slot)
             event.finish()
         self._ask(1)
 
@@ -280,8 +284,8 @@ class _Calling(SinkStage[Any]):
 
     def cancel(self) -> None:
         super().cancel()
-        if self._worker is not None and self._worker is not asyncio.current_task():
-            self._run.tasks.cancel(self._worker)
+        if self._slot is not None and self._slot.task is not asyncio.current_task():
+            self._run.tasks.cancel(self._slot.task)
 
     def give_back(self) -> None:
         begun, self._begun = self._begun, None

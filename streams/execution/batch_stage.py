@@ -22,12 +22,13 @@ from penstock.streams.execution.options import BatchOptions
 from penstock.streams.keyed.queues import close_turns, open_turns, release
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
-from penstock.streams.protocol.acknowledgement import NOBODY, may_begin
+from penstock.streams.protocol.acknowledgement import may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.stages.time_slice import PAUSE
@@ -130,12 +131,13 @@ class BatchStage(CallingStage):
     async def _work(self) -> None:
         free: float | None = None
         context = copy_context()
-        self._slot_begins()
+        slot = self._slot_begins()
         while self.state < CLOSED:
             # Events of the same loop iteration go into the same batch.
             await PAUSE
             if self._is_ready():
-                await self._work_on(self._close_batch(), self._now() if free is None else free)
+                batch = self._close_batch()
+                await self._work_on(slot, batch, self._now() if free is None else free)
                 if has_changed(context):
                     return
                 free = self._now()
@@ -164,8 +166,8 @@ class BatchStage(CallingStage):
 
     # Calls.
 
-    async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
-        """Call the handler with a batch, and settle each of its events.
+    async def _work_on(self, slot: Slot, batch: list[Event[Any]], free: float) -> None:
+        """Call the handler with a batch in this slot, and settle each of its events.
 
         `free` is the time at which both the batch was ready and a call was free.
         """
@@ -187,7 +189,7 @@ class BatchStage(CallingStage):
                 part = self._still_due(parts.pop())
                 if not part:
                     continue
-                error = await self._attempt(part)
+                error = await self._attempt(slot, part)
                 if isinstance(error, TimeoutError):
                     outcome = Outcome.DROPPED
                 if error is None or self.state >= CLOSED:
@@ -240,10 +242,10 @@ class BatchStage(CallingStage):
         event.give_back()
         self._turn_over(turn)
 
-    async def _attempt(self, part: list[Event[Any]]) -> Exception | None:
+    async def _attempt(self, slot: Slot, part: list[Event[Any]]) -> Exception | None:
         """Call once and settle the events that have results; otherwise return the error."""
         try:
-            results = await self._call(part)
+            results = await self._call(slot, part)
         except asyncio.CancelledError as error:
             if self.state >= CLOSED:
                 self._return(part)
@@ -265,7 +267,7 @@ class BatchStage(CallingStage):
         self.within(self._settle_all, part, results)
         return None
 
-    async def _call(self, part: list[Event[Any]]) -> Sequence[Any]:
+    async def _call(self, slot: Slot, part: list[Event[Any]]) -> Sequence[Any]:
         timeouts = self._timeouts
         handler: Callable[[list[Any]], Awaitable[Sequence[Any]]] = self._handler
         values = [event.value for event in part]
@@ -273,13 +275,12 @@ class BatchStage(CallingStage):
             handler = self._traced.batch(handler, part)
         if timeouts is None:
             return await handler(values)
-        call: Event[Any] = Event(values, 0.0, NOBODY)
-        timeouts.begin(call, self._now(), asyncio.current_task())
+        timeouts.begin(slot, self._now())
         try:
             results = await handler(values)
-            timeouts.end(call)
+            timeouts.end(slot)
         except BaseException as error:
-            failure = timeouts.error(call, error)
+            failure = timeouts.error(slot, error)
             if failure is error:
                 raise
             raise failure from error
@@ -314,6 +315,7 @@ class BatchStage(CallingStage):
                         event.turn = None
                         turns.append(turn)
                     event.value = result
+                    event.call = None
                     done.append(event)
         except BaseException:
             # Of a function such as that given as wait=.

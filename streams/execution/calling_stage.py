@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, cast
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
@@ -33,6 +33,7 @@ from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscrip
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.stages.finishing_stage import FinishingStage
 
@@ -57,7 +58,7 @@ class CallingStage(FinishingStage, ABC):
         "_retries",
         "_siblings",
         "_sleepers",
-        "_tasks",
+        "_slots",
         "_timeouts",
         "_traced",
         "_waiting",
@@ -87,16 +88,16 @@ class CallingStage(FinishingStage, ABC):
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
         self._results = (InOrder if options.ordered else Results)(downstream, options.window)
+        # In order, so that the same run always ends in the same way.
+        self._slots: dict[asyncio.Task[None], Slot] = {}
         self._timeouts: CallLimits | None = None
         if options.timeout is not None:
-            self._timeouts = Timeouts(run, options.timeout, name)
+            self._timeouts = Timeouts(run, options.timeout, name, self._slots.values())
         self._traced = None
         if run.tracing is not None:
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
         self._faults = ErrorPolicy(options.on_error, run, info)
         self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
-        # Whether each slot has begun; in order, so that the same run always ends in the same way.
-        self._tasks: dict[asyncio.Task[None], bool] = {}
         # Idle slots, and the number of others that will look for events before they sleep.
         self._sleepers: list[asyncio.Future[None]] = []
         self._looking: int = 0
@@ -120,22 +121,21 @@ class CallingStage(FinishingStage, ABC):
                 sleeper.set_result(None)
                 self._looking += 1
                 n -= 1
-        for _ in range(min(n, most - len(self._tasks))):
+        for _ in range(min(n, most - len(self._slots))):
             self._looking += 1
             task = self.run.spawn(self._work(), f"{self.info.name} {self._name}", replaced=True)
-            self._tasks[task] = False
-            task.add_done_callback(self._task_ended)
+            self._slots[task] = Slot(task)
+            task.add_done_callback(self._slot_ended)
 
-    def _slot_begins(self) -> asyncio.Task[Any]:
-        """Called at the beginning of `_work`. Returns the task of the slot."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks[task] = True
+    def _slot_begins(self) -> Slot:
+        """Called at the beginning of `_work`. Returns the slot that has begun."""
+        slot = self._slots[cast(Any, asyncio.current_task())]
+        slot.has_begun = True
         self._looking -= 1
-        return task
+        return slot
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        if not self._tasks.pop(task):
+    def _slot_ended(self, task: asyncio.Task[None]) -> None:
+        if not self._slots.pop(task).has_begun:
             self._looking -= 1
         # A handler may have cancelled its own task, or have changed its context variables: another
         # slot must take the next event.
@@ -200,8 +200,6 @@ class CallingStage(FinishingStage, ABC):
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
-        if self._retries is not None:
-            self._retries.forget(event)
 
     def _last(self, event: Event[Any]) -> Event[Any]:
         """By what an event ends that has no more attempts: see `Iterators.last`."""
@@ -250,7 +248,7 @@ class CallingStage(FinishingStage, ABC):
         self._results.give_back()
         self.give_back_unstarted()
         self._watch.end()
-        for task in self._tasks:
+        for task in self._slots:
             # The current task, if it is one of them, reads the state itself.
             if task is not asyncio.current_task(self.run.loop):
                 self.run.tasks.cancel(task)

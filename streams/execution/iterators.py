@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from functools import lru_cache
+from math import inf
 from typing import Any, Protocol, cast
 
 from reactivex import Observable
@@ -12,12 +13,14 @@ from reactivex import Observable
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.boundary.inner_stream import ItemsInCall, joined
 from penstock.streams.boundary.once import new_iterator
+from penstock.streams.execution.call import Call, call_of
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["Iterators", "is_beginning", "is_iterator"]
@@ -98,13 +101,12 @@ class Iterators:
         self._no_room: list[asyncio.Future[None]] = []
         self.kept: dict[Event[Any], Any] = {}
         """The results that are kept, by call."""
-        # The families of those that were sent on, and the streams that have failed.
-        self._families: dict[Event[Any], Family] = {}
-        self._failed: dict[Event[Any], ItemsInCall] = {}
         self._slice = TimeSlice(run)
 
-    async def read(self, event: Event[Any], results: AsyncIterable[Any] | Observable[Any]) -> Any:
-        """Read all results, and send them on while there is room.
+    async def read(
+        self, event: Event[Any], slot: Slot, results: AsyncIterable[Any] | Observable[Any]
+    ) -> Any:
+        """Read all results, in a slot, and send them on while there is room.
 
         Returns the only one, if it is kept; otherwise the family of those that were sent on, to be
         closed.
@@ -134,7 +136,7 @@ class Iterators:
                         self._add(event)
                         self._results.deliver()
                     if not has_room(event, len(kept)):
-                        await self._room(event)
+                        await self._room(event, slot)
                     event.ended = ended
                     kept[event], came = item, None
                     if stage.in_flight == 1:
@@ -149,15 +151,16 @@ class Iterators:
             if event in kept:
                 self.send_kept()
             if isinstance(items, ItemsInCall):
-                self._failed[event] = items
+                call_of(event).stream = items
                 if came is not None:
                     came.give_back()
             raise
+        family: Family | None = None if event.call is None else call_of(event).family
         if event in kept:
-            if not isinstance(kept[event], Event) and event not in self._families:
+            if family is None and not isinstance(kept[event], Event):
                 return kept.pop(event)
-            self._add(event)
-        return self._families.pop(event, None) or Family(event, _NOTHING)
+            family = self._add(event)
+        return family or Family(event, _NOTHING)
 
     def _events_of(self, results: Observable[Any], event: Event[Any]) -> ItemsInCall:
         stream = from_observable(results, buffer(UNASKED), self._stage.info.name)
@@ -167,32 +170,30 @@ class Iterators:
         """By what to end the event of a call that has failed, or is not tried again: itself, or one
         more of the events made of it, because some of these may still be on their way.
         """
-        self._failed.pop(event, None)
-        family = self._families.pop(event, None)
-        if family is None:
+        call: Call | None = event.call
+        if call is None or call.family is None:
             return event
+        family, call.family = call.family, None
         last = family.child(event.value)
         family.close()
         return last
 
     def again(self, event: Event[Any]) -> None:
         """The event of a call that has failed is tried again, and waits for the results so far."""
-        if event in self._failed:
-            self._failed.pop(event).items.part.nesting.went_on()
-        family = self._families.pop(event, None)
+        call: Call | None = event.call
+        if call is None:
+            return
+        if call.stream is not None:
+            call.stream.items.part.nesting.went_on()
+            call.stream = None
+        family = call.family
         if family is not None:
-            whole = self._families[event] = Family(event, _NOTHING)
+            whole = call.family = Family(event, _NOTHING)
             # Their turn is that of the event, which keeps it.
             turn, event.turn = event.turn, None
             family.parent = whole.child(None, _Earlier)
             event.turn = turn
             family.close()
-
-    def forget_all(self, events: list[Event[Any]]) -> None:
-        """The last attempts at these had a plain result each."""
-        if self._families:
-            for event in events:
-                self._families.pop(event, None)
 
     def send_kept(self) -> None:
         """Send on the results that are kept."""
@@ -202,11 +203,11 @@ class Iterators:
         # Those that were kept may have taken the room of other calls.
         self.resume()
 
-    def _add(self, event: Event[Any]) -> None:
-        value = self.kept.pop(event)
-        family = self._families.get(event)
+    def _add(self, event: Event[Any]) -> Family:
+        value, call = self.kept.pop(event), call_of(event)
+        family = call.family
         if family is None:
-            family = self._families[event] = Family(event, _NOTHING)
+            family = call.family = Family(event, _NOTHING)
         # Results are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None
         child = family.child(value)
@@ -214,11 +215,12 @@ class Iterators:
             child = joined(child)
         event.turn = turn
         self._results.add(event, child)
+        return family
 
-    async def _room(self, event: Event[Any]) -> None:
+    async def _room(self, event: Event[Any], slot: Slot) -> None:
         """Wait for room; this time does not count towards the call's timeout."""
         timeouts = self._timeouts
-        left = None if timeouts is None else timeouts.suspend(event)
+        left = inf if timeouts is None else timeouts.suspend(slot)
         self.suspended += 1
         try:
             self.send_kept()
@@ -230,7 +232,7 @@ class Iterators:
         finally:
             self.suspended -= 1
             if timeouts is not None:
-                timeouts.resume(event, left)
+                timeouts.resume(slot, left)
 
     def resume(self) -> None:
         """Let the calls that wait for room look again."""

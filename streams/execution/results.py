@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.streams.base.take_front import taken
+from penstock.streams.execution.call import Call, call_of
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 
@@ -110,78 +111,75 @@ class InOrder(Results):
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
         super().__init__(downstream, window)
         self._order: deque[Event[Any]] = deque()
-        # The calls that are in the order, with the results that each has so far, if it is not the
-        # first; and those of them that have ended.
-        self._held: dict[Event[Any], list[Event[Any]] | None] = {}
-        self._ended: set[Event[Any]] = set()
-        self._count = 0
+        # Results of calls other than the first one, which wait in their calls' records.
+        self._held = 0
 
     @property
     def waiting(self) -> int:
-        return len(self.ready) + self._count
+        return len(self.ready) + self._held
 
     @property
     def head(self) -> Event[Any] | None:
         return self._order[0] if self._order else None
 
     def begin(self, events: Iterable[Event[Any]]) -> None:
-        held = self._held
-        if not held.keys().isdisjoint(events):
-            # Those that are tried again keep their places.
-            events = [event for event in events if event not in held]
-        held.update(dict.fromkeys(events))
-        self._order.extend(events)
+        for event in events:
+            call = call_of(event)
+            # One that is tried again keeps its place.
+            if not call.in_order:
+                call.in_order = True
+                self._order.append(event)
 
     def add(self, event: Event[Any], result: Event[Any]) -> None:
         if self._returns or event is self.head:
             super().add(event, result)
         else:
-            self._hold(event, result)
+            self._hold(call_of(event), result)
 
-    def _hold(self, event: Event[Any], result: Event[Any]) -> None:
-        results = self._held[event]
-        if results is None:
-            self._held[event] = [result]
+    def _hold(self, call: Call, result: Event[Any]) -> None:
+        if call.results is None:
+            call.results = [result]
         else:
-            results.append(result)
-        self._count += 1
+            call.results.append(result)
+        self._held += 1
 
     def complete(self, events: list[Event[Any]]) -> None:
         if self._returns:
             give_back_all(events)
             return
-        order, held = self._order, self._held
+        order = self._order
         next_ones: list[Event[Any]] = []
         for event in events:
-            if event is order[0] and held[event] is None:
-                order.popleft()
-                del held[event]
-                next_ones.append(event)
+            call = call_of(event)
+            if event is order[0] and call.results is None:
+                event.call = None
+                next_ones.append(order.popleft())
             else:
-                self._hold(event, event)
-                self._ended.add(event)
+                call.is_over = True
+                self._hold(call, event)
         self._advance(next_ones)
 
     def end(self, event: Event[Any]) -> None:
-        if event in self._held:
-            self._ended.add(event)
+        call: Call | None = event.call
+        if call is not None and call.in_order:
+            call.is_over = True
             self._advance([])
 
     def _advance(self, next_ones: list[Event[Any]]) -> None:
         """Deliver these results, and those of calls that have no unfinished call before them."""
-        order, held, ended = self._order, self._held, self._ended
+        order = self._order
         while order:
             head = order[0]
-            results = held[head]
+            call = call_of(head)
+            results, call.results = call.results, None
             if results is not None:
-                held[head] = None
-                self._count -= len(results)
+                self._held -= len(results)
                 next_ones += results
-            if head not in ended:
+                # It may be the event of the call, which leaves the stage.
+                results[-1].call = None
+            if not call.is_over:
                 break
             order.popleft()
-            ended.discard(head)
-            del held[head]
         super().complete(next_ones)
 
     def has_room(self, event: Event[Any], kept: int) -> bool:
@@ -189,13 +187,11 @@ class InOrder(Results):
             # Those that are kept are held, and take nothing of the window.
             return super().has_room(event, 0)
         # Others hold one result each, so that they do not fill the window that the head needs.
-        return not self._held[event]
+        return not call_of(event).results
 
     def give_back(self) -> None:
         super().give_back()
-        for results in self._held.values():
-            give_back_all(results or ())
-        self._held.clear()
+        for event in self._order:
+            give_back_all(call_of(event).results or ())
         self._order.clear()
-        self._ended.clear()
-        self._count = 0
+        self._held = 0

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from penstock.streams.execution.call import call_of
 from penstock.streams.failures.policy import Retry
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
@@ -28,7 +29,6 @@ class RetryQueue:
         self._rng = random.Random(policy.backoff.seed)
         self.retries = 0
         """Attempts after the first, of all events."""
-        self._attempts: dict[Event[Any], int] = {}
         # The seconds for which the last error asks to wait.
         self._asked = 0.0
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
@@ -40,18 +40,7 @@ class RetryQueue:
 
     def count(self, event: Event[Any]) -> int:
         """The number of attempts at `event`, the current one included."""
-        return self._attempts.get(event, 0) + 1
-
-    def forget(self, event: Event[Any]) -> None:
-        """There will be no more attempts at `event`."""
-        self._attempts.pop(event, None)
-
-    def forget_all(self, events: list[Event[Any]]) -> None:
-        """`forget` each of these."""
-        # Few events are tried again.
-        if self._attempts:
-            for event in events:
-                self._attempts.pop(event, None)
+        return 1 if event.call is None else call_of(event).attempts + 1
 
     def allows(self, event: Event[Any], error: BaseException) -> bool:
         """Whether another attempt follows the current one, which failed with `error`."""
@@ -67,8 +56,9 @@ class RetryQueue:
     def failed(self, event: Event[Any]) -> int:
         """Count an attempt at `event` that another one follows; returns how many there were."""
         self.retries += 1
-        attempts = self._attempts[event] = self.count(event)
-        return attempts
+        call = call_of(event)
+        call.attempts += 1
+        return call.attempts
 
     def put(self, event: Event[Any]) -> None:
         """Hold `event` for its backoff, or for what its error asked for if that is longer."""
@@ -86,5 +76,4 @@ class RetryQueue:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._attempts.clear()
         return retried

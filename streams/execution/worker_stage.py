@@ -55,23 +55,21 @@ class WorkerStage(CallingStage):
 
     __slots__ = (
         "_admitted",
-        "_begun",
+        "_awaitables",
         "_checked",
-        "_completions",
         "_control",
         "_due",
         "_ended",
-        "_families",
         "_flushed",
         "_from_arrival",
         "_handler",
+        "_has_families",
         "_hold_timer",
         "_in_slots",
         "_is_awaited",
         "_is_concurrent",
         "_iterators",
         "_learns",
-        "_levels",
         "_limit",
         "_options",
         "_refills",
@@ -105,19 +103,17 @@ class WorkerStage(CallingStage):
         self.slots: int = 0
         self._hold_timer = Timer(run, info, self._go_on_again)
         self._set_limiter(limiter)
-        # Assigned to a slot and not begun; the awaitables that plain calls among them returned.
+        # Assigned to a slot that has not taken them; where the handler is a plain one, each with
+        # the awaitable or the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
-        self._begun: dict[Event[Any], Any] = {}
-        # Ended and not flushed; their completions; the families of calls with several results.
+        self._awaitables: deque[Any] = deque()
+        # Ended and not flushed, and whether a call among them had several results.
         self._ended: list[Event[Any]] = []
-        self._completions: list[Completion] = []
-        self._families: dict[Event[Any], Family] = {}
+        self._has_families = False
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
         # Whether events have begun at once in place of those that were flushed last.
         self._refills = True
-        # For a limiter that learns: how many calls were in flight when each of those that are due
-        # began, itself included, and how many a flush has just ended.
-        self._levels: deque[int] = deque()
+        # How many calls a flush has just ended, for a limiter that learns.
         self._flushed = 0
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
@@ -165,10 +161,8 @@ class WorkerStage(CallingStage):
         self._set_limiter(limiter)
         if shared is not None and shared is not self._shared:
             shared.leave(self)
-        # For calls that have begun and are due.
-        self._levels.clear()
-        if self._learns:
-            self._levels.extend([self._concurrency] * len(self._due))
+        for event in self._due:
+            event.level = self._concurrency
         self._control.retuned(old)
         # An error of what begins now is one of the run, not of the caller.
         self.run.call(self.info, self._drain)
@@ -351,7 +345,8 @@ class WorkerStage(CallingStage):
         if self._options.ordered:
             self._results.begin(begun)
         if self._learns:
-            self._levels.extend(self._levels_of(n))
+            for event, level in zip(begun, self._levels_of(n), strict=True):
+                event.level = level
         self.in_flight += n
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
@@ -382,17 +377,10 @@ class WorkerStage(CallingStage):
 
     def _recall(self) -> None:
         """Return events that are due and have not begun to the inbox."""
-        if not self._due:
-            return
-        due = [event for event in self._due if event not in self._begun]
-        self._inbox.extendleft(reversed(due))
-        self.in_flight -= len(due)
-        begun = [event for event in self._due if event in self._begun]
-        self._due.clear()
-        self._due.extend(begun)
-        if self._levels:
-            for _ in due:
-                self._levels.pop()
+        if self._in_slots:
+            self._inbox.extendleft(reversed(self._due))
+            self.in_flight -= len(self._due)
+            self._due.clear()
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return the events for which this is true, unless they have begun before."""
@@ -400,7 +388,7 @@ class WorkerStage(CallingStage):
         head = self._results.head
         events = [event for event in self._inbox if event is not head and is_gone(event)]
         if self._retries is not None:
-            events = [event for event in events if not self._retries.count(event)]
+            events = [event for event in events if self._retries.count(event) == 1]
         for event in events:
             self._inbox.remove(event)
             self._admitted -= 1
@@ -411,13 +399,12 @@ class WorkerStage(CallingStage):
     def _take_unstarted(self) -> list[Event[Any]]:
         self._recall()
         if self.state is CANCELLED:
-            for call in self._begun.values():
+            for call in self._awaitables:
                 not_awaited(call)
-            self._begun.clear()
+            self._awaitables.clear()
             self.in_flight -= len(self._due)
             self._inbox.extendleft(reversed(self._due))
             self._due.clear()
-            self._levels.clear()
             self._inbox.extend(self._ended)
             self.in_flight -= len(self._ended)
             self._ended.clear()
@@ -429,9 +416,9 @@ class WorkerStage(CallingStage):
         handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._timeouts
         iterators = self._iterators
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
-        due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
+        due, awaitables, unflushed = self._due, self._awaitables, self._ended
         append = unflushed.append
-        task, context = self._slot_begins(), copy_context()
+        slot, context = self._slot_begins(), copy_context()
         started = now()
         while True:
             while due:
@@ -439,36 +426,36 @@ class WorkerStage(CallingStage):
                     started = await self._give_way()
                     continue
                 event = due.popleft()
-                level = levels.popleft() if levels else 0
                 event.started = started
                 try:
                     if lessors and not may_begin(event, lessors):
                         raise Withdrawn
                     if timeouts is not None:
-                        timeouts.begin(event, started, task)
+                        slot.event = event
+                        timeouts.begin(slot, started)
                     if is_awaited:
                         result = await handler(event.value)
                     else:
-                        result = begun.pop(event) if event in begun else handler(event.value)
+                        result = awaitables.popleft() if awaitables else handler(event.value)
                         if not is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
                             result = await result
                     if type(result) not in checked:
                         if is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
                             if self._shared is not None:
                                 self._check_below(self._shared)
-                            result = await iterators.read(event, result)
+                            result = await iterators.read(event, slot, result)
                             if type(result) is Family:
-                                self._families[event] = result
+                                self._has_families = True
                         else:
                             self._check(result)
                     if timeouts is not None:
-                        timeouts.end(event)
+                        timeouts.end(slot)
                 except BaseException as error:
                     if timeouts is not None:
-                        error = timeouts.error(event, error)
+                        error = timeouts.error(slot, error)
                     self._looking += 1
                     try:
-                        self._failed(event, error, level)
+                        self._failed(event, error)
                     finally:
                         self._looking -= 1
                     if has_changed(context):
@@ -481,8 +468,6 @@ class WorkerStage(CallingStage):
                     self._return(event)
                     return
                 append(event)
-                if self._learns:
-                    self._completions.append((ended, started, level, _SUCCESS))
                 if has_changed(context):
                     return
                 # The end of one call is the start of the next.
@@ -600,15 +585,13 @@ class WorkerStage(CallingStage):
         else:
             self._inbox.extendleft(reversed(rest))
             self._ended.extend(ended_events)
-            # A call with no other in flight teaches nothing, as where no limit is shared.
-            if self._learns and (level > 1 or self._is_concurrent or self._from_arrival):
-                self._completions = [
-                    (other.ended, other.started or 0.0, level, _SUCCESS) for other in ended_events
-                ]
+            if self._learns:
+                for event in events[:begun]:
+                    event.level = level
             if rest and self.state is FAILED:
                 self.give_back_unstarted()
         if error is not None:
-            self._failed(events[done], error, level)
+            self._failed(events[done], error)
             # Its traceback leads to this frame: they would keep each other, and what the handler
             # has in its variables, until the garbage collector comes.
             error = None
@@ -632,11 +615,10 @@ class WorkerStage(CallingStage):
             # From now on as if the handler had been declared so.
             self._is_concurrent = True
             self._learn()
-        if self._learns:
-            self._levels.append(self._concurrency)
+        event.level = self._concurrency
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._watch.begin()
-        self._begun[event] = call
+        self._awaitables.append(call)
         self._due.append(event)
 
     # Outcomes.
@@ -658,33 +640,40 @@ class WorkerStage(CallingStage):
         """Report ended calls to the limiter, send their results on, and then end their turns."""
         ended = self._ended[:]
         self._ended.clear()
-        if self._completions:
-            completions, self._completions = self._completions, []
-            if self._from_arrival:
-                total = self._concurrency if self._is_concurrent else completions[0][2]
-                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
-            self._call_ended(len(ended))
+        total = 0
+        if self._from_arrival:
+            total = self._concurrency if self._is_concurrent else ended[0].level
+        self._call_ended(len(ended))
+        if self._learns:
             self._flushed = len(ended)
-            if self._learns:
-                try:
-                    self._control.completed(completions)
-                    self._follow_limiter()
-                except BaseException:
-                    give_back_all(ended)
-                    raise
-                if self.state >= CLOSED:
-                    # `on_limit_change` has cancelled the pipeline.
-                    give_back_all(ended)
-                    self._leave()
-                    return
-        else:
-            self._call_ended(len(ended))
-        if self._retries is not None:
-            self._retries.forget_all(ended)
-            self._iterators.forget_all(ended)
+            completions: list[Completion]
+            if self._from_arrival:
+                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
+            else:
+                # A plain call with no other in flight teaches nothing, as where no limit is shared.
+                least = 0 if self._is_concurrent else 2
+                completions = [
+                    (event.ended, event.started or 0.0, event.level or 1, _SUCCESS)
+                    for event in ended
+                    if event.level >= least
+                ]
+            try:
+                self._control.completed(completions)
+                self._follow_limiter()
+            except BaseException:
+                give_back_all(ended)
+                raise
+            if self.state >= CLOSED:
+                # `on_limit_change` has cancelled the pipeline.
+                give_back_all(ended)
+                self._leave()
+                return
+        if self._retries is not None and not self._options.ordered:
+            for event in ended:
+                event.call = None
         turns = take_turns(ended)
         try:
-            if self._families:
+            if self._has_families:
                 ended = self._close_families(ended)
             self._results.complete(ended)
         finally:
@@ -698,18 +687,17 @@ class WorkerStage(CallingStage):
 
     def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
         """End the calls with several results; returns the other events."""
-        families = self._families
+        self._has_families = False
         others = [event for event in ended if type(event.value) is not Family]
+        left = deque(event for event in ended if type(event.value) is Family)
         try:
-            for event in ended:
-                if event in families:
-                    self._results.end(event)
-                    families.pop(event).close()
+            while left:
+                self._results.end(left[0])
+                left.popleft().value.close()
         except BaseException:
             # Of a function that results of these calls, or of later ones, have reached.
-            for event in ended:
-                if event in families:
-                    families.pop(event).close()
+            for event in left:
+                event.value.close()
             give_back_all(others)
             raise
         return others
@@ -719,18 +707,18 @@ class WorkerStage(CallingStage):
             self._admitted += 1
             self._inbox.append(following)
 
-    def _failed(self, event: Event[Any], error: BaseException, level: int) -> None:
+    def _failed(self, event: Event[Any], error: BaseException) -> None:
         event.ended = self._now()
         # Plain calls after a failure are few at first: the sink of letters may take only a few.
         self._stride = 0
         try:
-            self.within(self._settle_failure, event, error, level)
+            self.within(self._settle_failure, event, error)
         except BaseException:
             # Of a function such as that given as overload=.
             event.give_back()
             raise
 
-    def _settle_failure(self, event: Event[Any], error: BaseException, level: int) -> None:
+    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
         """A call has failed: report it, and try its event again or apply the error policy."""
         try:
             if self._ended:
@@ -766,7 +754,7 @@ class WorkerStage(CallingStage):
             self._control.completed([(event.ended, event.created, total, outcome)])
         elif self._learns:
             started = event.started or event.ended
-            self._control.completed([(event.ended, started, level, outcome)])
+            self._control.completed([(event.ended, started, event.level, outcome)])
         again = self._is_tried_again(event, error)
         if again and self.state < FAILED:
             self._iterators.again(event)

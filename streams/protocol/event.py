@@ -102,12 +102,16 @@ class Event(Generic[T]):
 
     `token` is the source's own mark (a line number, a row's id). `outer` is for an origin in front
     of another one: what it knows about the event, including the previous origin and its `outer`.
-    `pending` counts the missing acceptances; at 0 or less the event has ended.
+    `pending` counts the missing acceptances; at 0 or less the event has ended. `call` and `level`
+    are the fields of the working stage that has the event: the record of its call, if it needs one,
+    and how many calls were in flight when it began, itself included.
     """
 
     __slots__ = (
+        "call",
         "created",
         "ended",
+        "level",
         "origin",
         "outer",
         "pending",
@@ -128,6 +132,8 @@ class Event(Generic[T]):
         self.started = None
         self.turn: Turn | None = None
         self.outer: Any = None
+        self.call: Any = None
+        self.level = 0
         self.pending = 1
 
     def finish(self) -> None:
@@ -192,7 +198,8 @@ def new_events(
         event.created = created
         event.origin = origin
         event.token = token
-        event.started = event.turn = event.outer = None
+        event.started = event.turn = event.outer = event.call = None
+        event.level = 0
         event.pending = 1
     return events
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.execution.iterators import is_beginning
@@ -13,6 +13,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.stages.user_stage import UserStage
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class Trace:
         self.context = context
         self.since = since
         self.call: Span | None = None
+
+
+_Current = tuple[Trace, "Span", Any]
+"""A call's trace, its span, and the token by which that is detached."""
 
 
 class Spans(Protocol):
@@ -57,50 +62,54 @@ class TracedCalls:
         self._info = info
         self._name = name
         self._limits = limits
-        # The span of each call, and what detaches it.
-        self._open: dict[Event[Any], tuple[Trace, Span, Any]] = {}
 
     @property
     def stuck(self) -> int:
         return 0 if self._limits is None else self._limits.stuck
 
-    def begin(self, event: Event[Any], now: float, task: asyncio.Task[Any] | None = None) -> None:
-        """A call begins in this task."""
+    def begin(self, slot: Slot, now: float) -> None:
+        """A call begins in this slot."""
         if self._limits is not None:
-            self._limits.begin(event, now, task)
-        trace = self._tracing.of(event)
-        if trace is not None:
-            span = self._tracing.start(trace, self._info, self._name, now)
-            self._open[event] = trace, span, _attached(span, trace.context)
+            self._limits.begin(slot, now)
+        slot.span = None if slot.event is None else self._start(slot.event, now)
 
-    def end(self, event: Event[Any]) -> None:
+    def end(self, slot: Slot) -> None:
         """The call has returned. Raises what the limits do."""
         if self._limits is not None:
-            self._limits.end(event)
-        self._close(event, None)
+            self._limits.end(slot)
+        self._stop(slot.span, None)
+        slot.span = None
 
-    def error(self, event: Event[Any], error: BaseException) -> BaseException:
+    def error(self, slot: Slot, error: BaseException) -> BaseException:
         """The call has raised `error`. Returns the error with which it failed."""
         if self._limits is not None:
-            error = self._limits.error(event, error)
-        self._close(event, error)
+            error = self._limits.error(slot, error)
+        self._stop(slot.span, error)
+        slot.span = None
         return error
 
-    def _close(self, event: Event[Any], error: BaseException | None) -> None:
-        found = self._open.pop(event, None)
-        if found is not None:
-            trace, span, token = found
+    def _start(self, event: Event[Any], now: float) -> _Current | None:
+        """Begin the span of a call, which is current from now on."""
+        trace = self._tracing.of(event)
+        if trace is None:
+            return None
+        span = self._tracing.start(trace, self._info, self._name, now)
+        return trace, span, _attached(span, trace.context)
+
+    def _stop(self, current: _Current | None, error: BaseException | None) -> None:
+        if current is not None:
+            trace, span, token = current
             _detach(token)
             self._tracing.stop(trace, span, error)
 
-    def suspend(self, event: Event[Any]) -> float | None:
+    def suspend(self, slot: Slot) -> float:
         """The call begins to wait for room."""
-        return None if self._limits is None else self._limits.suspend(event)
+        return inf if self._limits is None else self._limits.suspend(slot)
 
-    def resume(self, event: Event[Any], left: float | None) -> None:
+    def resume(self, slot: Slot, left: float) -> None:
         """The call continues."""
         if self._limits is not None:
-            self._limits.resume(event, left)
+            self._limits.resume(slot, left)
 
     def close(self) -> None:
         """No more calls are limited."""
@@ -109,14 +118,16 @@ class TracedCalls:
 
     def call(self, function: Callable[..., Any], event: Event[Any], *more: Any) -> Any:
         """Call a function with the value of an event, and `more`."""
-        self.begin(event, self._tracing.now())
+        current = self._start(event, self._tracing.now())
+        failure: BaseException | None = None
         try:
-            result = function(event.value, *more)
+            return function(event.value, *more)
         except BaseException as error:
-            self.error(event, error)
+            failure = error
             raise
-        self.end(event)
-        return result
+        finally:
+            self._stop(current, failure)
+            failure = None
 
     def later(self, function: Callable[[Any], Any], event: Event[Any]) -> Callable[[Any], Any]:
         """The function, to be called with the value of an event that has gone on by then.
@@ -151,18 +162,17 @@ class TracedCalls:
 
         def call(value: Any) -> Any:
             event = next(following)
-            self.begin(event, event.started or 0.0)
+            current = self._start(event, event.started or 0.0)
             try:
                 result = handler(value)
             except BaseException as error:
-                self.error(event, error)
+                self._stop(current, error)
                 raise
-            if is_beginning(result):
+            if current is not None and is_beginning(result):
                 # The slot that goes on with it begins a span of its own; this one is never ended.
-                _, _, token = self._open.pop(event, (None, None, None))
-                _detach(token)
+                _detach(current[2])
             else:
-                self.end(event)
+                self._stop(current, None)
             return result
 
         return call

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, group_by, in_threads, retry, spread
+from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, in_threads, retry, spread
 from penstock.streams.base.errors import HandlerTimeout
 from penstock.streams.limits import Outcome
-from penstock.streams.testing import MemorySink, MemorySource, VirtualTimeLoop
+from penstock.streams.testing import MemorySink, MemorySource, Probe, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 
 
@@ -226,3 +227,29 @@ def test_a_stubborn_call_does_not_keep_a_cancelled_pipeline_for_ever(
     assert run(story()) == 11
     assert "left behind, because it does not end when cancelled" in caplog.text
     assert "adaptive_flat_map stubborn" in caplog.text
+
+
+def test_a_call_that_has_waited_for_room_does_not_put_off_the_timeout_of_another(run: Run) -> None:
+    ended: list[float] = []
+
+    async def work(value: int) -> AsyncIterator[int]:
+        if not value:
+            for number in range(3):
+                yield number
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append(asyncio.get_running_loop().time())
+
+    async def story() -> None:
+        probe = Probe[int](request=1)
+        stage = adaptive_flat_map(work, Fixed(2), timeout=10, on_error="skip", window=1)
+        from_iterable(range(2)).pipe(stage).connect(probe)
+        await asyncio.sleep(5)
+        # The first call has 10 s left from now on, the second one 5.
+        probe.request(5)
+        await asyncio.sleep(20)
+        assert ended == [10, 15]
+        assert probe.completed
+
+    run(story())

@@ -11,7 +11,7 @@ from reactivex import operators as ops
 
 from penstock import Flowable, adaptive_flat_map, batch, chunk, collect, for_each, group_by, spread
 from penstock.streams.failures.policy import Backoff, retry
-from penstock.streams.limits import Fixed
+from penstock.streams.limits import Fixed, Shared
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -214,3 +214,19 @@ def test_a_sink_that_calls_a_function_does_not_begin_what_is_lost(asynchronous: 
     numbers = run_virtual(work())
     assert case.begun == [0, 1, 2, 5]
     assert (numbers["finished"], numbers["returned"], numbers["failed"]) == (4, 2, 0)
+
+
+@pytest.mark.parametrize("on_error", ["stop", retry(2)])
+def test_an_event_that_waits_for_its_first_attempt_can_be_withdrawn(on_error: Any) -> None:
+    case = Case(3, lost=set())
+
+    async def story() -> None:
+        # Under a shared limit a stage has one event more than it has slots.
+        stage = adaptive_flat_map(case.begin_later, limit=Shared(Fixed(1)), on_error=on_error)
+        async with case.stream.pipe(stage).to(collect([])).start() as running:
+            await asyncio.sleep(0.05)
+            case.source.take_away()
+            assert case.source.given_back == [1]
+            running.cancel()
+
+    run_virtual(story())

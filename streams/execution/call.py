@@ -1,0 +1,43 @@
+"""The record of a call: what a stage must know of an event beyond the event's own fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.streams.boundary.inner_stream import ItemsInCall
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.event import Event
+
+__all__ = ["Call", "call_of"]
+
+
+class Call:
+    """The call of one event, of all its attempts.
+
+    Only some events have one: those that are tried again, that have several results, or whose
+    results have an order. It is `Event.call` while the event is in the stage.
+    """
+
+    __slots__ = ("attempts", "family", "in_order", "is_over", "results", "stream")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        """Attempts that have failed."""
+        self.family: Family | None = None
+        """The origin of the results that were sent on."""
+        self.stream: ItemsInCall | None = None
+        """The stream that the handler returned, when it has failed."""
+        self.in_order = False
+        """Whether it has a place in the order of results."""
+        self.results: list[Event[Any]] | None = None
+        """Results that wait for those of earlier calls."""
+        self.is_over = False
+        """Whether there will be no more results."""
+
+
+def call_of(event: Event[Any]) -> Call:
+    """The record of an event's call, made when it is asked for first."""
+    call: Call | None = event.call
+    if call is None:
+        call = event.call = Call()
+    return call
