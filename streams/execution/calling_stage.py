@@ -9,7 +9,6 @@ flushed.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from typing import Any, cast
 
 from penstock.streams.base.errors import (
@@ -40,7 +39,7 @@ from penstock.streams.stages.finishing_stage import FinishingStage
 __all__ = ["CallingStage"]
 
 
-class CallingStage(FinishingStage, ABC):
+class CallingStage(FinishingStage):
     """Completes when nothing is in flight, waiting or undelivered.
 
     After an error nothing new begins; calls in flight finish, and then the first error is passed
@@ -108,9 +107,9 @@ class CallingStage(FinishingStage, ABC):
 
     # Slots.
 
-    @abstractmethod
     async def _work(self) -> None:
         """One slot: make calls, and sleep while there is nothing to do."""
+        raise NotImplementedError
 
     def _wake(self, n: int, most: int) -> None:
         """Make `n` slots look for events; there are at most `most` slots."""
@@ -165,13 +164,13 @@ class CallingStage(FinishingStage, ABC):
             self._results.request(n)
             self._drain()
 
-    @abstractmethod
     def _turn_over(self, turn: Turn | None) -> None:
         """One event of a turn is settled: another event of that turn may begin."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _again(self, event: Event[Any]) -> None:
         """The next attempt at `event` may begin."""
+        raise NotImplementedError
 
     def _is_tried_again(self, event: Event[Any], error: BaseException) -> bool:
         """Whether there is another attempt at this event, here or by its source."""

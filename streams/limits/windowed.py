@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil, exp, inf, log
 
@@ -36,7 +35,7 @@ _MOST = 0.5
 _Refilled = tuple[float, float, int, float, bool]
 
 
-class Windowed(ABC):
+class Windowed:
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
     Only work that began at the limit counts, or in a burst that reached it: the rest shows
@@ -85,24 +84,24 @@ class Windowed(ABC):
         self._usual_failures = Failures()
         self._start_slowly(self.ceiling)
 
-    @abstractmethod
     def adopt(self, start: SlowStart) -> None:
         """Called for each step of the slow start, and for its end, with the new limit set."""
+        raise NotImplementedError
 
-    @abstractmethod
     def decide(self, window: Window) -> None:
         """Called for a window throughout which the limit was in use."""
+        raise NotImplementedError
 
-    @abstractmethod
     def give_way(self, share: float, *, often: bool) -> None:
         """Called when work was dropped; `share` of the time in slots still went into successes.
 
         `often`: many calls were dropped, however little time that took.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def take_back(self, level: int, reason: str) -> None:
         """Called when more calls fail since the limit was raised; `level` may be low enough."""
+        raise NotImplementedError
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
