@@ -25,7 +25,7 @@ from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
-from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
@@ -82,7 +82,7 @@ class CallingStage(FinishingStage):
         # The advice for a handler of the library's own is different: a user cannot change it.
         self._is_own = is_own(options.handler)
         self._who = str(info) if self._is_own else f"'{name}' ({info})"
-        self._waiting = Waiting(run.policy(options.on_error), run, options.window, self._again)
+        self._waiting = Waiting(policy_in(run, options.on_error), run, options.window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries

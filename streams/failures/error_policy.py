@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from penstock.streams.failures.dead_letters import channel_to
-from penstock.streams.failures.policy import OnError, Route, last_of
+from penstock.streams.failures.policy import OnError, Retry, Route, last_of
 from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
@@ -13,18 +13,31 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import SinkStage
 
-__all__ = ["ErrorPolicy"]
+__all__ = ["ErrorPolicy", "policy_in"]
+
+
+def policy_in(run: Run, policy: OnError) -> OnError:
+    """The policy of a stage that was built with `policy`: on an engine another one replaces "stop",
+    also after the last attempt."""
+    other = run.overrides.in_place_of_stop
+    if policy == "stop":
+        return cast("OnError", other)
+    if isinstance(policy, Retry) and policy.then == "stop":
+        return policy._replace(then=cast("Any", last_of(other)))
+    return policy
 
 
 class ErrorPolicy:
-    """One stage's policy at run time; a sink gives itself, as its `info` is complete only then."""
+    """One stage's policy at run time; a sink gives itself, as its `info` is complete only then.
 
-    def __init__(self, policy: OnError, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
+    Without a `policy` it stops, also on an engine that replaces "stop".
+    """
+
+    def __init__(self, policy: OnError | None, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
         self.skipped = self.reverted = self.routed = 0
         self._stage = stage
         self._run = run
-        policy = run.policy(policy)
-        last = last_of(policy)
+        last = "stop" if policy is None else last_of(policy_in(run, policy))
         self._letters = channel_to(last.sink, run) if isinstance(last, Route) else None
         self._reverts = last == "revert"
         # Whether an event that failed is done, rather than returned to its source.

@@ -29,7 +29,7 @@ class ConfirmedSink(SinkStage[Any]):
     """
 
     def __init__(
-        self, run: Run, closed: Closed, window: int, stride: int, on_error: OnError
+        self, run: Run, closed: Closed, window: int, stride: int, on_error: OnError | None
     ) -> None:
         super().__init__(closed)
         self.asks_first = window

@@ -60,7 +60,7 @@ class WritingSettings(NamedTuple):
     key: By[Any] | None
     window: int
     patience: float
-    on_error: OnError
+    on_error: OnError | None
     producer: Callable[[dict[str, Any]], Producer]
 
 

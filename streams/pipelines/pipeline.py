@@ -47,9 +47,9 @@ class Engine:
     """The overrides of a pipeline, which is otherwise unchanged.
 
     `source` replaces the pipeline's own source. `on_error` replaces the policy "stop", with which
-    one bad event would stop one worker after the other. `unique_by` is the key by which the engine
-    itself drops duplicates. A `distinct_within` by that key directly behind the source is then
-    left out: it would drop events that are delivered again.
+    one bad event would stop one worker after the other, also as what `retry` does in the end.
+    `unique_by` is the key by which the engine itself drops duplicates. A `distinct_within` by that
+    key directly behind the source is then left out: it would drop events that are delivered again.
     """
 
     source: Stream[Any]

@@ -66,7 +66,6 @@ class Run:
         self.drain_deadline = drain_deadline
         self.limit = limit
         self.overrides = overrides or Overrides()
-        self.policy = self.overrides.policy
         # Shared with nested runs. `lessors` are sources that hold their events on lease: if there
         # is one, every stage checks each event by `may_begin` before it calls user code.
         if outer is None:

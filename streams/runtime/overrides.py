@@ -22,7 +22,7 @@ class Overrides:
     """Whether an engine reads the events: other processes run the same pipeline."""
 
     in_place_of_stop: Any = "stop"
-    """The policy of a stage that was built with "stop"."""
+    """The policy of a stage that was built with "stop", see `policy_in`."""
 
     unique_by: Any = None
     """The key by which duplicates are dropped before they come here."""
@@ -61,9 +61,3 @@ class Overrides:
         """Whether the events of `stream` with the same key `by` are dropped before they come."""
         unique_by = self.unique_by
         return unique_by is not None and stream is self._source and bool(unique_by == by)
-
-    def policy(self, on_error: T) -> T:
-        """The policy of a stage that was built with `on_error`."""
-        if on_error == "stop":
-            on_error = self.in_place_of_stop
-        return on_error

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from penstock import (
+    Backoff,
     Fixed,
     adaptive_flat_map,
     batch,
@@ -70,6 +71,31 @@ def test_a_stage_without_a_choice_of_its_own_does_what_the_engine_says(run: Run,
     assert into == [1, 2]
     (letter,) = letters.values
     assert (letter.value, letter.attempts) == ({"id": -1}, 3)
+
+
+@pytest.mark.parametrize("kind", ["adaptive_flat_map", "batch"])
+def test_a_stage_that_retries_by_itself_does_in_the_end_what_the_engine_says(
+    run: Run, kind: str
+) -> None:
+    letters: MemorySink = MemorySink()
+    into: list[int] = []
+    policy = retry(2, Backoff())
+    working: Any = (
+        batch(batched, on_error=policy)
+        if kind == "batch"
+        else adaptive_flat_map(handler, Fixed(1), on_error=policy)
+    )
+    pipeline = from_iterable(events()).pipe(working).to(collect(into))
+
+    async def story() -> None:
+        engine = Engine(from_iterable(events(1, -1, 2)), retry(3, then=route(letters)))
+        async with pipeline.start(engine=engine):
+            pass
+
+    run(story())
+    assert into == [1, 2]
+    (letter,) = letters.values
+    assert (letter.value, letter.attempts) == ({"id": -1}, 2)
 
 
 def test_a_stage_that_skips_goes_on_skipping_on_an_engine(run: Run) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orjson import JSONDecodeError, loads
 
 from penstock.streams.base.errors import BadLine, PublishFailed, StreamMissing
-from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
+from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.kafka.client import PARTITIONER, error_of, producer_of
 from penstock.streams.kafka.cluster.layout import Layout
@@ -61,8 +61,7 @@ class KafkaLetters(Sink[DeadLetter], LettersOnly):
             None,
             _WINDOW,
             _PATIENCE,
-            # To stop, whatever an engine has in place of "stop".
-            retry(1),
+            None,
             partial(producer_of, who=_WHO),
         )
         return Writing(run, closed, settings, partial(_record_of, group=layout.group))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import BadLine, PayloadTooLarge
-from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry
+from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.confirmed_sink import ConfirmedSink
 from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event
@@ -68,8 +68,7 @@ class _Publishing(ConfirmedSink):
         subject: str,
         id_of: Callable[[DeadLetter], str],
     ) -> None:
-        # To stop, whatever an engine has in place of "stop".
-        super().__init__(run, closed, WINDOW, 1, retry(1))
+        super().__init__(run, closed, WINDOW, 1, None)
         self._outbox = outbox
         self._subject = subject
         self._id_of = id_of

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from penstock.streams.failures.error_policy import policy_in
 from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -35,7 +36,7 @@ def test_a_nested_run_has_stages_and_errors_that_end_it_of_its_own() -> None:
     assert (outer, inner) == ([], [error])
     assert (len(run.nesting.stages), len(nested.nesting.stages)) == (0, 1)
     # A cluster changes the pipeline itself only.
-    assert (run.policy("stop"), nested.policy("stop")) == ("skip", "stop")
+    assert (policy_in(run, "stop"), policy_in(nested, "stop")) == ("skip", "stop")
 
 
 def test_a_run_ends_the_tasks_of_the_runs_nested_in_it() -> None:
