@@ -8,11 +8,12 @@ Memory:  `window` events under way.
 Demand:  `window` at first, then one for each that is stored.
 Ends:    when everything under way is stored. Cancel returns those events; they may or may not be
          stored.
-Errors:  CannotConnect, and StreamMissing when no stream takes the first event for `patience`
-         seconds, end the pipeline. An unacknowledged message is published again under the same id,
-         with growing pauses, for `patience` seconds; then it is PublishFailed, which says whether
-         it may be stored. That, PayloadTooLarge, an id that is null, empty or not a number, and a
-         value that is not valid JSON fail the event, and `on_error` applies.
+Errors:  CannotConnect ends the pipeline, and so does StreamMissing when no stream takes the first
+         event, if the servers say so after 2 seconds, or after `patience` seconds. An
+         unacknowledged message is published again under the same id, with growing pauses, for
+         `patience` seconds; then it is PublishFailed, which says whether it may be stored. That,
+         PayloadTooLarge, an id that is null, empty or not a number, and a value that is not valid
+         JSON fail the event, and `on_error` applies.
 
     source            --a--b-----|
     server            ---a---b--

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
+    CannotConnect,
     ProducerFailed,
     RightsMissing,
     StreamMissing,
@@ -78,7 +79,7 @@ class ConfirmedSink(SinkStage[Any]):
         if event not in self.under_way:
             return
         del self.under_way[event]
-        if isinstance(error, StreamMissing | RightsMissing | ProducerFailed):
+        if isinstance(error, CannotConnect | StreamMissing | RightsMissing | ProducerFailed):
             # No other event would fare better.
             event.fail(error)
         elif self._faults.survives(event, error):

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.base.errors import PayloadTooLarge, PublishFailed, StreamMissing
+from penstock.streams.base.errors import (
+    CannotConnect,
+    PayloadTooLarge,
+    PublishFailed,
+    RightsMissing,
+    StreamMissing,
+)
+from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.message import header_with
 from penstock.streams.nats.client.refusals import refusal_of, rights_missing
 from penstock.streams.runtime.tasks import new_task
@@ -29,6 +36,8 @@ __all__ = ["Outbox"]
 # Seconds after which an answer is no longer waited for.
 _ANSWER = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
+# Seconds until servers are asked whether there is a stream at all, and between two questions.
+_MISSING, _ASK = 2.0, 1.0
 # The client does not check, and a line break would end the protocol line.
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 # Bytes. The server closes the connection for a line of more than 4,096; the reply subject and two
@@ -82,8 +91,9 @@ class Outbox:
     A message that is not acknowledged, or that is refused for a transient reason, such as a full
     stream or servers without a quorum, is published again under the same id, with pauses that grow
     to a second. Later messages do not wait for it. A message that no stream has taken fails after
-    `patience` seconds. One that may be stored, because an answer was lost, fails `doubt` seconds
-    after the first such attempt: less than the stream remembers ids, or it could be stored twice.
+    `patience` seconds, and the first one already when servers say that no stream takes it. One that
+    may be stored, because an answer was lost, fails `doubt` seconds after the first such attempt:
+    less than the stream remembers ids, or it could be stored twice.
     """
 
     def __init__(self, client: Client, *, patience: float = 60.0, doubt: float = 60.0) -> None:
@@ -96,6 +106,8 @@ class Outbox:
         # Answers that do not come from a stream.
         self.foreign = 0
         self._has_stored = False
+        # When servers may be asked again for the stream of a message.
+        self._ask_at = 0.0
         self._subscription: Subscription | None = None
         self._wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -305,6 +317,15 @@ class Outbox:
                     del self._open[number]
                     letter.done(self._given_up(letter), False)
                     continue
+                if self._may_be_missing(letter, now):
+                    missing = await self._missing(letter.subject)
+                    if self._open.get(number) is not letter:
+                        continue
+                    if missing is not None:
+                        del self._open[number]
+                        letter.done(missing, False)
+                        continue
+                    self._ask_at = loop.time() + _ASK
                 letter.under_way = False
                 letter.due = inf
                 self._waiting.append(number)
@@ -315,6 +336,29 @@ class Outbox:
             return now - letter.began >= self._patience
         return now - letter.doubtful >= self._doubt
 
+    def _may_be_missing(self, letter: _Letter, now: float) -> bool:
+        """Whether to ask for the stream of a message."""
+        is_first = letter.refusal == _NOBODY and not self._has_stored
+        return is_first and now >= max(letter.began + _MISSING, self._ask_at)
+
+    async def _missing(self, subject: str) -> Exception | None:
+        """The error of all messages for a subject, if the servers say that no stream takes it."""
+        from nats.errors import Error
+        from nats.js.errors import NotFoundError, ServiceUnavailableError
+
+        try:
+            await jetstream(self._client, _ANSWER).find_stream_name_by_subject(subject)
+        except NotFoundError:
+            return _no_stream(subject)
+        except ServiceUnavailableError as error:
+            # Without a code nobody has answered.
+            if error.code is None:
+                return CannotConnect("no NATS server here has JetStream: start it with -js")
+        except (Error, TimeoutError, RightsMissing):
+            # The stream may be there.
+            pass
+        return None
+
     def _given_up(self, letter: _Letter) -> Exception:
         what = f"no server took a message for '{letter.subject}' within"
         if letter.doubtful is not None:
@@ -324,13 +368,17 @@ class Outbox:
                 "leaves more time"
             )
         if letter.refusal == _NOBODY and not self._has_stored:
-            return StreamMissing(
-                f"no stream takes '{letter.subject}': make one with that subject, or check its name"
-            )
+            return _no_stream(letter.subject)
         return PublishFailed(
             f"{what} {self._patience:g} s ({letter.refusal}); it is not stored. Check that the "
             "stream has a leader and room, and publish again"
         )
+
+
+def _no_stream(subject: str) -> StreamMissing:
+    return StreamMissing(
+        f"no stream takes '{subject}': make one with that subject, or check its name"
+    )
 
 
 def _answer_in(data: bytes) -> dict[str, Any] | None:

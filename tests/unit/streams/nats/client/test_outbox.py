@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 from nats.aio.msg import Msg
 from nats.errors import Error, OutboundBufferLimitError
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 from orjson import dumps, loads
 
-from penstock.streams.base.errors import PublishFailed, StreamMissing
+from penstock.streams.base.errors import CannotConnect, PublishFailed, RightsMissing, StreamMissing
 from penstock.streams.nats.client.client import Client
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.layout import Layout
@@ -78,6 +79,9 @@ class Server:
         self.tries: list[float] = []
         self.ids: set[str] = set()
         self._answer = answer
+        # When it was asked for the stream of a subject, and what it says.
+        self.asked: list[float] = []
+        self.found: str | Exception = "s"
 
     def new_inbox(self) -> str:
         return "inbox"
@@ -94,6 +98,15 @@ class Server:
 
     async def unsubscribe(self) -> None:
         """No messages come any more."""
+
+    def jetstream(self, timeout: float) -> Server:
+        return self
+
+    async def find_stream_name_by_subject(self, subject: str) -> str:
+        self.asked.append(asyncio.get_running_loop().time())
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
 
     async def publish(
         self, subject: str, payload: bytes, reply: str, headers: dict[str, str]
@@ -259,6 +272,52 @@ def test_a_stream_that_never_was_there_is_missing(run: Run) -> None:
 
     with pytest.raises(StreamMissing, match=r"no stream takes 'penstock.p.in"):
         run(story())
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (NotFoundError(), r"no stream takes 'penstock\.p\.in.*make one"),
+        (ServiceUnavailableError(), "no NATS server here has JetStream: start it with -js"),
+    ],
+)
+def test_a_stream_of_which_the_server_knows_nothing_is_missing_after_a_few_seconds(
+    run: Run, found: Exception, said: str
+) -> None:
+    server = Server(lambda now: NO_STREAM)
+    server.found = found
+
+    async def story() -> None:
+        async with Publisher(cast(Client, server), Layout("p", "id", "id")) as publisher:
+            await publisher.publish({"id": 1})
+
+    with pytest.raises((StreamMissing, CannotConnect), match=said):
+        run(story())
+    assert server.tries[-1] - server.tries[0] < 4
+
+
+@pytest.mark.parametrize(
+    "found", ["s", TimeoutError(), ServiceUnavailableError(503, "no leader"), RightsMissing("no")]
+)
+def test_a_stream_that_may_be_there_is_waited_for(run: Run, found: str | Exception) -> None:
+    server = Server(lambda now: NO_STREAM if now < 40 else STORED)
+    server.found = found
+
+    async def story() -> None:
+        async with Publisher(cast(Client, server), Layout("p", "id", "id")) as publisher:
+            await asyncio.gather(*(publisher.publish({"id": n}) for n in range(20)))
+
+    run(story())
+    assert 40 <= server.tries[-1] < 42
+    # Once a second, however many events wait.
+    assert 20 <= len(server.asked) <= 40
+
+
+def test_a_stream_that_was_there_is_waited_for_though_servers_have_forgotten_it(run: Run) -> None:
+    server = then(NO_STREAM, 40, STORED)
+    server.found = NotFoundError()
+    run(publish(server))
+    assert 40 <= server.tries[-1] < 42
 
 
 @pytest.mark.parametrize("refusal", LATER, ids=description)
