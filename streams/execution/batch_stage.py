@@ -82,7 +82,7 @@ class BatchStage(CallingStage):
             self._request_more()
         self._noted = False
         if self._is_ready():
-            self._wake(1, self._parallel)
+            self._slots.wake(1, self._parallel)
 
     def _request_more(self) -> None:
         """Request the events that are missing in the open batch."""
@@ -131,7 +131,7 @@ class BatchStage(CallingStage):
     async def _work(self) -> None:
         free: float | None = None
         context = copy_context()
-        slot = self._slot_begins()
+        slot = self._slots.begin()
         while self.state < CLOSED:
             # Events of the same loop iteration go into the same batch.
             await PAUSE
@@ -143,7 +143,7 @@ class BatchStage(CallingStage):
                 free = self._now()
             else:
                 free = None
-                await self._sleep()
+                await self._slots.sleep()
 
     def _close_batch(self) -> list[Event[Any]]:
         inbox, size = self._inbox, self._size.size

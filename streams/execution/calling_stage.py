@@ -1,15 +1,13 @@
 """The base of the stages that call a handler: their slots, waiting events, and the end.
 
-A slot is a long-lived task that awaits one call at a time. If a call changes context variables, its
-slot ends, and another one takes the next event: every call begins with those of the start. An event
-is in flight from the moment when it is assigned to a slot until its call has ended and has been
-flushed.
+An event is in flight from the moment when it is assigned to a slot until its call has ended and has
+been flushed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
@@ -23,6 +21,7 @@ from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
+from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
@@ -32,7 +31,6 @@ from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscrip
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
-from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.stages.finishing_stage import FinishingStage
 
@@ -50,21 +48,19 @@ class CallingStage(FinishingStage):
         "_faults",
         "_inbox",
         "_is_own",
-        "_looking",
         "_name",
         "_now",
         "_results",
         "_retries",
         "_siblings",
-        "_sleepers",
         "_slots",
         "_timeouts",
         "_traced",
         "_waiting",
         "_watch",
-        "_who",
         "in_flight",
         "peak_in_flight",
+        "who",
     )
 
     def __init__(
@@ -81,25 +77,21 @@ class CallingStage(FinishingStage):
         self._now = run.now
         # The advice for a handler of the library's own is different: a user cannot change it.
         self._is_own = is_own(options.handler)
-        self._who = str(info) if self._is_own else f"'{name}' ({info})"
+        self.who = str(info) if self._is_own else f"'{name}' ({info})"
         self._waiting = Waiting(policy_in(run, options.on_error), run, options.window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
         self._results = (InOrder if options.ordered else Results)(downstream, options.window)
-        # In order, so that the same run always ends in the same way.
-        self._slots: dict[asyncio.Task[None], Slot] = {}
+        self._slots = Slots(run, info, name, self._work, self._slot_ended)
         self._timeouts: CallLimits | None = None
         if options.timeout is not None:
-            self._timeouts = Timeouts(run, options.timeout, name, self._slots.values())
+            self._timeouts = Timeouts(run, options.timeout, name, self._slots.by_task.values())
         self._traced = None
         if run.tracing is not None:
             self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
         self._faults = ErrorPolicy(options.on_error, run, info)
-        self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
-        # Idle slots, and the number of others that will look for events before they sleep.
-        self._sleepers: list[asyncio.Future[None]] = []
-        self._looking: int = 0
+        self._watch = BlockingWatch(run, self.who, self._progress, is_own=self._is_own)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         super().on_subscribe(subscription)
@@ -111,45 +103,9 @@ class CallingStage(FinishingStage):
         """One slot: make calls, and sleep while there is nothing to do."""
         raise NotImplementedError
 
-    def _wake(self, n: int, most: int) -> None:
-        """Make `n` slots look for events; there are at most `most` slots."""
-        n -= self._looking
-        while n > 0 and self._sleepers:
-            sleeper = self._sleepers.pop()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                self._looking += 1
-                n -= 1
-        for _ in range(min(n, most - len(self._slots))):
-            self._looking += 1
-            task = self.run.spawn(self._work(), f"{self.info.name} {self._name}", replaced=True)
-            self._slots[task] = Slot(task)
-            task.add_done_callback(self._slot_ended)
-
-    def _slot_begins(self) -> Slot:
-        """Called at the beginning of `_work`. Returns the slot that has begun."""
-        slot = self._slots[cast(Any, asyncio.current_task())]
-        slot.has_begun = True
-        self._looking -= 1
-        return slot
-
-    def _slot_ended(self, task: asyncio.Task[None]) -> None:
-        if not self._slots.pop(task).has_begun:
-            self._looking -= 1
-        # A handler may have cancelled its own task, or have changed its context variables: another
-        # slot must take the next event.
+    def _slot_ended(self) -> None:
         if self.state < CLOSED:
             self._drain()
-
-    async def _sleep(self) -> None:
-        """Wait until there is something to do."""
-        sleeper = self.run.loop.create_future()
-        self._sleepers.append(sleeper)
-        try:
-            await sleeper
-        finally:
-            if not sleeper.cancelled():
-                self._looking -= 1
 
     def _progress(self) -> tuple[int, ...] | None:
         """Numbers that change while the stage makes progress; None when nothing is in flight."""
@@ -247,10 +203,7 @@ class CallingStage(FinishingStage):
         self._results.give_back()
         self.give_back_unstarted()
         self._watch.end()
-        for task in self._slots:
-            # The current task, if it is one of them, reads the state itself.
-            if task is not asyncio.current_task(self.run.loop):
-                self.run.tasks.cancel(task)
+        self._slots.cancel()
         if self._timeouts is not None:
             self._timeouts.close()
 

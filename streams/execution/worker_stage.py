@@ -14,17 +14,17 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from penstock.streams.base.errors import BuildError, not_awaited
+from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.execution.calling_stage import CallingStage
+from penstock.streams.execution.gate import Gate, gate_of
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
-from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.keyed.queues import release
-from penstock.streams.limits import Completion, Limiter, Outcome, Shared
+from penstock.streams.limits import Completion, Limiter, Outcome
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
@@ -57,11 +57,10 @@ class WorkerStage(CallingStage):
         "_admitted",
         "_awaitables",
         "_checked",
-        "_control",
         "_due",
         "_ended",
-        "_flushed",
         "_from_arrival",
+        "_gate",
         "_handler",
         "_has_families",
         "_hold_timer",
@@ -70,10 +69,8 @@ class WorkerStage(CallingStage):
         "_is_concurrent",
         "_iterators",
         "_learns",
-        "_limit",
         "_options",
         "_refills",
-        "_shared",
         "_slice",
         "_slot_drains",
         "_stride",
@@ -101,8 +98,9 @@ class WorkerStage(CallingStage):
         self._is_concurrent = self._in_slots
         self._admitted: int = 0
         self.slots: int = 0
-        self._hold_timer = Timer(run, info, self._go_on_again)
-        self._set_limiter(limiter)
+        self._hold_timer = Timer(run, info, self._drain)
+        self._gate = self._gate_of(limiter)
+        self._learn()
         # Assigned to a slot that has not taken them; where the handler is a plain one, each with
         # the awaitable or the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
@@ -113,8 +111,6 @@ class WorkerStage(CallingStage):
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
         # Whether events have begun at once in place of those that were flushed last.
         self._refills = True
-        # How many calls a flush has just ended, for a limiter that learns.
-        self._flushed = 0
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
         self._iterators = Iterators(
@@ -124,27 +120,15 @@ class WorkerStage(CallingStage):
         self._stride, self._stride_began = 0, 0.0
         run.withdrawals.append(self.withdraw)
 
-    def _set_limiter(self, limiter: Limiter) -> None:
-        shared = self._shared = limiter if isinstance(limiter, Shared) else None
-        self._acts_after_drain = shared is not None
-        options = self._options
-        self._control = LimitControl(
-            limiter if shared is None else shared.limiter,
-            self._control_broke,
-            options.overload,
-            options.on_limit_change,
-            self.run.watch_of_limit(self.info),
-            moved=self._limit_assigned,
-        )
-        self._limit = self._control.limit
-        self.slots = self._limit if shared is None else self.in_flight
-        self._learn()
+    def _gate_of(self, limiter: Limiter) -> Gate:
+        return gate_of(self, limiter, self._options, self._control_broke, self._limit_assigned)
 
     def _learn(self) -> None:
         # Calls that run one at a time teach nothing, unless other stages call the same dependency.
-        is_loaded = self._is_concurrent or self._shared is not None
-        self._learns = is_loaded and self._control.learns
-        self._from_arrival = self._learns and self._control.from_arrival
+        gate = self._gate
+        self._acts_after_drain = gate.is_shared
+        self._learns = gate.learns and (self._is_concurrent or gate.is_shared)
+        self._from_arrival = self._learns and gate.from_arrival
 
     def _control_broke(self, error: Exception, what: str) -> None:
         self._learns = self._from_arrival = False
@@ -155,39 +139,32 @@ class WorkerStage(CallingStage):
         if self.state >= CLOSED:
             return
         self._recall()
-        old, shared = self._limit, self._shared
-        if isinstance(limiter, Shared) and limiter is not shared:
-            limiter.join(self)
-        self._set_limiter(limiter)
-        if shared is not None and shared is not self._shared:
-            shared.leave(self)
+        gate, old = self._gate_of(limiter), self._gate
+        gate.open(old)
+        self._gate = gate
+        self._learn()
         for event in self._due:
             event.level = self._concurrency
-        self._control.retuned(old)
+        gate.retuned(old.limit)
         # An error of what begins now is one of the run, not of the caller.
-        self.run.call(self.info, self._drain)
+        self.begin()
 
     def _follow_limiter(self) -> None:
-        if self._control.follow():
-            self._limit = self._control.limit
+        if self._gate.follow():
             # Nothing more begins under the old limit.
             self._recall()
-            if self._shared is None:
-                self.slots = self._limit
-            else:
-                self._shared.moved(self._limit)
+            self._gate.moved()
 
     def _limit_assigned(self) -> None:
         if self.state < CLOSED:
             self._follow_limiter()
             # As in `retune`.
-            self.run.call(self.info, self._drain)
+            self.begin()
 
     # Demand and events.
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self._shared is not None:
-            self._shared.join(self)
+        self._gate.open()
         super().on_subscribe(subscription)
 
     def request(self, n: int, /) -> None:
@@ -214,7 +191,7 @@ class WorkerStage(CallingStage):
         if self._retries is None:
             self._inbox.extend(events)
         else:
-            self._waiting.put(events, self._limit)
+            self._waiting.put(events, self._gate.limit)
         if self._draining:
             # As most often: they come in the call that requests them.
             self._noted = True
@@ -224,7 +201,7 @@ class WorkerStage(CallingStage):
     def _is_admitted(self, event: Event[Any]) -> bool:
         """Whether an event may wait for its call."""
         if self._from_arrival and not self.state:
-            self._control.arrived()
+            self._gate.arrived()
             self._follow_limiter()
         if self.state:
             event.give_back()
@@ -243,25 +220,22 @@ class WorkerStage(CallingStage):
         if not self.state:
             self._request_more()
         # New events begin below; a request depends on them only if they change the limit.
-        self._noted = self._noted and (self._from_arrival or self._shared is not None)
+        self._noted = self._noted and (self._from_arrival or self._gate.is_shared)
         if self._inbox and not self._hold_timer.is_set and self.state < FAILED:
             if self._in_slots:
                 self._begin()
             else:
                 self._call_plain()
-        self._flushed = 0
+        self._gate.flushed = 0
         if has_flushed:
             self._refills = bool(self._due)
-        if len(self._due) > self._looking:
+        if len(self._due) > self._slots.looking:
             self._wake_slots()
 
     def _request_more(self) -> None:
-        shared = self._shared
+        gate = self._gate
         if self._is_concurrent:
-            room = self.slots - self._admitted
-            if shared is not None:
-                # One more than there are slots, to know whether there is work.
-                room += max(1, shared.free)
+            room = self.slots - self._admitted + gate.spare
             spare = self._options.window - self._results.waiting
             if spare < 0:
                 room += spare
@@ -271,14 +245,14 @@ class WorkerStage(CallingStage):
             now = self._now()
             if self._slice.is_over(now):
                 return
-            is_first = not self._stride or (shared is not None and shared.is_wanted)
+            is_first = not self._stride or gate.is_wanted
             self._stride = 1 if is_first else fitting(self._stride, now - self._stride_began)
             self._stride_began = now
             room = min(self._stride, self._results.demand)
             if self._options.ordered:
                 # Results may wait for an event that is tried again, however much is requested.
-                room = min(room, self._limit + self._options.window - self._results.waiting)
-        if room > 0 and self._waiting.has_room(self._limit):
+                room = min(room, gate.limit + self._options.window - self._results.waiting)
+        if room > 0 and self._waiting.has_room(gate.limit):
             self._admitted += room
             self.upstream.request(room)
 
@@ -299,18 +273,14 @@ class WorkerStage(CallingStage):
             return n
         if not in_flight or self._iterators.suspended < in_flight or not self._has_head():
             return 0
-        if self._shared is not None:
-            self.slots += 1
+        self._gate.took(1)
         return 1
 
     def _may_call(self) -> int:
         """How many events of the inbox may begin one after the other."""
-        shared = self._shared
-        if shared is None:
-            return len(self._inbox)
         if self.slots <= self.in_flight:
             return 0
-        return 1 if shared.is_wanted else len(self._inbox)
+        return 1 if self._gate.is_wanted else len(self._inbox)
 
     def _with_room(self) -> int:
         """How many events of the inbox have room for a result; the head of the order always has.
@@ -320,7 +290,7 @@ class WorkerStage(CallingStage):
         if self._retries is None:
             return len(self._inbox)
         waiting = self._results.waiting
-        room = self._limit + self._options.window - waiting - self.in_flight
+        room = self._gate.limit + self._options.window - waiting - self.in_flight
         n = min(len(self._inbox), room)
         return n if n > 0 else int(self._has_head())
 
@@ -358,14 +328,14 @@ class WorkerStage(CallingStage):
         many ends were flushed together.
         """
         total = self._concurrency
-        flushed = self._flushed if self._shared is None else self._shared.replaced(n)
+        flushed = self._gate.replaced(n)
         same = min(flushed, n)
         return [total + flushed] * same + list(range(total + flushed + 1, total + n + 1))
 
     def _wake_slots(self) -> None:
         """Make slots take the events that are due."""
         if not self._slot_drains:
-            self._wake(len(self._due), max(self.slots, self.in_flight))
+            self._slots.wake(len(self._due), max(self.slots, self.in_flight))
         elif not self._wake_is_due:
             # The current slot continues first: calls that do not wait need no other slot.
             self._wake_is_due = True
@@ -418,7 +388,8 @@ class WorkerStage(CallingStage):
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, awaitables, unflushed = self._due, self._awaitables, self._ended
         append = unflushed.append
-        slot, context = self._slot_begins(), copy_context()
+        slots = self._slots
+        slot, context = slots.begin(), copy_context()
         started = now()
         while True:
             while due:
@@ -441,8 +412,7 @@ class WorkerStage(CallingStage):
                             result = await result
                     if type(result) not in checked:
                         if is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
-                            if self._shared is not None:
-                                self._check_below(self._shared)
+                            self._gate.check_below()
                             result = await iterators.read(event, slot, result)
                             if type(result) is Family:
                                 self._has_families = True
@@ -453,11 +423,11 @@ class WorkerStage(CallingStage):
                 except BaseException as error:
                     if timeouts is not None:
                         error = timeouts.error(slot, error)
-                    self._looking += 1
+                    slots.looking += 1
                     try:
                         self._failed(event, error)
                     finally:
-                        self._looking -= 1
+                        slots.looking -= 1
                     if has_changed(context):
                         return
                     started = now()
@@ -475,11 +445,11 @@ class WorkerStage(CallingStage):
                 if not due and len(unflushed) == self.in_flight:
                     # No other call is in flight.
                     self._slot_drains = True
-                    self._looking += 1
+                    slots.looking += 1
                     try:
                         self._drain()
                     finally:
-                        self._looking -= 1
+                        slots.looking -= 1
                         self._slot_drains = False
                     started = now()
                 elif not self.flush_is_due:
@@ -488,13 +458,13 @@ class WorkerStage(CallingStage):
                 return
             if unflushed and self._refills:
                 # The flush that is due will give this slot its next event, as the last one did.
-                self._looking += 1
+                slots.looking += 1
                 try:
                     await PAUSE
                 finally:
-                    self._looking -= 1
+                    slots.looking -= 1
             if not due:
-                await self._sleep()
+                await slots.sleep()
             started = now()
 
     def flush_soon(self) -> None:
@@ -513,11 +483,11 @@ class WorkerStage(CallingStage):
     async def _give_way(self) -> float:
         """Yield to the loop, as handlers that never wait do not; events that are due may be
         withdrawn meanwhile. Returns the time."""
-        self._looking += 1
+        self._slots.looking += 1
         try:
             await PAUSE
         finally:
-            self._looking -= 1
+            self._slots.looking -= 1
         return self._now()
 
     def _check(self, result: object) -> None:
@@ -537,7 +507,7 @@ class WorkerStage(CallingStage):
         if n <= 0 or self._slice.is_over(ended):
             return
         flush_at, state = ended + _FLUSH_AFTER, self.state
-        is_concurrent, limit = self._is_concurrent, self._limit
+        is_concurrent, limit = self._is_concurrent, self._gate.limit
         events = taken(self._inbox, n)
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
@@ -565,7 +535,7 @@ class WorkerStage(CallingStage):
             event.value = result
             done += 1
             # A call may change the limit, which counts where others are in flight.
-            is_over = self.state is not state or (is_concurrent and self._limit != limit)
+            is_over = self.state is not state or (is_concurrent and self._gate.limit != limit)
             if ended >= flush_at or is_over:
                 self._look_at(event)
                 break
@@ -576,8 +546,9 @@ class WorkerStage(CallingStage):
         if self._options.ordered:
             self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
-        if self._shared is not None and not self._is_concurrent:
-            self.slots += begun - 1
+        if not is_concurrent:
+            # They have one slot after the other.
+            self._gate.took(begun - 1)
         if self.state >= CLOSED:
             # Cancelled from inside a call: no result is wanted.
             self._call_ended(done)
@@ -603,7 +574,7 @@ class WorkerStage(CallingStage):
         assert event.started is not None
         seconds = event.ended - event.started
         if seconds > BLOCKED and self.run.has_loop:
-            self.run.blocks.called(self._who, seconds, is_own=self._is_own)
+            self.run.blocks.called(self.who, seconds, is_own=self._is_own)
 
     def _begin_later(self, event: Event[Any], call: Any) -> None:
         """The handler returned an awaitable or an iterator, which a slot continues."""
@@ -624,17 +595,14 @@ class WorkerStage(CallingStage):
     # Outcomes.
 
     def _call_ended(self, n: int) -> None:
-        self.in_flight -= n
         self._admitted -= n
-        if self._shared is not None:
-            self.slots -= n
-            self._shared.flushed += n
+        self._gate.ended(n)
 
     def _return(self, event: Event[Any]) -> None:
         """Return an event whose call has ended after the stage was cancelled."""
         self._call_ended(1)
         event.give_back()
-        self._leave()
+        self._gate.leave()
 
     def _flush(self) -> None:
         """Report ended calls to the limiter, send their results on, and then end their turns."""
@@ -645,7 +613,7 @@ class WorkerStage(CallingStage):
             total = self._concurrency if self._is_concurrent else ended[0].level
         self._call_ended(len(ended))
         if self._learns:
-            self._flushed = len(ended)
+            self._gate.flushed = len(ended)
             completions: list[Completion]
             if self._from_arrival:
                 completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
@@ -658,7 +626,7 @@ class WorkerStage(CallingStage):
                     if event.level >= least
                 ]
             try:
-                self._control.completed(completions)
+                self._gate.completed(completions)
                 self._follow_limiter()
             except BaseException:
                 give_back_all(ended)
@@ -666,7 +634,7 @@ class WorkerStage(CallingStage):
             if self.state >= CLOSED:
                 # `on_limit_change` has cancelled the pipeline.
                 give_back_all(ended)
-                self._leave()
+                self._gate.leave()
                 return
         if self._retries is not None and not self._options.ordered:
             for event in ended:
@@ -728,7 +696,7 @@ class WorkerStage(CallingStage):
             self._call_ended(1)
         if self.state >= CLOSED:
             event.give_back()
-            self._leave()
+            self._gate.leave()
             if isinstance(error, Exception):
                 self.run.late_error(error)
             elif not isinstance(error, asyncio.CancelledError):
@@ -747,18 +715,18 @@ class WorkerStage(CallingStage):
             self._last(event).give_back()
             self._turn_over(turn)
             return
-        outcome, seconds = self._control.outcome(error)
+        outcome, seconds = self._gate.outcome(error)
         if seconds:
-            self._hold_back(seconds)
+            self._gate.overloaded(seconds)
         if self._from_arrival:
-            self._control.completed([(event.ended, event.created, total, outcome)])
+            self._gate.completed([(event.ended, event.created, total, outcome)])
         elif self._learns:
             started = event.started or event.ended
-            self._control.completed([(event.ended, started, event.level, outcome)])
+            self._gate.completed([(event.ended, started, event.level, outcome)])
         again = self._is_tried_again(event, error)
         if again and self.state < FAILED:
             self._iterators.again(event)
-            self._waiting.put_retry(event, self._limit)
+            self._waiting.put_retry(event, self._gate.limit)
         if self._learns:
             self._follow_limiter()
         if not again:
@@ -774,7 +742,7 @@ class WorkerStage(CallingStage):
 
     def _again(self, event: Event[Any]) -> None:
         self._admitted += 1
-        self._waiting.retry(event, self._limit)
+        self._waiting.retry(event, self._gate.limit)
         self._drain()
 
     # Holding back.
@@ -784,13 +752,6 @@ class WorkerStage(CallingStage):
         """Seconds for which no call begins."""
         return self._hold_timer.left
 
-    def _hold_back(self, seconds: float) -> None:
-        """Begin no call for so long, in all stages under the same limit."""
-        if self._shared is None:
-            self.hold_back(seconds)
-        else:
-            self._shared.hold_back(seconds)
-
     def hold_back(self, seconds: float) -> None:
         """Begin no call for so long; nothing if it holds back for longer already."""
         if self.state >= FAILED or seconds <= self.held_back:
@@ -798,35 +759,20 @@ class WorkerStage(CallingStage):
         self._recall()
         self._hold_timer.set(seconds)
 
-    def _go_on_again(self) -> None:
-        self._drain()
-
-    # A shared limit.
+    # Its gate.
 
     def _after_drain(self) -> None:
         # Stages get slots one at a time, and use each before the next one is given.
-        if self._shared is not None:
-            self._shared.settle(self)
+        self._gate.settle()
 
     @property
-    def lacking(self) -> int:
-        """Slots that it lacks; below 0, those that it cannot use."""
-        ready = self._with_room() if self._is_concurrent else bool(self._inbox)
-        return self.in_flight + ready - self.slots
-
-    @property
-    def place(self) -> tuple[Run, int]:
-        """The run that this stage is part of, and its number there."""
-        return self.run, self.info.number
+    def ready(self) -> int:
+        """Events that would begin now if there were slots."""
+        return self._with_room() if self._is_concurrent else bool(self._inbox)
 
     def begin(self) -> None:
         """Use new slots. An error ends this run, not that of the stage which has freed them."""
         self.run.call(self.info, self._drain)
-
-    def follow(self) -> None:
-        """The limit has changed, by a completion in another stage."""
-        if self._control.follow():
-            self._limit = self._control.limit
 
     @property
     def _concurrency(self) -> int:
@@ -835,36 +781,19 @@ class WorkerStage(CallingStage):
         When as many events as the limit wait for their next attempt, nothing new begins: the limit
         is then reported as used up.
         """
-        total = self.in_flight if self._shared is None else self._shared.in_flight
-        return max(total, self._limit) if self._waiting.holding else total
-
-    def _check_below(self, shared: Shared) -> None:
-        """Refuse an iterator whose results a stage under the same limit would have to take."""
-        if shared.is_above_another(self):
-            raise BuildError(
-                f"{self._who} returns several results per call and shares its limit with a stage "
-                "below it: calls that wait for room there would keep the slots that it needs. Give "
-                "one of the two a limit of its own."
-            )
-
-    def _leave(self) -> None:
-        """The stage has ended; calls that are still in flight keep their slots until they end."""
-        if self._shared is not None:
-            self._shared.settle(self)
-            if not self.in_flight:
-                self._shared.leave(self)
+        total = self._gate.total
+        return max(total, self._gate.limit) if self._waiting.holding else total
 
     # The end.
 
     def give_back_unstarted(self) -> None:
         super().give_back_unstarted()
-        if self._shared is not None:
-            self._shared.settle(self)
+        self._gate.settle()
 
     def release(self) -> None:
         super().release()
         self._hold_timer.cancel()
-        self._leave()
+        self._gate.leave()
 
     def statistics(self) -> dict[str, Any]:
         """Those of every calling stage, and the `limit` and its reason.
@@ -874,8 +803,8 @@ class WorkerStage(CallingStage):
         """
         numbers, held_back = super().statistics(), self._hold_timer.left
         # A dict made of another takes longer than additions to it.
-        numbers["limit"] = self._limit
-        numbers["limit_reason"] = "holding back" if held_back else self._control.reason
+        numbers["limit"] = self._gate.limit
+        numbers["limit_reason"] = "holding back" if held_back else self._gate.reason
         numbers["held_back"] = held_back
-        numbers["shared"] = None if self._shared is None else self._shared.statistics()
+        numbers["shared"] = self._gate.statistics()
         return numbers

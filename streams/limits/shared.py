@@ -36,10 +36,11 @@ class Running(Protocol):
 class Member(Protocol):
     """A running stage under a shared limit."""
 
-    in_flight: int
     slots: int
     """Calls that it may have in flight. It is given them one at a time."""
 
+    @property
+    def in_flight(self) -> int: ...
     @property
     def lacking(self) -> int:
         """Slots that it could use but does not have; below 0, those that it cannot use."""
@@ -53,7 +54,7 @@ class Member(Protocol):
     def begin(self) -> None:
         """Use the slot that was given."""
 
-    def follow(self) -> None:
+    def follow(self) -> object:
         """The limit has changed."""
 
     def hold_back(self, seconds: float) -> None:

@@ -73,7 +73,7 @@ grouped = group_by(lambda n: n, each=lambda group: group, idle=0.5)
 # The stage, its callback on the loop, and how that is scheduled.
 CASES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("adaptive_flat_map", WorkerStage, "_flush_now", (adaptive_flat_map(work, Fixed(4)),)),
-    ("adaptive_flat_map", WorkerStage, "_go_on_again", (held_back,)),
+    ("adaptive_flat_map", WorkerStage, "_drain", (held_back,)),
     ("adaptive_flat_map", RetryQueue, "_over", (tried_again,)),
     ("batch", BatchStage, "_drain", (batch(works_on_all),)),
     ("chunk", _Filling, "_wait_is_over", (chunk(9, 0.5),)),

@@ -1,0 +1,88 @@
+"""The slots of a stage: tasks that live long, each of which makes one call at a time.
+
+If a call changes context variables, its slot ends, and another one takes the next event: every call
+begins with the variables of the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.slot import Slot
+
+__all__ = ["Slots"]
+
+
+class Slots:
+    """Tasks that do `work()`: they take events that are due, and sleep while there are none.
+
+    `go_on` is called when one has ended: another may have to take the next event.
+    """
+
+    __slots__ = ("_go_on", "_info", "_name", "_run", "_sleepers", "_work", "by_task", "looking")
+
+    def __init__(
+        self,
+        run: Run,
+        info: StageInfo,
+        name: str,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        go_on: Callable[[], None],
+    ) -> None:
+        self._run = run
+        self._info = info
+        self._name = f"{info.name} {name}"
+        self._work = work
+        self._go_on = go_on
+        self.by_task: dict[asyncio.Task[None], Slot] = {}
+        """In order, so that the same run always ends in the same way."""
+        self.looking = 0
+        """How many will look for events before they sleep."""
+        self._sleepers: list[asyncio.Future[None]] = []
+
+    def wake(self, n: int, most: int) -> None:
+        """Make `n` slots look for events; there are at most `most` slots."""
+        n -= self.looking
+        while n > 0 and self._sleepers:
+            sleeper = self._sleepers.pop()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                self.looking += 1
+                n -= 1
+        for _ in range(min(n, most - len(self.by_task))):
+            self.looking += 1
+            task = self._run.spawn(self._work(), self._name, replaced=True)
+            self.by_task[task] = Slot(task)
+            task.add_done_callback(self._ended)
+
+    def begin(self) -> Slot:
+        """The slot of the current task, which has begun."""
+        slot = self.by_task[cast(Any, asyncio.current_task())]
+        slot.has_begun = True
+        self.looking -= 1
+        return slot
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not self.by_task.pop(task).has_begun:
+            self.looking -= 1
+        self._go_on()
+
+    async def sleep(self) -> None:
+        """Wait until there is something to do."""
+        sleeper = self._run.loop.create_future()
+        self._sleepers.append(sleeper)
+        try:
+            await sleeper
+        finally:
+            if not sleeper.cancelled():
+                self.looking -= 1
+
+    def cancel(self) -> None:
+        """Cancel all but the current task, which reads the state of its stage itself."""
+        for task in self.by_task:
+            if task is not asyncio.current_task(self._run.loop):
+                self._run.tasks.cancel(task)
