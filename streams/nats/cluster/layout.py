@@ -46,6 +46,8 @@ _BATCH = 128
 # Characters of a key's token. A server closes the connection for a line of more than 4,096 bytes,
 # including the subject and the reply subject.
 _LONGEST_TOKEN = 128
+# The options of the command that are fixed when the stream is created.
+_SIZES = ("partitions", "replicas", "room", "batch")
 # Characters of a pipeline's name: a stream's name has 255 at most, including the prefix.
 _LONGEST_NAME = 200
 
@@ -285,29 +287,42 @@ class Layout:
             partitions=self.partitions or known.partitions,
             batch=self.batch or known.batch,
         )._metadata()
-        differences = [
-            f"{name.removeprefix('penstock.')} is {there.get(name) or 'none'} there, "
+        differences = {
+            name.removeprefix("penstock."): f"is {there.get(name) or 'none'} there, "
             f"{value or 'none'} here"
             for name, value in wanted.items()
             if there.get(name, "") != value
-        ]
+        }
         window = info.config.duplicate_window
         if self.identity is not None and window != self.window:
-            differences.append(
-                f"the window for duplicates is {window:g} s there, {self.window:g} s here"
+            differences["the window for duplicates"] = (
+                f"is {window:g} s there, {self.window:g} s here"
             )
         for what, there_is, here in (
             ("replicas", info.config.num_replicas, self.replicas),
             ("room", info.config.max_bytes, self.room),
         ):
             if here is not None and here != there_is:
-                differences.append(f"{what} is {there_is} there, {here} here")
-        if differences:
-            raise StreamDiffers(
-                f"The stream '{self.stream}' has other settings: {'; '.join(differences)}. Nothing "
-                "was changed. Two pipelines need two names (--name); to change a pipeline's own "
-                "settings let its workers finish, and delete the stream."
+                differences[what] = f"is {there_is} there, {here} here"
+        if not differences:
+            return
+        given = [
+            f"--{name}" for name in differences if getattr(self, name, None) and name in _SIZES
+        ]
+        told = "; ".join(f"{name} {how}" for name, how in differences.items())
+        advice = f"Leave {' and '.join(given)} out to use what is there. " if given else ""
+        if info.state.last_seq:
+            advice += "To change a pipeline's own settings let its workers finish, and delete it."
+        else:
+            advice += (
+                "It has had no events: a worker that was started before the first publish may have "
+                "made it. To have other settings stop the workers, delete it, and publish before "
+                "you start them again."
             )
+        raise StreamDiffers(
+            f"The stream '{self.stream}' has other settings: {told}. Nothing was changed. Two "
+            f"pipelines need two names (--name). {advice}"
+        )
 
 
 def layout_of(

@@ -66,6 +66,23 @@ def test_a_stream_with_other_settings_is_left_alone_and_the_difference_reported(
     assert penstock("publish", "pipe.py", *on).returncode == 0
 
 
+def test_a_publisher_whose_stream_a_worker_has_made_is_told_what_to_do(
+    penstock: Penstock, server: Servers
+) -> None:
+    on = ("--on", server.urls[0], "--name", "early")
+    event = lines({"id": 1, "key": "a", "n": 1})
+    # Makes the stream as a worker does that is started first.
+    assert penstock("publish", "pipe.py", *on).returncode == 0
+    ran = penstock("publish", "pipe.py", "--partitions", "8", *on, given=event)
+    assert ran.returncode == 2
+    assert "partitions is 64 there, 8 here" in ran.stderr
+    assert "Leave --partitions out to use what is there. It has had no events" in ran.stderr
+    assert "delete it, and publish before you start them again" in ran.stderr
+    assert penstock("publish", "pipe.py", *on, given=event).returncode == 0
+    ran = penstock("publish", "pipe.py", "--partitions", "8", *on, given=event)
+    assert "To change a pipeline's own settings let its workers finish" in ran.stderr
+
+
 def test_a_stream_that_the_servers_have_no_room_for_is_reported(
     penstock: Penstock, server: Servers
 ) -> None:
