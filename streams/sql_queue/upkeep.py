@@ -23,8 +23,9 @@ _MOST = 2**63 - 1
 
 _PEEK = """SELECT t.{id}, t.{status}, t.{attempts}, {seconds}t.{enqueued}), {seconds}t.{run_at}),
     t.{owner}, t.{error}, {payload_of}
-FROM {rows} AS t WHERE t.{status} >= :status AND t.{status} <= :status
-ORDER BY t.{status}, t.{id} LIMIT :count"""
+FROM {rows} AS t WHERE t.{status} >= :status AND t.{status} <= :status"""
+_FAILED = " AND t.{error} IS NOT NULL"
+_FIRST = " ORDER BY t.{status}, t.{id} LIMIT :count"
 
 _AGAIN = """UPDATE {table} SET
     {status} = 0, {attempts} = 0, {run_at} = {now}, {started} = NULL, {finished} = NULL,
@@ -75,10 +76,14 @@ class Found:
     payload: str | bytes | None
 
 
-async def peek(store: Store, count: int, status: int = UNPROCESSED) -> list[Found]:
-    """The first `count` rows of a status, in the order of their ids, as they are claimed."""
-    count = min(count, _MOST)
-    return [Found(*row) for row in await store.read(_PEEK, status=status, count=count)]
+async def peek(
+    store: Store, count: int, status: int = UNPROCESSED, *, failed: bool = False
+) -> list[Found]:
+    """The first `count` rows of a status, in the order of their ids, as they are claimed; of those
+    that have `failed`, if that is given."""
+    statement = _PEEK + _FAILED * failed + _FIRST
+    found = await store.read(statement, status=status, count=min(count, _MOST))
+    return [Found(*row) for row in found]
 
 
 async def retry(store: Store, refused: Refusals) -> int:

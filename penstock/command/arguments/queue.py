@@ -69,10 +69,10 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
     )
     peek.add_argument(
         "--state",
-        choices=("waiting", "in-work", "finished", "dead"),
+        choices=("waiting", "failed", "in-work", "finished", "dead"),
         default="waiting",
-        help="rows in this state: waiting (the default), tried before or not; in-work; finished; "
-        "dead, those that failed for good",
+        help="rows in this state: waiting (the default), tried before or not; failed, only those "
+        "that failed and will be tried again; in-work; finished; dead, those that failed for good",
     )
 
 

@@ -35,7 +35,13 @@ _T = TypeVar("_T")
 # The most rows that are named.
 _SHOWN = 10
 
-_STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED, "dead": DEAD}
+_STATES = {
+    "waiting": UNPROCESSED,
+    "failed": UNPROCESSED,
+    "in-work": IN_PROCESS,
+    "finished": PROCESSED,
+    "dead": DEAD,
+}
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -104,7 +110,8 @@ async def _stats(store: Store, options: argparse.Namespace) -> int:
 
 
 async def _peek(store: Store, options: argparse.Namespace) -> int:
-    for row in await peek(store, options.count, _STATES[options.state]):
+    state = options.state
+    for row in await peek(store, options.count, _STATES[state], failed=state == "failed"):
         if status := put(_line(row)):
             return status
     return 0

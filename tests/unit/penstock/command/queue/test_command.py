@@ -149,6 +149,20 @@ def test_peek_shows_the_rows_that_are_next_and_takes_none(penstock: Penstock, ur
     assert (working["id"], working["owner"]) == (3, "host:1:abc")
 
 
+def test_peek_shows_the_rows_that_have_failed_and_will_be_tried_again(
+    penstock: Penstock, url: str
+) -> None:
+    async def fail(store: Store) -> None:
+        rows = (await store.claim(1, TERMS)).rows
+        await store.settle(Settlement([], [Failure(rows[0], "ValueError: Late", 0)]), TERMS)
+
+    assert penstock("queue", "peek", url, "--state", "failed").out == ""
+    within(url, fail)
+    (failed,) = lines(penstock("queue", "peek", url, "--state", "failed").out)
+    assert (failed["id"], failed["attempts"], failed["error"]) == (4, 1, "ValueError: Late")
+    assert [row["id"] for row in lines(penstock("queue", "peek", url).out)] == [4, 5]
+
+
 def test_peek_shows_a_payload_that_is_not_json_as_text(penstock: Penstock, url: str) -> None:
     async def work(store: Store) -> None:
         await store.put(["no json"])
