@@ -8,7 +8,10 @@ from penstock.streams.boundary.inner_stream import ItemsInCall
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 
-__all__ = ["Call", "call_of"]
+__all__ = ["NO_RESULTS", "Call", "call_of", "family_of", "last_of", "taken_family"]
+
+NO_RESULTS = "no results"
+"""The cause of the drop of an event whose call has returned nothing."""
 
 
 class Call:
@@ -41,3 +44,32 @@ def call_of(event: Event[Any]) -> Call:
     if call is None:
         call = event.call = Call()
     return call
+
+
+def family_of(event: Event[Any]) -> Family:
+    """The origin of the results of an event's call, made when it is asked for first."""
+    call = call_of(event)
+    if call.family is None:
+        call.family = Family(event, NO_RESULTS)
+    return call.family
+
+
+def last_of(event: Event[Any]) -> Event[Any]:
+    """The event by which a call ends that has failed, or is not tried again: its own event, or one
+    more of the events made of that, because some of these may still be on their way."""
+    family = taken_family(event)
+    if family is None:
+        return event
+    last = family.child(event.value)
+    family.close()
+    return last
+
+
+def taken_family(event: Event[Any]) -> Family | None:
+    """The origin of the results of an event's call, if there were several, which its record does
+    not have any more: it is to be closed."""
+    call: Call | None = event.call
+    if call is None:
+        return None
+    family, call.family = call.family, None
+    return family

@@ -18,6 +18,7 @@ from penstock.streams.base.errors import (
     own_error,
 )
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
+from penstock.streams.execution.call import last_of
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
@@ -145,7 +146,7 @@ class CallingStage(FinishingStage):
         blame(error, self.info, event)
         self.run.late_error(error)
         self._no_more_attempts(event)
-        self._last(event).give_back()
+        last_of(event).give_back()
         return True
 
     def _broke(self, error: Exception, what: str) -> None:
@@ -156,16 +157,12 @@ class CallingStage(FinishingStage):
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
 
-    def _last(self, event: Event[Any]) -> Event[Any]:
-        """By what an event ends that has no more attempts: see `Iterators.last`."""
-        return event
-
     def _give_up(self, event: Event[Any], error: BaseException) -> None:
         """An event has failed for good: apply the error policy."""
         attempts = 1 if self._retries is None else self._retries.count(event)
         turn = event.turn
         self._no_more_attempts(event)
-        if not self._faults.survives(self._last(event), error, attempts):
+        if not self._faults.survives(last_of(event), error, attempts):
             self.stop(error)
         self._turn_over(turn)
 
@@ -193,7 +190,7 @@ class CallingStage(FinishingStage):
         for event in self._take_unstarted():
             # Events that were tried before have a place in the order.
             self._results.end(event)
-            self._last(event).give_back()
+            last_of(event).give_back()
 
     def is_busy(self) -> bool:
         results = self._results

@@ -13,7 +13,7 @@ from reactivex import Observable
 from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.boundary.inner_stream import ItemsInCall, joined
 from penstock.streams.boundary.once import new_iterator
-from penstock.streams.execution.call import Call, call_of
+from penstock.streams.execution.call import NO_RESULTS, Call, call_of, family_of
 from penstock.streams.execution.results import Results
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
@@ -24,8 +24,6 @@ from penstock.streams.runtime.slot import Slot
 from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["Iterators", "is_beginning", "is_iterator"]
-
-_NOTHING = "no results"
 
 
 def _is_iterator(kind: type) -> bool:
@@ -52,7 +50,7 @@ class _Earlier(Event[Any]):
         self._end(FINISHED, None)
 
     def _end(self, ending: Ending, why: Any) -> None:
-        super()._end(DROPPED, _NOTHING)
+        super()._end(DROPPED, NO_RESULTS)
 
 
 class Flushing(Protocol):
@@ -155,28 +153,16 @@ class Iterators:
                 if came is not None:
                     came.give_back()
             raise
-        family: Family | None = None if event.call is None else call_of(event).family
         if event in kept:
-            if family is None and not isinstance(kept[event], Event):
+            is_first = event.call is None or call_of(event).family is None
+            if is_first and not isinstance(kept[event], Event):
                 return kept.pop(event)
-            family = self._add(event)
-        return family or Family(event, _NOTHING)
+            self._add(event)
+        return family_of(event)
 
     def _events_of(self, results: Observable[Any], event: Event[Any]) -> ItemsInCall:
         stream = from_observable(results, buffer(UNASKED), self._stage.info.name)
         return ItemsInCall(stream, event, self._run)
-
-    def last(self, event: Event[Any]) -> Event[Any]:
-        """By what to end the event of a call that has failed, or is not tried again: itself, or one
-        more of the events made of it, because some of these may still be on their way.
-        """
-        call: Call | None = event.call
-        if call is None or call.family is None:
-            return event
-        family, call.family = call.family, None
-        last = family.child(event.value)
-        family.close()
-        return last
 
     def again(self, event: Event[Any]) -> None:
         """The event of a call that has failed is tried again, and waits for the results so far."""
@@ -188,7 +174,7 @@ class Iterators:
             call.stream = None
         family = call.family
         if family is not None:
-            whole = call.family = Family(event, _NOTHING)
+            whole = call.family = Family(event, NO_RESULTS)
             # Their turn is that of the event, which keeps it.
             turn, event.turn = event.turn, None
             family.parent = whole.child(None, _Earlier)
@@ -203,11 +189,8 @@ class Iterators:
         # Those that were kept may have taken the room of other calls.
         self.resume()
 
-    def _add(self, event: Event[Any]) -> Family:
-        value, call = self.kept.pop(event), call_of(event)
-        family = call.family
-        if family is None:
-            family = call.family = Family(event, _NOTHING)
+    def _add(self, event: Event[Any]) -> None:
+        value, family = self.kept.pop(event), family_of(event)
         # Results are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None
         child = family.child(value)
@@ -215,7 +198,6 @@ class Iterators:
             child = joined(child)
         event.turn = turn
         self._results.add(event, child)
-        return family
 
     async def _room(self, event: Event[Any], slot: Slot) -> None:
         """Wait for room; this time does not count towards the call's timeout."""

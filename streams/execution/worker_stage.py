@@ -18,6 +18,7 @@ from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
+from penstock.streams.execution.call import last_of
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.gate import Gate, gate_of
 from penstock.streams.execution.handler import check_result, opened
@@ -712,7 +713,7 @@ class WorkerStage(CallingStage):
             # Its source has lost it: this says nothing about the handler.
             turn = event.turn
             self._no_more_attempts(event)
-            self._last(event).give_back()
+            last_of(event).give_back()
             self._turn_over(turn)
             return
         outcome, seconds = self._gate.outcome(error)
@@ -736,9 +737,6 @@ class WorkerStage(CallingStage):
     def _no_more_attempts(self, event: Event[Any]) -> None:
         super()._no_more_attempts(event)
         self._results.end(event)
-
-    def _last(self, event: Event[Any]) -> Event[Any]:
-        return self._iterators.last(event)
 
     def _again(self, event: Event[Any]) -> None:
         self._admitted += 1

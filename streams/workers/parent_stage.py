@@ -16,6 +16,7 @@ from penstock.streams.base.errors import (
     describe,
 )
 from penstock.streams.base.keys import Key, key_function
+from penstock.streams.execution.call import family_of, last_of, taken_family
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.dead_letters import channel_to
@@ -24,7 +25,6 @@ from penstock.streams.failures.policy import OverflowPolicy, sink_of
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.stage import HOTTEST, STARVED
 from penstock.streams.limits import Limiter
-from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import identify, identify_in, note_end
 from penstock.streams.protocol.event import (
     FAILED,
@@ -142,7 +142,6 @@ class ParentStage(FinishingStage):
         self._crew = crew
         self._results = (InOrder if work.ordered else Results)(downstream, work.window)
         self._siblings = Siblings()
-        self._families: dict[Event[Any], Family] = {}
         self._kills: dict[Event[Any], int] = {}
         bound = section.bound(run.limit)
         self._bound = 1 << 20 if bound is None else bound
@@ -530,19 +529,13 @@ class ParentStage(FinishingStage):
         begun = [event for event in following if event is not None]
         self._deal(begun)
 
-    def _family(self, event: Event[Any]) -> Family:
-        family = self._families.get(event)
-        if family is None:
-            family = self._families[event] = Family(event, "empty")
-        return family
-
     def _parts(self, peer: Peer, message: messages.Parts) -> None:
         peer.room += len(message.numbers)
         for number, result, started, ended in zip(*message, strict=True):
             event, _ = peer.out[number]
             event.started = started
             event.ended = ended
-            part = self._family(event).child(result)
+            part = family_of(event).child(result)
             # The event itself keeps its turn until its call has ended.
             if part.turn is not None:
                 part.end_turn()
@@ -552,13 +545,13 @@ class ParentStage(FinishingStage):
     def _letter(self, peer: Peer, message: messages.Letter) -> None:
         event, _ = peer.out[message.number]
         value = message.value if message.has_value else event.value
-        part = self._family(event).child(value)
+        part = family_of(event).child(value)
         stage, sink = self._sinks[message.stage]
         channel_to(sink, self.run).send(part, message.error, str(stage), message.attempts)
 
     def _unsendable(self, peer: Peer, message: messages.Unsendable) -> None:
         event, _ = peer.out[message.number]
-        part = self._family(event).child(event.value)
+        part = family_of(event).child(event.value)
         if not self._policies[self._section.working.number].survives(part, message.error):
             self.stop(message.error)
 
@@ -582,7 +575,7 @@ class ParentStage(FinishingStage):
         alone: list[Event[Any]] = []
         for event in events:
             self._results.end(event)
-            family = self._families.pop(event, None)
+            family = taken_family(event)
             if family is None:
                 alone.append(event)
                 continue
@@ -598,11 +591,7 @@ class ParentStage(FinishingStage):
         """An event has failed outside its handler, for good."""
         turns = self._turns_of([event])
         policy = self._policies[stage]
-        family = self._families.pop(event, None)
-        failed = event if family is None else family.child(event.value)
-        survives = policy.survives(failed, error, attempts)
-        if family is not None:
-            family.close()
+        survives = policy.survives(last_of(event), error, attempts)
         self._results.end(event)
         if not survives:
             self.stop(error)
@@ -750,12 +739,7 @@ class ParentStage(FinishingStage):
     def _give_back(self, events: Iterable[Event[Any]]) -> None:
         for event in events:
             self._results.end(event)
-            family = self._families.pop(event, None)
-            if family is None:
-                event.give_back()
-            else:
-                family.child(None).give_back()
-                family.close()
+            last_of(event).give_back()
 
     async def _close_crew(self) -> None:
         self._sending.close()
