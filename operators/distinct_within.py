@@ -56,7 +56,7 @@ from penstock.streams.protocol.event import (
     drop_all,
     end_all,
 )
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import BaseStage, Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
@@ -144,7 +144,7 @@ def distinct_within(
     return operator
 
 
-class _Window(Stage[Any, Any]):
+class _Window(BaseStage):
     """Every event gets a number; `_times` has the time of each, from number `base` on, and
     `_seen` the number of the first event of each key.
 

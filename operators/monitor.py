@@ -48,7 +48,7 @@ from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, Stage, Subscriber
+from penstock.streams.protocol.stage import CLOSED, BaseStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
@@ -164,7 +164,7 @@ def _about(call: Callable[[Any], object], violation: Violation[Any], _: object) 
     return call(violation)
 
 
-class _Monitor(Stage[Any, Any]):
+class _Monitor(BaseStage):
     def __init__(
         self,
         downstream: Subscriber[Any],

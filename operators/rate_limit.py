@@ -48,7 +48,7 @@ from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["RateLimit", "rate_limit"]
 
@@ -255,7 +255,7 @@ def rate_limit(
     return on_stream(lambda source: source.then(make, info, passes=True))
 
 
-class _Bucket(DemandStage):
+class _Bucket(BaseDemandStage):
     """Holds one event until it gets its tokens.
 
     They are taken when the event passes, not when it is requested: a stage with an idle source

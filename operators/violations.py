@@ -42,7 +42,7 @@ from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import check_demand
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -139,7 +139,7 @@ def violations_of(
     return operator
 
 
-class _Violations(DemandStage):
+class _Violations(BaseDemandStage):
     def __init__(
         self,
         downstream: Subscriber[Violation[Any]],

@@ -74,7 +74,8 @@ if TYPE_CHECKING:
     from penstock.streams.pipelines.pipeline import Pipeline, run
     from penstock.streams.pipelines.running import Report, Running
     from penstock.streams.protocol.event import Event
-    from penstock.streams.stages.sink_stage import Sink, SinkStage
+    from penstock.streams.stages.own import SinkStage
+    from penstock.streams.stages.sink_stage import Sink
 
 __version__ = "0.1.0"
 
@@ -208,10 +209,8 @@ _PUBLIC = {
         "run",
     ),
     "streams.protocol.event": ("Event",),
-    "streams.stages.sink_stage": (
-        "Sink",
-        "SinkStage",
-    ),
+    "streams.stages.own": ("SinkStage",),
+    "streams.stages.sink_stage": ("Sink",),
     "streams.pipelines.running": (
         "Report",
         "Running",

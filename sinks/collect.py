@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from penstock.streams.protocol.event import Event, finish_all
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["collect"]
 
@@ -35,11 +35,11 @@ class _Collect(Sink[T]):
         self.info = StageInfo("collect", "", None, "the list grows with the stream")
         self._into = into
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[T]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return _Collecting(closed, self._into)
 
 
-class _Collecting(SinkStage[T]):
+class _Collecting(BaseSinkStage):
     def __init__(self, closed: Closed, into: list[T]) -> None:
         super().__init__(closed)
         self._into = into

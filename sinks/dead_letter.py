@@ -30,7 +30,7 @@ from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["dead_letters"]
 
@@ -57,7 +57,7 @@ class _DeadLetters(Sink[DeadLetter], LettersOnly):
         )
         self._path = path
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         line = letter_line(run.now)
 
         def lines(letters: Iterable[DeadLetter]) -> bytes:

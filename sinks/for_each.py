@@ -44,7 +44,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.observing import TracedCalls
@@ -90,11 +90,11 @@ class _ForEach(Sink[T]):
         self._function = function
         self._on_error: OnError = on_error
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[T]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return _Calling(run, closed, self._function, self._on_error)
 
 
-class _Calling(SinkStage[Any]):
+class _Calling(BaseSinkStage):
     """`_waiting` events come after `_begun`, the call whose awaitable is not awaited yet."""
 
     def __init__(

@@ -33,7 +33,7 @@ from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.writing import WritingSettings
@@ -99,7 +99,7 @@ class _JetStream(Sink[Any]):
         self.in_workers = in_workers
         self._settings = settings
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         from penstock.streams.nats.streams.writing import Writing
 
         return Writing(run, closed, self._settings)

@@ -36,7 +36,7 @@ from penstock.streams.io.line_writer import WINDOW, LineWriting
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["write_jsonl"]
 
@@ -70,7 +70,7 @@ class _JsonLines(Sink[Any]):
         self._on_error: OnError = on_error
         self.encode = json_line
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return LineWriting(
             run,
             closed,

@@ -58,7 +58,7 @@ from penstock.streams.kafka.transactions import Transactions, TransactionSetting
 from penstock.streams.kafka.writing import Writing, WritingSettings, writing_error
 from penstock.streams.protocol.stage_info import Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["write_kafka"]
 
@@ -163,7 +163,7 @@ class _Kafka(Sink[Any]):
         self.in_workers = in_workers
         self._settings = settings
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return Writing(run, closed, self._settings)
 
 
@@ -183,7 +183,7 @@ class _Transactional(_Kafka):
                     "from the topic that is written here."
                 )
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         client = dict(self._settings.client)
         is_named = bool(client["transactional.id"])
         if not is_named:

@@ -39,7 +39,7 @@ from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ class latency_histogram(Sink[Any]):
         self._log = log
         self._report = report
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         report = self._report
         show = report if report is None or callable(report) else partial(_print, stream=report)
         return _Recording(run, closed, self._every, self._log, show)
@@ -115,7 +115,7 @@ def _opened(path: str | Path) -> TextIO:
 _TOGETHER = 512
 
 
-class _Recording(SinkStage[Any]):
+class _Recording(BaseSinkStage):
     observes = True
 
     def __init__(

@@ -34,7 +34,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["write_table"]
 
@@ -139,7 +139,7 @@ class _Table(Sink[Any]):
                 "one transaction: leave in_workers out"
             )
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         from penstock.streams.sql_queue import open_store
         from penstock.streams.sql_queue.writer import TableWriter
 

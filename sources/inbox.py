@@ -45,7 +45,7 @@ from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage, source
+from penstock.streams.stages.source_stage import BaseSourceStage, source
 from penstock.streams.stages.time_slice import fitting
 
 __all__ = ["Inbox", "inbox"]
@@ -173,7 +173,7 @@ class _Entrance(Generic[T]):
     """Connects an inbox's reader with the callers that wait for room; outlives the runs."""
 
     def __init__(self) -> None:
-        self.reader: _Reader[T] | None = None
+        self.reader: _Reader | None = None
         self.callers: OrderedDict[_Accepted, _Caller[T]] = OrderedDict()
         self._from_threads: deque[tuple[_Accepted, _Caller[T]]] = deque()
         self.is_closed = False
@@ -183,7 +183,7 @@ class _Entrance(Generic[T]):
         # is left waiting for a run that is over.
         self._lock = threading.Lock()
 
-    def open(self, reader: _Reader[T]) -> None:
+    def open(self, reader: _Reader) -> None:
         """A run begins."""
         with self._lock:
             if self.reader is not None:
@@ -223,7 +223,7 @@ class _Entrance(Generic[T]):
             if not accepted.done():
                 accepted.set_result(_closed())
 
-    def reader_with_room(self) -> _Reader[T] | None:
+    def reader_with_room(self) -> _Reader | None:
         """The reader, if it takes an event now; None if the caller has to wait."""
         if self.is_closed:
             raise self.refused(_closed())
@@ -285,17 +285,17 @@ class _Entrance(Generic[T]):
         return refusal
 
 
-class _Reader(SourceStage[T]):
+class _Reader(BaseSourceStage):
     """The source stage: accepted events wait here for demand."""
 
     is_pushed = True
 
     def __init__(
-        self, downstream: Subscriber[T], run: Run, info: StageInfo, entrance: _Entrance[T]
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, entrance: _Entrance[Any]
     ) -> None:
         super().__init__(downstream, run, info)
         self._entrance = entrance
-        self._taken_in: deque[Event[T]] = deque()
+        self._taken_in: deque[Event[Any]] = deque()
         self._awaited: dict[Event[Any], _Ended] = {}
         self._stopped = False
         self._lost = 0
@@ -311,19 +311,19 @@ class _Reader(SourceStage[T]):
     def has_room(self) -> bool:
         return len(self._taken_in) < (self.info.bound or 0)
 
-    def take_in(self, value: T, ended: _Ended | None) -> None:
+    def take_in(self, value: Any, ended: _Ended | None) -> None:
         """Accept a value; there must be room."""
         self._add(value, ended)
         self.wake_soon()
 
-    def _add(self, value: T, ended: _Ended | None) -> Event[T]:
+    def _add(self, value: Any, ended: _Ended | None) -> Event[Any]:
         event = Event(value, self.run.now(), self)
         if ended is not None:
             self._awaited[event] = ended
         self._taken_in.append(event)
         return event
 
-    def _withdraw(self, event: Event[T]) -> None:
+    def _withdraw(self, event: Event[Any]) -> None:
         """Remove an event, if it still waits here, which frees its place."""
         if event in self._taken_in:
             self._taken_in.remove(event)

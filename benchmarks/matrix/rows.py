@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from benchmarks.workload import CLIENTS, LIMIT, Event, Result, project, project_at_once
 from penstock import Fixed, Flowable, Shared, adaptive_flat_map, retry
-from penstock.streams.protocol.stage import Stage
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.own import Stage
 
 __all__ = ["HANDLERS", "ROWS", "Handler", "Row", "own_stage"]
 

@@ -37,7 +37,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async, columns, part_for
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["sequence_equal"]
@@ -66,7 +66,7 @@ def sequence_equal(
     return operator
 
 
-class _Comparing(DemandStage):
+class _Comparing(BaseDemandStage):
     def __init__(
         self,
         downstream: Subscriber[Any],

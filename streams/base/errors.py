@@ -424,7 +424,7 @@ def refuse_async_methods(kind: type) -> None:
 
 
 def _is_plain(method: object) -> bool:
-    return isfunction(method) and not iscoroutinefunction(method)
+    return callable(method) and not iscoroutinefunction(method)
 
 
 # A result with one of these methods is worked out later.

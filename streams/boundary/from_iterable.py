@@ -22,7 +22,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import is_cancelled_by_owner
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["Pulling", "iterated", "iterated_async"]
@@ -89,7 +89,7 @@ class _Given:
         return reading
 
 
-class _Iteration(SourceStage[T]):
+class _Iteration(BaseSourceStage):
     is_of_values = True
 
     _reading: Reading | None = None
@@ -100,7 +100,7 @@ class _Iteration(SourceStage[T]):
 
     def __init__(
         self,
-        downstream: Subscriber[T],
+        downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
         given: _Given,
@@ -200,7 +200,7 @@ def _require_function(source: str, kind: str, given: object) -> None:
     require_parameters(given, f"{source}(...)", 0, "no arguments")
 
 
-class Pulling(SourceStage[T]):
+class Pulling(BaseSourceStage):
     """The running source of an async iterable.
 
     `_pulled` is an item that arrived while the source was paused, and the time of its arrival.
@@ -209,12 +209,12 @@ class Pulling(SourceStage[T]):
     is_of_values = True
 
     _task: asyncio.Task[None] | None = None
-    _pulled: tuple[T, float] | None = None
+    _pulled: tuple[Any, float] | None = None
     _stopped = False
 
     def __init__(
         self,
-        downstream: Subscriber[T],
+        downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
         begin: Callable[[], Reading],
@@ -240,7 +240,7 @@ class Pulling(SourceStage[T]):
         is_over = False
         try:
             reading = self._begin()
-            iterator: AsyncIterator[T] = reading.iterator
+            iterator: AsyncIterator[Any] = reading.iterator
             now = self.run.now()
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the
@@ -276,7 +276,7 @@ class Pulling(SourceStage[T]):
                 if close is not None:
                     await close()
 
-    def _arrived(self, value: T, now: float) -> None:
+    def _arrived(self, value: Any, now: float) -> None:
         if self.demand:
             self.emit(value, now)
             return

@@ -16,7 +16,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = [
@@ -122,7 +122,7 @@ def from_observable(
     return Stream(attach, info)
 
 
-class _Listening(SourceStage[T]):
+class _Listening(BaseSourceStage):
     """`_waiting` are the values that have arrived, from any thread, and are not emitted yet."""
 
     is_of_values = True
@@ -137,10 +137,10 @@ class _Listening(SourceStage[T]):
 
     def __init__(
         self,
-        downstream: Subscriber[T],
+        downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        observable: Observable[T],
+        observable: Observable[Any],
         on_overflow: Overflow,
         reader: str,
     ) -> None:
@@ -149,7 +149,7 @@ class _Listening(SourceStage[T]):
         self._reader = reader
         self._scheduler = LoopScheduler(run, info, who=f"{reader} reads an Observable that")
         self._overflow = on_overflow
-        self._waiting: deque[tuple[T, float]] = deque()
+        self._waiting: deque[tuple[Any, float]] = deque()
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
 
@@ -172,7 +172,7 @@ class _Listening(SourceStage[T]):
 
     # On any thread.
 
-    def _on_value(self, value: T) -> None:
+    def _on_value(self, value: Any) -> None:
         if not (self._is_here() or self.run.has_loop):
             self._end(
                 NoLoop(
@@ -250,7 +250,7 @@ class _Listening(SourceStage[T]):
             else:
                 self.fail(error)
 
-    def _next(self) -> tuple[T, float] | None:
+    def _next(self) -> tuple[Any, float] | None:
         with self._lock:
             there = len(self._waiting) > self._to_come
             return self._waiting.popleft() if self.demand and there else None

@@ -12,7 +12,7 @@ from penstock.streams.protocol.acknowledgement import Joined, roots
 from penstock.streams.protocol.event import FORGIVEN, Ending, Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["Input", "InputReader", "Items", "ItemsInCall", "joined"]
@@ -204,4 +204,4 @@ class _Inside(Joined):
 
 def _counts_itself(event: Event[Any]) -> bool:
     """Whether a source counts it, for which no other event stands."""
-    return any(isinstance(one, SourceStage) and not one.is_of_values for one, _ in roots(event))
+    return any(isinstance(one, BaseSourceStage) and not one.is_of_values for one, _ in roots(event))

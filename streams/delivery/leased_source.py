@@ -16,7 +16,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.time_slice import fitting
 
 __all__ = ["LeasedSource"]
@@ -24,7 +24,7 @@ __all__ = ["LeasedSource"]
 T = TypeVar("T")
 
 
-class LeasedSource(SourceStage[Any], Generic[T]):
+class LeasedSource(BaseSourceStage, Generic[T]):
     """One run of a source whose events belong to it for as long as it has a lease of them.
 
     What a broker has delivered waits in `arrived` for demand. What is not held any more does not

@@ -11,7 +11,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage
 
 __all__ = ["ErrorPolicy", "policy_in"]
 
@@ -33,7 +33,7 @@ class ErrorPolicy:
     Without a `policy` it stops, also on an engine that replaces "stop".
     """
 
-    def __init__(self, policy: OnError | None, run: Run, stage: StageInfo | SinkStage[Any]) -> None:
+    def __init__(self, policy: OnError | None, run: Run, stage: StageInfo | BaseSinkStage) -> None:
         self.skipped = self.reverted = self.routed = 0
         self._stage = stage
         self._run = run

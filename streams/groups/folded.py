@@ -10,7 +10,7 @@ from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin, end_all
 from penstock.streams.rx.lift import HOLD
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 
 __all__ = ["Gathered"]
 
@@ -103,7 +103,7 @@ class Gathered(Joined):
         yield from super().roots()
 
 
-def _counting(origin: Origin) -> SourceStage[Any] | None:
+def _counting(origin: Origin) -> BaseSourceStage | None:
     """`origin`, if it only counts its events as they end."""
     # Its element type is unknown here.
-    return origin if isinstance(origin, SourceStage) and origin.only_counts else None  # pyright: ignore[reportUnknownVariableType]
+    return origin if isinstance(origin, BaseSourceStage) and origin.only_counts else None

@@ -17,12 +17,12 @@ from penstock.streams.failures.policy import OnError
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 __all__ = ["ConfirmedSink"]
 
 
-class ConfirmedSink(SinkStage[Any]):
+class ConfirmedSink(BaseSinkStage):
     """Requests `window` events at first, then `stride` as so many have ended.
 
     `send` is called with each event, which is `under_way` until it is passed to `stored` or to

@@ -27,14 +27,14 @@ from penstock.streams.io.paths import Path, file_of, input_name, is_path
 from penstock.streams.io.position import Position
 from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.protocol.acknowledgement import Nobody
-from penstock.streams.protocol.event import Decoded, Ending, Event, new_events
+from penstock.streams.protocol.event import BaseEvent, Decoded, Ending, Event, new_events
 from penstock.streams.protocol.fields import decoded_type
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 from penstock.streams.stages.time_slice import fitting
 
@@ -194,7 +194,7 @@ def _is_plain(decode: object) -> bool:
     )
 
 
-class _Reading(SourceStage[T]):
+class _Reading(BaseSourceStage):
     """`_lines` are from the last read, and not emitted yet."""
 
     _input: Unpacked | Following | None = None
@@ -213,10 +213,10 @@ class _Reading(SourceStage[T]):
 
     def __init__(
         self,
-        downstream: Subscriber[T],
+        downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        line_format: Format[T],
+        line_format: Format[Any],
         options: LineOptions,
     ) -> None:
         super().__init__(downstream, run, info)
@@ -234,7 +234,7 @@ class _Reading(SourceStage[T]):
         self._max_line = options.max_line
         self._number = self._blank = self._bad = 0
         self._keeps_lines = run.overrides.decoded_again == self.info.number
-        self._kind: type[Event[Any]] = Decoded if self._keeps_lines else Event
+        self._kind: type[BaseEvent] = Decoded if self._keeps_lines else Event
         self._position: Position | None = None
         if options.position is not None:
             self._position = Position(
@@ -358,9 +358,9 @@ class _Reading(SourceStage[T]):
     def _warn(self, text: str) -> None:
         self.run.errors.warn(f"{self.info}: {text}")
 
-    def _good_ones(self, lines: list[Line]) -> list[Event[T]]:
+    def _good_ones(self, lines: list[Line]) -> list[Event[Any]]:
         """The events of a chunk that may also have other lines, up to one that ends the stream."""
-        events: list[Event[T]] = []
+        events: list[Event[Any]] = []
         line_format, position = self._format, self._position
         for line in lines:
             self._number = number = self._number + 1
@@ -536,7 +536,7 @@ class _Routed(Nobody):
 
     __slots__ = ("_reading", "identity")
 
-    def __init__(self, reading: _Reading[Any]) -> None:
+    def __init__(self, reading: _Reading) -> None:
         self._reading = reading
         self.identity = reading.identity
 

@@ -25,7 +25,7 @@ from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, COMPLETING
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 __all__ = ["WINDOW", "LineWriting"]
 
@@ -42,7 +42,7 @@ _GRACE = 1.0
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 
 
-class LineWriting(SinkStage[Any]):
+class LineWriting(BaseSinkStage):
     r"""Writes `encode(values)`, which must be one line with its `\n` for each, of events.
 
     With `encoded`, values are such lines already, or `Unencoded`.

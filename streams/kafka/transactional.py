@@ -20,12 +20,12 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 __all__ = ["TransactionalWriting"]
 
 
-class TransactionalWriting(SinkStage[Any]):
+class TransactionalWriting(BaseSinkStage):
     """One run of `penstock.write_kafka` with `transactional=True`.
 
     An event is accepted at once; its result waits, with the record that it was made from, for the

@@ -27,7 +27,7 @@ from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.keyed.written import key_json
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -176,7 +176,7 @@ class Encoding:
     """Makes a record of an event. Raises what the user's functions raise, and TypeError for what
     cannot be JSON."""
 
-    def __init__(self, run: Run, settings: WritingSettings, sink: SinkStage[Any]) -> None:
+    def __init__(self, run: Run, settings: WritingSettings, sink: BaseSinkStage) -> None:
         self._run = run
         self._sink = sink
         self._letter_line = letter_line(run.now)

@@ -23,7 +23,7 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 
 __all__ = ["Backlog", "Overflow", "Tail"]
 
@@ -127,7 +127,7 @@ class Overflow:
         self._spill = Spill(most_events, most_bytes)
         self._faults: ErrorPolicy | None = None
         # For each key that is left at sources, the functions that end this.
-        self._left: dict[Backlog, dict[SourceStage[Any], Callable[[], None]]] = {}
+        self._left: dict[Backlog, dict[BaseSourceStage, Callable[[], None]]] = {}
         self._routed = 0
         self._refused: dict[str, int] = {}
         self._warned: set[str] = set()
@@ -199,7 +199,7 @@ class Overflow:
         """Ask the source of an event to leave the rest of its key, if it can."""
         source, token = next(roots(event), (None, None))
         left = self._left.get(backlog)
-        if not isinstance(source, SourceStage) or (left is not None and source in left):
+        if not isinstance(source, BaseSourceStage) or (left is not None and source in left):
             return
         end = source.leave(token, backlog.key)
         if end is None:

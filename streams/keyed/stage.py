@@ -23,7 +23,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["HOTTEST", "STARVED", "KeyedStage"]
 
@@ -39,7 +39,7 @@ _MOST_AT_ONCE = 256
 HOTTEST = 5
 
 
-class KeyedStage(DemandStage):
+class KeyedStage(BaseDemandStage):
     """Subscriber to the stream of events, subscription of the stage that works on them.
 
     At most `buffer` events are requested and waiting in memory, in all queues together; `overflow`
@@ -47,7 +47,7 @@ class KeyedStage(DemandStage):
     are empty; on cancel and on errors it returns the waiting events.
 
     `Substreams` is the same stage with operators inside groups, from which events come into the
-    queues. It replaces `_put`, and extends methods of `DemandStage`.
+    queues. It replaces `_put`, and extends methods of `BaseDemandStage`.
     """
 
     def __init__(

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import groupby, repeat
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 __all__ = [
     "DROPPED",
@@ -22,6 +23,7 @@ __all__ = [
     "FINISHED",
     "FORGIVEN",
     "RETURNED",
+    "BaseEvent",
     "Decoded",
     "Ending",
     "Event",
@@ -97,8 +99,10 @@ class Ending(IntEnum):
 DROPPED, FINISHED, FORGIVEN, RETURNED, FAILED = Ending
 
 
-class Event(Generic[T]):
+class BaseEvent:
     """A value in a pipeline, with its times (seconds of the loop's clock) and its origin.
+
+    `Event` is the same class; to type checkers it has the type of the value.
 
     `token` is the source's own mark (a line number, a row's id). `outer` is for an origin in front
     of another one: what it knows about the event, including the previous origin and its `outer`.
@@ -124,7 +128,7 @@ class Event(Generic[T]):
     started: float | None
     ended: float
 
-    def __init__(self, value: T, created: float, origin: Origin, token: Any = None) -> None:
+    def __init__(self, value: Any, created: float, origin: Origin, token: Any = None) -> None:
         self.value = value
         self.created = created
         self.origin = origin
@@ -136,12 +140,16 @@ class Event(Generic[T]):
         self.level = 0
         self.pending = 1
 
+    def __class_getitem__(cls, kind: Any, /) -> GenericAlias:
+        return GenericAlias(cls, kind)
+
     def finish(self) -> None:
         """One sink accepted the event; with the last of them it has finished."""
         self.pending = pending = self.pending - 1
         if pending:
             return
-        self.origin.settle([self], FINISHED, None)
+        alone: list[Any] = [self]
+        self.origin.settle(alone, FINISHED, None)
         if self.turn is not None:
             self.end_turn()
 
@@ -160,7 +168,8 @@ class Event(Generic[T]):
     def _end(self, ending: Ending, why: Any) -> None:
         if self.pending > 0:
             self.pending = 0
-            self.origin.settle([self], ending, why)
+            alone: list[Any] = [self]
+            self.origin.settle(alone, ending, why)
             self.end_turn()
 
     def end_turn(self) -> None:
@@ -175,7 +184,7 @@ class Event(Generic[T]):
         return None if self.turn is None else self.turn.place()
 
 
-class Decoded(Event[T]):
+class Decoded(BaseEvent):
     """An event with the bytes from which its source has made the value."""
 
     __slots__ = ("data",)
@@ -183,12 +192,25 @@ class Decoded(Event[T]):
     data: bytes | bytearray
 
 
+if TYPE_CHECKING:
+
+    class Event(BaseEvent, Generic[T]):
+        """A `BaseEvent` whose value is of a type."""
+
+        value: T
+
+        def __init__(self, value: T, created: float, origin: Origin, token: Any = None) -> None: ...
+
+else:
+    Event = BaseEvent
+
+
 def new_events(
     values: Sequence[T],
     created: float,
     origin: Origin,
     tokens: Iterable[Any] = repeat(None),
-    kind: type[Event[Any]] = Event,
+    kind: type[BaseEvent] = BaseEvent,
 ) -> list[Event[T]]:
     """`kind(value, created, origin, token)` for each of `values`, in half the time."""
     new: Any = Event.__new__

@@ -19,9 +19,8 @@ events of a list returns those that have not ended then (`send_list`).
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from penstock.streams.base.errors import refuse_async_methods
 from penstock.streams.protocol.event import Event, give_back_all
 
 __all__ = [
@@ -32,9 +31,9 @@ __all__ = [
     "OPEN",
     "UNBOUNDED",
     "UNCONNECTED",
+    "BaseStage",
     "EventSubscriber",
     "RunningStage",
-    "Stage",
     "State",
     "Subscriber",
     "Subscription",
@@ -42,8 +41,6 @@ __all__ = [
     "send_list",
 ]
 
-A = TypeVar("A")
-B = TypeVar("B")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 UNBOUNDED = 2**63 - 1
@@ -151,20 +148,16 @@ class State(IntEnum):
 OPEN, COMPLETING, FAILED, CLOSED, CANCELLED = State
 
 
-class Stage(Generic[A, B]):
+class BaseStage:
     """A stage that keeps no events: it passes every signal on unchanged.
 
     The base of the stages that change or filter the events of a list; `on_events` is what they
-    override. A stage that keeps events is a `penstock.streams.stages.demand_stage.DemandStage`.
+    override. A stage that keeps events is a `penstock.streams.stages.demand_stage.BaseDemandStage`.
     """
 
     upstream: Subscription = UNCONNECTED
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        refuse_async_methods(cls)
-
-    def __init__(self, downstream: Subscriber[B]) -> None:
+    def __init__(self, downstream: Subscriber[Any]) -> None:
         self.downstream = downstream
         self.state = OPEN
 

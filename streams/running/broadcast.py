@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
-from penstock.streams.stages.sink_stage import SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage
 
 __all__ = ["Broadcast"]
 
@@ -25,12 +25,12 @@ class Broadcast:
     def __init__(self, sinks: Sequence[Subscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
-        observers: list[SinkStage[Any]] = [
-            sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes
+        observers: list[BaseSinkStage] = [
+            sink for sink in sinks if isinstance(sink, BaseSinkStage) and sink.observes
         ]
         others = len(sinks) - len(observers)
         for sink in sinks:
-            if isinstance(sink, SinkStage):
+            if isinstance(sink, BaseSinkStage):
                 sink.is_alone = others < 2
         if others:
             for sink in observers:

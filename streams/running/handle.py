@@ -35,7 +35,7 @@ from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.standard_streams import Taken
 from penstock.streams.runtime.tasks import new_task
-from penstock.streams.stages.sink_stage import Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Sink
 from penstock.streams.stages.stream import Stream
 
 if TYPE_CHECKING:
@@ -408,7 +408,7 @@ class Handle:
             numbers.update(latency=self._recorder.latency())
         return numbers
 
-    def _snapshot(self, sinks: Iterable[SinkStage[Any]]) -> dict[str, Any]:
+    def _snapshot(self, sinks: Iterable[BaseSinkStage]) -> dict[str, Any]:
         now = self._run.now() if self._ended is None else self._ended
         numbers = [(stage.info, stage.statistics) for stage in sinks]
         return snapshot(self._run, numbers, self._state, now - self._started)

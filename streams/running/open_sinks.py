@@ -12,12 +12,12 @@ from penstock.streams.protocol.stage import UNCONNECTED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.running.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 from penstock.streams.stages.user_stage import guarded
 
 __all__ = ["OpenSinks", "Opening"]
 
-Opening = Callable[[Run, Closed], SinkStage[Any]]
+Opening = Callable[[Run, Closed], BaseSinkStage]
 """Opens a sink for a run, as `Sink.open` does."""
 
 
@@ -31,15 +31,15 @@ class OpenSinks:
     def __init__(
         self, run: Run, failed: Callable[[BaseException], None], closed: Callable[[], None]
     ) -> None:
-        self.stages: list[SinkStage[Any]] = []
+        self.stages: list[BaseSinkStage] = []
         """Their stages, also when they have closed."""
         self._run = run
         self._failed = failed
         self._closed = closed
         # Those that are open, and what their signals go to.
-        self._open: dict[SinkStage[Any], Subscriber[Any]] = {}
+        self._open: dict[BaseSinkStage, Subscriber[Any]] = {}
         self._cancelled = False
-        self._head: SinkStage[Any] | Broadcast | None = None
+        self._head: BaseSinkStage | Broadcast | None = None
 
     def check_connected(self) -> None:
         """Raise BuildError if the stream that they read has not subscribed to them."""
@@ -54,7 +54,7 @@ class OpenSinks:
         """Whether any of them is open."""
         return bool(self._open)
 
-    def open(self, plan: Iterable[tuple[StageInfo, Opening]]) -> SinkStage[Any] | Broadcast:
+    def open(self, plan: Iterable[tuple[StageInfo, Opening]]) -> BaseSinkStage | Broadcast:
         """Open each of them. Returns the stage that reads the stream."""
         for info, opening in plan:
             self._run.sinks.append(info)
@@ -99,5 +99,5 @@ class OpenSinks:
 
 
 def _check(stage: object) -> None:
-    if not isinstance(stage, SinkStage):
+    if not isinstance(stage, BaseSinkStage):
         raise WrongType(f"open() returned {describe(stage)}, and not a SinkStage")

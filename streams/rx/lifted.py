@@ -30,13 +30,13 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.loop_scheduler import LoopScheduler
 from penstock.streams.rx.combining.side_streams import Beside
 from penstock.streams.rx.recognise import Part
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.source_stage import needs_end
 
 __all__ = ["Lifted", "LiftedHolding"]
 
 
-class Lifted(DemandStage):
+class Lifted(BaseDemandStage):
     """An operator that answers at once: outputs inherit the event that is being fed.
 
     An input without output is dropped and one more is requested. Outputs beyond the demand

@@ -12,12 +12,12 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["Lists"]
 
 
-class Lists(DemandStage):
+class Lists(BaseDemandStage):
     """Sends lists of `count` events, of which one begins every `skip` events.
 
     With `wait`, for lists that do not overlap, one with fewer leaves so many seconds after its

@@ -14,7 +14,7 @@ from penstock.streams.base.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import BaseStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -24,7 +24,7 @@ __all__ = ["Filter", "Map", "Scan"]
 _NO_SEED = signature(ops.scan).parameters["seed"].default
 
 
-class _FunctionStage(Stage[Any, Any]):
+class _FunctionStage(BaseStage):
     """The base of both: what the user's function raises stops the pipeline."""
 
     answers = False

@@ -26,7 +26,7 @@ from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import Insertion, Row, Store
 from penstock.streams.sql_queue.url import database_of
-from penstock.streams.stages.sink_stage import Closed, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 __all__ = ["WINDOW", "TableWriter"]
 
@@ -36,7 +36,7 @@ WINDOW = 1024
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-class TableWriter(SinkStage[Any]):
+class TableWriter(BaseSinkStage):
     """`_shared` counts the results that the source's transactions are to write."""
 
     def __init__(

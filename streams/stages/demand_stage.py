@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.base.errors import refuse_async_methods
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -25,12 +24,12 @@ from penstock.streams.protocol.stage_info import StageInfo
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["DemandStage"]
+__all__ = ["BaseDemandStage"]
 
 _NOTHING = object()
 
 
-class DemandStage:
+class BaseDemandStage:
     """Notes whatever happens (demand, events, a call that ended, a timer), and runs its drain loop.
 
     The loop calls `_proceed` until nothing is left to note. What happens inside it, such as an
@@ -55,10 +54,6 @@ class DemandStage:
     )
 
     upstream: Subscription
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        refuse_async_methods(cls)
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
         self.downstream = downstream

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.streams.protocol.stage import CLOSED, FAILED, OPEN
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["FinishingStage"]
 
 
-class FinishingStage(DemandStage):
+class FinishingStage(BaseDemandStage):
     """Ends when nothing is in progress and all results are out, also after an error."""
 
     __slots__ = ()

@@ -14,7 +14,7 @@ from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 
 __all__ = ["not_seen", "refuse_early_end", "refuse_engine", "refuse_to_absorb"]
 
@@ -64,7 +64,7 @@ def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:
     the source being a stream made while the pipeline runs."""
     for event in events:
         for origin, _ in roots(event):
-            if isinstance(origin, SourceStage) and origin.needs_ends:
+            if isinstance(origin, BaseSourceStage) and origin.needs_ends:
                 raise PenstockError(_early_end(str(stage), str(origin.info)))
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.streams.base.errors import CALL_ERRORS, own_error, refuse_async_methods
+from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -23,7 +23,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Closed", "Sink", "SinkStage"]
+__all__ = ["BaseSinkStage", "Closed", "Sink"]
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -72,11 +72,11 @@ class Sink(ABC, Generic[T_contra]):
         """Raise BuildError if a pipeline cannot have these sinks beside this one."""
 
     @abstractmethod
-    def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         """Make the stage for one run."""
 
 
-class SinkStage(Generic[T_contra]):
+class BaseSinkStage:
     """The last stage of a pipeline: it requests, and finishes each event it has accepted.
 
     The base class accepts every event by `accept`, and closes at the end. `asks_first` is how many
@@ -95,10 +95,6 @@ class SinkStage(Generic[T_contra]):
     is_alone = True
     # Its number and name in the pipeline, for messages; set by the runner.
     info = StageInfo("sink")
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        refuse_async_methods(cls)
 
     def __init__(self, closed: Closed) -> None:
         self.state = OPEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
@@ -29,12 +29,11 @@ from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.time_slice import TimeSlice, fitting
 
-__all__ = ["SourceStage", "needs_end", "source"]
+__all__ = ["BaseSourceStage", "needs_end", "source"]
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -53,7 +52,7 @@ def source(make: F) -> F:
     return make
 
 
-class SourceStage(DemandStage, Generic[T]):
+class BaseSourceStage(BaseDemandStage):
     """One run of a source: the subscription of the first stage, the origin of the events.
 
     A source implements `produce`, which the drain loop calls while there is demand, and calls
@@ -99,10 +98,10 @@ class SourceStage(DemandStage, Generic[T]):
     @property
     def only_counts(self) -> bool:
         """Whether it only counts its events by `count_ends`, and needs no other notice of ends."""
-        settle: Any = SourceStage.settle  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        settle: Any = BaseSourceStage.settle
         return type(self).settle is settle and not self.needs_ends
 
-    def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
         # The stage that is being attached, in whose place an engine may put another source.
         info = info.first()
         info = info if run.attaching is None else info.at(run.attaching.number)
@@ -183,7 +182,7 @@ class SourceStage(DemandStage, Generic[T]):
         self._waking = False
         self.wake()
 
-    def produce_from(self, iterator: Iterator[T]) -> None:
+    def produce_from(self, iterator: Iterator[Any]) -> None:
         """Emit the items of `iterator` while demand lasts; its end completes.
 
         The clock is read once a chunk. Chunks grow while they are quick, and the source yields to
@@ -193,7 +192,7 @@ class SourceStage(DemandStage, Generic[T]):
         created = run.now()
         while self.demand and not self._slice.is_over(created):
             wanted = min(self._chunk, self.demand)
-            values: list[T] = []
+            values: list[Any] = []
             error: Exception | None = None
             try:
                 # Items before an error are in the list: extend appends one by one.
@@ -208,11 +207,11 @@ class SourceStage(DemandStage, Generic[T]):
             before, created = created, run.now()
             self._chunk = fitting(self._chunk, created - before)
 
-    def emit(self, value: T, created: float, token: Any = None) -> None:
+    def emit(self, value: Any, created: float, token: Any = None) -> None:
         """Emit one value that there is demand for."""
         self.send_all([Event(value, created, self, token)])
 
-    def emit_all(self, values: Sequence[T], created: float) -> None:
+    def emit_all(self, values: Sequence[Any], created: float) -> None:
         """Emit several values that there is demand for."""
         self.send_all(new_events(values, created, self))
 
@@ -370,7 +369,7 @@ class SourceStage(DemandStage, Generic[T]):
 def needs_end(event: Event[Any]) -> bool:
     """Whether the end of `event` does anything at a source besides being counted."""
     for origin, _ in roots(event):
-        if isinstance(origin, SourceStage):
+        if isinstance(origin, BaseSourceStage):
             if origin.needs_ends:
                 return True
         elif origin is not NOBODY:

@@ -15,9 +15,9 @@ from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.protocol.acknowledgement import with_ancestors
 from penstock.streams.protocol.blame import error_in, fail_event, has_blamed, is_ours
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Stage, Subscriber, Subscription
+from penstock.streams.protocol.stage import UNCONNECTED, BaseStage, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -91,7 +91,7 @@ class UserStage:
         self._ended = False
         # Nothing is known of what a stage sends that has another way down.
         self._below = _Below(getattr(stage, "downstream", stage))
-        if isinstance(stage, Stage | DemandStage):
+        if isinstance(stage, BaseStage | BaseDemandStage):
             stage.downstream = self._below
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

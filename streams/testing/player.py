@@ -13,7 +13,7 @@ from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import UNBOUNDED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.testing.leaks import no_leaks
 from penstock.streams.testing.loop import HORIZON, VirtualTimeLoop
 from penstock.streams.testing.marbles import Signal, parse_marbles
@@ -138,7 +138,7 @@ def _marbles(signals: list[Signal]) -> Flowable[Any]:
     return Flowable(attach, info)
 
 
-class _Playing(SourceStage[Any]):
+class _Playing(BaseSourceStage):
     """A hot source: its signals come at their times, and wait for demand."""
 
     def __init__(

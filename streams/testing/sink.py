@@ -10,7 +10,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["MemorySink"]
 
@@ -61,7 +61,7 @@ class MemorySink(Sink[Any]):
         """Fail with this error instead of accepting the next value."""
         self._error = error
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         def ended(error: BaseException | None) -> None:
             self.closed += 1
             closed(error)
@@ -78,7 +78,7 @@ class MemorySink(Sink[Any]):
         self.accepted.append((now, value))
 
 
-class _MemoryStage(SinkStage[Any]):
+class _MemoryStage(BaseSinkStage):
     """Holds one event at a time, unless it accepts at once."""
 
     def __init__(self, sink: MemorySink, run: Run, closed: Closed, seconds: float | None) -> None:

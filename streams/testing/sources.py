@@ -11,7 +11,7 @@ from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.testing.ledger import Ledger
 
 __all__ = ["CountedSource", "MemorySource"]
@@ -107,7 +107,7 @@ class MemorySource(Flowable[T]):
             yield item
 
 
-class _Emitting(SourceStage[Any]):
+class _Emitting(BaseSourceStage):
     """Emits an iterator's items, and records each event in a ledger."""
 
     keep: Callable[[list[Any]], None] | None = None

@@ -12,7 +12,7 @@ from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 
 if TYPE_CHECKING:
     from penstock.streams.failures.policy import DeadLetter
@@ -172,7 +172,7 @@ class _Job:
         return f"job {self.number}"
 
 
-class InProcessWorker(SourceStage[Any]):
+class InProcessWorker(BaseSourceStage):
     """The jobs of one run of a worker, as its source. It never ends by itself."""
 
     def __init__(

@@ -20,7 +20,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["UNREPORTED", "GivenUp", "JobSource", "worker"]
 
@@ -76,7 +76,7 @@ class _Done(Sink[Any]):
 
     info = StageInfo("report", "", UNREPORTED)
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return _Reporting(closed)
 
 
@@ -85,11 +85,11 @@ class GivenUp(Sink[DeadLetter], LettersOnly):
 
     info = StageInfo("report failures", "", UNREPORTED)
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return _Reporting(closed, failures=True)
 
 
-class _Reporting(SinkStage[Any]):
+class _Reporting(BaseSinkStage):
     """Requests another event for each one that the master knows of."""
 
     asks_first = UNREPORTED

@@ -16,8 +16,8 @@ from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all,
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import SinkStage
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.sink_stage import BaseSinkStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.time_slice import LARGEST
 from penstock.streams.workers.messages import Ended, Events, Parts
 
@@ -35,7 +35,7 @@ class Sent(Event[Any]):
 _ONLY_SENT: set[type[Event[Any]]] = {Sent}
 
 
-class Inlet(SourceStage[Any]):
+class Inlet(BaseSourceStage):
     """The source of a section: emits the events that the parent has sent."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Inlet(SourceStage[Any]):
         self._settled(events, ending, why)
 
 
-class Outlet(SinkStage[Any]):
+class Outlet(BaseSinkStage):
     """The sink of a section: sends the results to the parent, as many as that has room for.
 
     Results wait for others until the loop goes on, because a message costs much, but not longer

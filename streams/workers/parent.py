@@ -12,7 +12,7 @@ from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 from penstock.streams.stages.stream import Stream
 from penstock.streams.workers.parent_stage import ParentStage, WorkerFactory
 from penstock.streams.workers.placement import section_of
@@ -51,7 +51,7 @@ def in_workers(
     return overrides
 
 
-class _OpenedThere(SinkStage[Any]):
+class _OpenedThere(BaseSinkStage):
     """Takes the place of a sink that the workers open: results come here for other sinks."""
 
     def __init__(

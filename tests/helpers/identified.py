@@ -8,7 +8,8 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity, identities
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.own import SinkStage
+from penstock.streams.stages.sink_stage import Closed, Sink
 
 __all__ = ["Found", "identified"]
 

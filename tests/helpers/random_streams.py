@@ -24,7 +24,7 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import MemorySink, no_leaks, run_virtual
 from tests.contract.test_conservation import check
 from tests.helpers.reactive_streams.between import counted

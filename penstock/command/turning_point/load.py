@@ -17,7 +17,7 @@ from penstock.streams.protocol.event import DROPPED, RETURNED, Ending, Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 
 __all__ = ["Load"]
 
@@ -25,7 +25,7 @@ __all__ = ["Load"]
 _TOGETHER = 64
 
 
-class Load(SourceStage[Any]):
+class Load(BaseSourceStage):
     """A running source of `values`, which completes when they end.
 
     `waiting` are the times at which events arrived that there was no demand for yet, `open` those

@@ -25,7 +25,7 @@ from penstock.streams.kafka.record import KafkaRecord, headers_of
 from penstock.streams.kafka.writing import Writing, WritingSettings
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -50,7 +50,7 @@ class KafkaLetters(Sink[DeadLetter], LettersOnly):
         self.info = StageInfo("dead_letters", layout.letters, _WINDOW)
         self._layout = layout
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         layout = self._layout
         settings = WritingSettings(
             layout.letters,

@@ -13,7 +13,7 @@ from penstock.streams.io.letter import Letter, id_of, stub, whole
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -55,7 +55,7 @@ class JetStreamLetters(Sink[DeadLetter], LettersOnly):
         self._subject = subject
         self._id_of = id_of
 
-    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+    def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         return _Publishing(run, closed, self._outbox, self._subject, self._id_of)
 
 

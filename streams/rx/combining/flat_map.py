@@ -21,7 +21,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import MOST_OPEN
 from penstock.streams.rx.combining.inputs import as_stream
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.time_slice import TimeSlice, fitting
 
 __all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap", "without_index"]
@@ -41,7 +41,7 @@ class Answer:
         self.items = items
 
 
-class Expanding(DemandStage):
+class Expanding(BaseDemandStage):
     """Takes answers apart, at most `feeders` at a time; their values are children of their events.
 
     `answer(event)` returns the outputs for one input. One value of each open answer is sent in

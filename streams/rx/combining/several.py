@@ -18,7 +18,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.bounds import PREFETCH
 from penstock.streams.rx.combining.inputs import part_for, reading_all
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
@@ -81,7 +81,7 @@ class Waiting(Input):
         return True
 
 
-class Several(DemandStage):
+class Several(BaseDemandStage):
     """Reads several streams at once, each as far ahead as `prefetch` and its own demand allow.
 
     A subclass implements `combine`, one step with what waits in `inputs`. The first error of a

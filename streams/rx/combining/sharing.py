@@ -22,7 +22,7 @@ from penstock.streams.protocol.stage import (
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import new_task
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["Hub", "Memory", "kept_note"]
@@ -402,7 +402,7 @@ class _Reading:
             self._hub.over(None)
 
 
-class _Passing(SourceStage[Any], AckHook):
+class _Passing(BaseSourceStage, AckHook):
     """A source whose events are made of others, which end as they do."""
 
     def made_of(self, child: Event[Any]) -> Event[Any]:

@@ -23,7 +23,7 @@ from penstock.streams.rx.combining.inputs import (
     reading_all,
 )
 from penstock.streams.rx.lift import Operator, on_stream
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["Looping", "Succession", "Timed", "again", "looping", "succession"]
@@ -78,7 +78,7 @@ def looping(name: str, condition: Callable[[Any], bool], *, asks_first: bool) ->
     return again(name, partial(Looping, condition=condition, asks_first=asks_first))
 
 
-class Succession(DemandStage):
+class Succession(BaseDemandStage):
     """Passes on the events of one stream, unchanged, until it ends, and then those of the next.
 
     When one has ended, `follow(error)` calls `read` with the next, or `close`. Demand that a stream

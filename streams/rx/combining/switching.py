@@ -17,7 +17,7 @@ from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flat_map import without_index
 from penstock.streams.rx.combining.inputs import as_stream, check_not_async
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["Exclusive", "Switching", "switched"]
@@ -25,7 +25,7 @@ __all__ = ["Exclusive", "Switching", "switched"]
 S = TypeVar("S", bound=Stream[Any])
 
 
-class Switching(DemandStage):
+class Switching(BaseDemandStage):
     """Sends the events of the stream that came last; the one before is cancelled.
 
     A stream is what `function` returns for a value and its index, by default the value. The next

@@ -14,7 +14,7 @@ from penstock.streams.protocol.event import Ending, drop_all, end_all, finish_al
 from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import ManualPublisher, Probe
 
 __all__ = [

@@ -7,8 +7,9 @@ import pytest
 from reactivex import operators as rx
 
 from penstock import Fixed, Flowable, adaptive_flat_map, from_iterable, group_by, spread
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.own import Stage
 from penstock.streams.testing import CountedSource, MemorySink, MemorySource, Probe
 from penstock.streams.testing.plugin import Run
 

@@ -28,7 +28,7 @@ from penstock.streams.protocol.event import Ending, end_all, finish_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import (
     COMPLETED,
     CountedSource,

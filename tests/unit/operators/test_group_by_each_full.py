@@ -29,8 +29,8 @@ from penstock import (
 from penstock.streams.base.errors import BuildError, HoldExceeded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.own import Stage
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
 from tests.helpers.in_groups import each, read
 

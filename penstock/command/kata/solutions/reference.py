@@ -25,9 +25,10 @@ from penstock.streams.pipelines.running import Running
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.event import Event as Envelope
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.own import Stage
 
 __all__ = ["REFERENCE", "Watch", "reference_pipeline", "reporting_drops", "run_reference"]
 

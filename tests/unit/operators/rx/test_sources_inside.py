@@ -24,7 +24,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.running.report import Report
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

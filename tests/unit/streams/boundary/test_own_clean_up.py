@@ -24,11 +24,11 @@ from penstock import (
 )
 from penstock.streams.pipelines.running import Running
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SinkStage, SourceStage, Stage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.testing.plugin import Run
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from penstock import Event, Fixed, Flowable, adaptive_flat_map, collect
 from penstock.streams.base.errors import BufferFull, BuildError
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import DemandStage, SinkStage, SourceStage, Stage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.testing.plugin import Run
 
 
@@ -52,6 +52,11 @@ def test_a_method_that_nothing_awaits_is_refused_if_it_is_async() -> None:
 
         class _Source(SourceStage[int]):  # pyright: ignore[reportUnusedClass]
             async def release(self) -> None: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    with refused("take"):
+
+        class _Keeping(DemandStage):  # pyright: ignore[reportUnusedClass]
+            async def take(self, events: list[Event[Any]], /) -> None: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @pytest.mark.parametrize("name", ["ack", "nack"])

@@ -25,7 +25,8 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import ClaimTerms, Row, Settlement
 from penstock.streams.sql_queue.reader import ReaderOptions, TableReader
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.own import SinkStage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.testing import run_virtual
 from tests.helpers.memory_store import MemoryStore
 

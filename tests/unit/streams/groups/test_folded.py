@@ -30,7 +30,7 @@ from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Ending, end_all
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import MemorySource, run_virtual
 from penstock.streams.testing.plugin import Run
 from tests.helpers.in_groups import each, read

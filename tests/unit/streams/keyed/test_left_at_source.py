@@ -29,7 +29,7 @@ from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.ledger import Ledger
 from tests.helpers.local_workers import LocalCrew

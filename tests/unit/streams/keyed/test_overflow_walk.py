@@ -18,7 +18,7 @@ from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import Probe, run_virtual
 
 Value = tuple[str, int]

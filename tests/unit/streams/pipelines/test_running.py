@@ -34,7 +34,8 @@ from penstock.streams.base.errors import BuildError, CannotOpen, DrainTimeout, N
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.own import SinkStage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

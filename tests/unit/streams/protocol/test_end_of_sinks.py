@@ -8,7 +8,7 @@ import pytest
 
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import Event
-from penstock.streams.stages.sink_stage import SinkStage
+from penstock.streams.stages.own import SinkStage
 
 BROKEN = ValueError("broken")
 OTHER = ValueError("other")

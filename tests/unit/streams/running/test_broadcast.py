@@ -26,7 +26,8 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.running.broadcast import Broadcast
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.stages.own import SinkStage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.testing import CountedSource, MemorySink, MemorySource, run_virtual
 from penstock.streams.testing.plugin import Run
 

@@ -11,7 +11,7 @@ from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.stage import Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.own import DemandStage
 from penstock.streams.testing import ManualPublisher
 
 

@@ -26,11 +26,11 @@ from penstock.streams.protocol.event import (
     finish_all,
     new_events,
 )
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
-from penstock.streams.stages.sink_stage import Closed, Sink, SinkStage
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SinkStage, SourceStage, Stage
+from penstock.streams.stages.sink_stage import Closed, Sink
 from penstock.streams.stages.user_stage import guarded
 from penstock.streams.testing import MemorySink, MemorySource, Probe, play
 from penstock.streams.testing.loop import VirtualTimeLoop

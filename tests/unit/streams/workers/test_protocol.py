@@ -22,7 +22,7 @@ from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing.loop import VirtualTimeLoop, run_virtual
 from penstock.streams.workers.messages import Ended, Events, Over, Room
 from penstock.streams.workers.placement import section_of

@@ -30,7 +30,7 @@ from penstock import (
 )
 from penstock import ops as _ops
 from penstock.streams.base.errors import BuildError
-from penstock.streams.stages.source_stage import SourceStage
+from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.testing import MemorySource, run_virtual
 
 # What reactivex says of its types does not fit a lambda.
@@ -562,7 +562,7 @@ def test_readers_that_come_and_go_in_a_pipeline_that_does_not_read_the_source_le
             held.append((len(runs.inner), len(runs.sources), len(runs.stages), len(pauses.sources)))
             if n in (5, 59):
                 gc.collect()
-                alive.append(sum(isinstance(each, SourceStage) for each in gc.get_objects()))
+                alive.append(sum(isinstance(each, BaseSourceStage) for each in gc.get_objects()))
         numbers = sums((await second.drain(3)).statistics)
         await first.drain(3)
         assert alive[0] == alive[1]
