@@ -153,6 +153,10 @@ class Ledger:
             )
         return False
 
+    def row(self, id: Any) -> Row | None:
+        """The row with this id that is held. Time: O(n)."""
+        return next((row for row in self.held if row.id == id), None)
+
     @property
     def is_writing(self) -> bool:
         """Whether outcomes are still to be recorded, after which rows may be due again."""
@@ -176,6 +180,11 @@ class Ledger:
             self._lose([row for row in rows if row not in self.held], told=told)
         self._commit.due()
         return held
+
+    def lose(self, row: Row) -> None:
+        """The row is not this reader's any more, and what becomes of it here does not count."""
+        row.ended = True
+        self._lose([row])
 
     def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
         """The row failed: for good, or to be tried again later if it has attempts left.

@@ -112,6 +112,8 @@ class TableReader(LeasedSource[Row]):
         # taken out since the last claim.
         self._left: Counter[str] = Counter()
         self._goes_on = False
+        # Rows that are held here, and that a claim has found to have failed for good.
+        self._given_up: set[Row] = set()
         self._redelivered = self._bad = 0
         # How many events have ended, in whichever way.
         self._over = 0
@@ -288,8 +290,7 @@ class TableReader(LeasedSource[Row]):
         self._bad_one(f"row {id}", f"the database lets nobody claim it: {error}")
 
     def _exhausted(self, id: Any) -> None:
-        """A row has failed for good: no reader has lived to say so."""
-        self.received += 1
+        """A row has failed for good: no reader has lived to say so, or this one was blocked."""
         self.ledger.dead += 1
         error = LeaseLost(
             f"row {id} of {self._info.detail} has failed for good: a reader crashed or hung, and "
@@ -297,7 +298,14 @@ class TableReader(LeasedSource[Row]):
             f"ends the reader, or give a longer lease=, then try the row again with "
             f"'penstock queue retry --id {id}'"
         )
-        self._report_failed(error, True)
+        row = self.ledger.row(id)
+        if row is None:
+            self.received += 1
+            self._report_failed(error, True)
+        else:
+            # It is counted when its event has ended.
+            self._given_up.add(row)
+            self._report(error)
 
     def _bad_one(self, row: Row | str, what: str) -> BadRow:
         place = f"{row} of {self._info.detail}"
@@ -369,6 +377,8 @@ class TableReader(LeasedSource[Row]):
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self._over += len(events)
+        if self._given_up:
+            events = [event for event in events if not self._is_given_up(event.token)]
         tokens = [event.token for event in events]
         if ending is Ending.FINISHED:
             self.ledger.finish(tokens)
@@ -383,14 +393,31 @@ class TableReader(LeasedSource[Row]):
             else:
                 self.give_back(tokens)
 
+    def _is_given_up(self, row: Row) -> bool:
+        """Whether it has failed for good already, whatever its event ends with; it counts now."""
+        if row not in self._given_up:
+            return False
+        self._given_up.discard(row)
+        self.ledger.lose(row)
+        self.count_failures(1, True)
+        return True
+
     def _marked(self, count: int) -> None:
         self.count_ends(count, (), Ending.FINISHED, None)
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
-        self._report_failed(error, for_good)
+        if row in self._given_up:
+            # Its event had ended before.
+            self._given_up.discard(row)
+            self.count_failures(1, True)
+        else:
+            self._report_failed(error, for_good)
 
     def _report_failed(self, error: Exception, for_good: bool) -> None:
         self.count_failures(1, for_good)
+        self._report(error)
+
+    def _report(self, error: Exception) -> None:
         if not notes_of(error):
             add_note(error, f"in {self._info}")
         self.run.errors.count(error)

@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
@@ -987,6 +987,55 @@ def test_a_row_that_crashed_its_readers_too_often_is_reported_as_failed(
     assert told.startswith("LeaseLost: row 1 of ")
     assert "penstock queue retry" in told
     assert told.endswith("(in stage 1 'read_table')")
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+@pytest.mark.parametrize("end", ["stop", "skip", "revert", "finish", "cancel"])
+def test_a_row_that_its_own_reader_gives_up_is_counted_once(
+    database: str, by: str | None, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await release.wait()
+            if end != "finish":
+                raise ValueError("no")
+            return event
+
+        policy: Any = "stop" if end in ("finish", "cancel") else end
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": 0, "key": 0})])
+            stream = read_table(database, attempts=1, by=by, poll=0.05)
+            work = adaptive_flat_map(wait, Fixed(4), on_error=policy)
+            running = stream.pipe(work).to(collect([])).start()
+            await begun.wait()
+            # As when its loop was blocked, and a claim of its own comes before the renewal.
+            await store.query("UPDATE {table} SET {expires} = {now}")
+            if by is not None:
+                await store.query("UPDATE {keys} SET expires = {now}")
+
+            async def is_dead() -> bool:
+                return await statuses(store) == [-1]
+
+            await until(is_dead)
+            if end == "cancel":
+                running.cancel()
+            else:
+                release.set()
+                running.begin_drain(10)
+            with suppress(ValueError):
+                await running.wait()
+            report = running.report()
+            numbers = {name: report.statistics[name] for name in ("in", "failed", "returned")}
+            assert numbers == {"in": 1, "failed": 1, "returned": 0}
+            assert source_numbers(report)["dead"] == 1
+            assert report.exit_status in ({1} if end == "stop" else {5} if end == "cancel" else {3})
+
+    run(work())
+    (told,) = [one for one in caplog.messages if "row 1 of" in one]
+    assert "has failed for good" in told
 
 
 @pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
