@@ -38,7 +38,7 @@ from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, finish_all, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -125,6 +125,7 @@ class _Calling(BaseSinkStage):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         done: list[Event[Any]] = []
+        event: BaseEvent
         tried = survived = 0
         lessors = self._run.lessors
         at_once = not self._async and self._traced is None

@@ -23,7 +23,7 @@ from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.protocol.acknowledgement import Joined
-from penstock.streams.protocol.event import Event, Turn, take_turns
+from penstock.streams.protocol.event import BaseEvent, Event, Turn, take_turns
 
 __all__ = [
     "KeyQueue",
@@ -166,6 +166,8 @@ class KeyedQueues:
         events before it are in.
         """
         find, key_of = self._queues.get, self._key.get
+        event: BaseEvent
+        queue: KeyQueue | None
         for event in events:
             try:
                 key = key_of(event.value)
@@ -241,6 +243,8 @@ class KeyedQueues:
         """
         events: list[Event[Any]] = []
         leaves, rotation, taken = self._leaves, self.rotation, self.taken
+        event: BaseEvent
+        queue: KeyQueue
         for _ in range(min(n, len(rotation))):
             queue = rotation.popleft()
             event = queue.events.popleft()

@@ -17,6 +17,7 @@ from penstock.streams.protocol.event import (
     FINISHED,
     FORGIVEN,
     RETURNED,
+    BaseEvent,
     Ending,
     Event,
     Origin,
@@ -124,6 +125,7 @@ class AckHook:
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self.ended(events, ending, None if ending is DROPPED else why)
+        event: BaseEvent
         for event in events:
             event.origin, event.outer = self.behind(event.outer)
         for origin, part in by_origin(events):

@@ -215,6 +215,7 @@ def new_events(
     """`kind(value, created, origin, token)` for each of `values`, in half the time."""
     new: Any = Event.__new__
     events: list[Event[T]] = list(map(new, repeat(kind, len(values))))
+    event: BaseEvent
     for event, value, token in zip(events, values, tokens, strict=False):
         event.value = value
         event.created = created
@@ -232,6 +233,7 @@ def finish_all(events: list[Event[Any]]) -> None:
         return
     origin = events[0].origin
     holds_turns = False
+    event: BaseEvent
     for event in events:
         if event.pending != 1 or event.origin is not origin:
             alike = events.index(event)
@@ -269,6 +271,7 @@ def end_all(events: Iterable[Event[Any]], ending: Ending, why: Any) -> None:
 
 
 def _end(events: list[Event[Any]], ending: Ending, why: Any) -> None:
+    event: BaseEvent
     for event in events:
         event.pending = 0
     for origin, part in by_origin(events):
@@ -284,6 +287,7 @@ def _end_turns(events: list[Event[Any]]) -> None:
 def take_turns(events: Collection[Event[Any]]) -> list[Turn]:
     """The turns that these events hold, which hold none any more."""
     turns = [event.turn for event in events if event.turn is not None]
+    event: BaseEvent
     if turns:
         for event in events:
             event.turn = None

@@ -155,9 +155,8 @@ class BaseStage:
     override. A stage that keeps events is a `penstock.streams.stages.demand_stage.BaseDemandStage`.
     """
 
-    upstream: Subscription = UNCONNECTED
-
     def __init__(self, downstream: Subscriber[Any]) -> None:
+        self.upstream = UNCONNECTED
         self.downstream = downstream
         self.state = OPEN
 

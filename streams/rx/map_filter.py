@@ -13,7 +13,7 @@ from reactivex import operators as ops
 from penstock.streams.base.errors import CALL_ERRORS, check_plain
 from penstock.streams.execution.handler import handler_name
 from penstock.streams.protocol.blame import fail_event
-from penstock.streams.protocol.event import Event, drop_all
+from penstock.streams.protocol.event import BaseEvent, Event, drop_all
 from penstock.streams.protocol.stage import BaseStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -54,6 +54,7 @@ class _FunctionStage(BaseStage):
 class Map(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         function = self._function
+        event: BaseEvent
         at = 0
         try:
             # Only the first result of a list is checked: checking each would cost too much.
@@ -96,6 +97,7 @@ class Filter(_FunctionStage):
     answers = True
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        event: BaseEvent
         passed: list[Event[Any]] = []
         dropped: list[Event[Any]] = []
         for at, event in enumerate(events):

@@ -88,7 +88,6 @@ class BaseSinkStage:
     those finish the events. A sink that `is_alone`, except for those that observe, may drop one.
     """
 
-    upstream: Subscription = UNCONNECTED
     asks_first = UNBOUNDED
     observes = False
     finishes = True
@@ -97,6 +96,7 @@ class BaseSinkStage:
     info = StageInfo("sink")
 
     def __init__(self, closed: Closed) -> None:
+        self.upstream = UNCONNECTED
         self.state = OPEN
         # The error with which the stream has ended.
         self.error: BaseException | None = None
