@@ -8,10 +8,26 @@ from penstock.streams.boundary.inner_stream import ItemsInCall
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 
-__all__ = ["NO_RESULTS", "Call", "call_of", "family_of", "last_of", "taken_family"]
+__all__ = ["NEXT_PLACES", "NO_RESULTS", "Call", "call_of", "family_of", "last_of", "taken_family"]
 
 NO_RESULTS = "no results"
 """The cause of the drop of an event whose call has returned nothing."""
+
+NEXT_PLACES = {
+    "new": {"waiting", "held", "behind", "over"},
+    # Behind another event of its turn; held while as many as the limit wait for an attempt.
+    "behind": {"waiting", "over"},
+    "held": {"waiting", "over"},
+    "waiting": {"due", "called", "held", "over"},
+    # Assigned to a slot, which returns it if the limit falls first. A plain handler is called at
+    # once, and a slot goes on with what it has returned.
+    "due": {"called", "waiting", "over"},
+    "called": {"ended", "retrying", "due", "over"},
+    # Not reported yet, with others that have ended.
+    "ended": {"over"},
+    "retrying": {"waiting", "over"},
+}
+"""Where an event of a working stage is, and where it may be next; over: it has left the stage."""
 
 
 class Call:

@@ -95,8 +95,8 @@ class Gate(LimitControl):
         """`n` calls begin: returns how many have just ended, whose places they may have taken."""
         return self.flushed
 
-    def took(self, n: int) -> None:
-        """The stage uses `n` slots that it was not given."""
+    def grant(self, n: int) -> None:
+        """Give the stage `n` slots more, where it has others than the limit says."""
 
     def ended(self, n: int) -> None:
         """`n` calls have ended."""
@@ -159,7 +159,7 @@ class _SharedGate(Gate):
     def replaced(self, n: int) -> int:
         return self._shared.replaced(n)
 
-    def took(self, n: int) -> None:
+    def grant(self, n: int) -> None:
         self._stage.slots += n
 
     def ended(self, n: int) -> None:
@@ -194,10 +194,6 @@ class _SharedGate(Gate):
     @property
     def slots(self) -> int:
         return self._stage.slots
-
-    @slots.setter
-    def slots(self, slots: int) -> None:
-        self._stage.slots = slots
 
     @property
     def lacking(self) -> int:

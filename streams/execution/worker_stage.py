@@ -274,7 +274,7 @@ class WorkerStage(CallingStage):
             return n
         if not in_flight or self._iterators.suspended < in_flight or not self._has_head():
             return 0
-        self._gate.took(1)
+        self._gate.grant(1)
         return 1
 
     def _may_call(self) -> int:
@@ -368,18 +368,17 @@ class WorkerStage(CallingStage):
         self._drain()
 
     def _take_unstarted(self) -> list[Event[Any]]:
-        self._recall()
-        if self.state is CANCELLED:
-            for call in self._awaitables:
-                not_awaited(call)
-            self._awaitables.clear()
-            self.in_flight -= len(self._due)
-            self._inbox.extendleft(reversed(self._due))
-            self._due.clear()
-            self._inbox.extend(self._ended)
-            self.in_flight -= len(self._ended)
-            self._ended.clear()
-        return super()._take_unstarted()
+        if self.state is not CANCELLED:
+            self._recall()
+            return super()._take_unstarted()
+        for call in self._awaitables:
+            not_awaited(call)
+        self._awaitables.clear()
+        events = [*self._due, *super()._take_unstarted(), *self._ended]
+        self.in_flight -= len(self._due) + len(self._ended)
+        self._due.clear()
+        self._ended.clear()
+        return events
 
     # Calls in slots.
 
@@ -549,7 +548,7 @@ class WorkerStage(CallingStage):
         self.in_flight += begun - 1
         if not is_concurrent:
             # They have one slot after the other.
-            self._gate.took(begun - 1)
+            self._gate.grant(begun - 1)
         if self.state >= CLOSED:
             # Cancelled from inside a call: no result is wanted.
             self._call_ended(done)

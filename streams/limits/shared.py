@@ -36,11 +36,13 @@ class Running(Protocol):
 class Member(Protocol):
     """A running stage under a shared limit."""
 
-    slots: int
-    """Calls that it may have in flight. It is given them one at a time."""
-
     @property
     def in_flight(self) -> int: ...
+    @property
+    def slots(self) -> int:
+        """Calls that it may have in flight."""
+        ...
+
     @property
     def lacking(self) -> int:
         """Slots that it could use but does not have; below 0, those that it cannot use."""
@@ -51,8 +53,11 @@ class Member(Protocol):
         """The running that it is part of, and its number there."""
         ...
 
+    def grant(self, n: int) -> None:
+        """Give it `n` slots more; below 0, take as many back."""
+
     def begin(self) -> None:
-        """Use the slot that was given."""
+        """Use the slots that were given."""
 
     def follow(self) -> object:
         """The limit has changed."""
@@ -198,7 +203,7 @@ class Shared:
         """Take back slots that a member cannot use; queue it for those that it lacks."""
         lacking = member.lacking
         if lacking < 0:
-            member.slots += lacking
+            member.grant(lacking)
         elif lacking and member not in self._line:
             self._line.append(member)
         self._deal()
@@ -233,7 +238,7 @@ class Shared:
                 if lacking > 0:
                     # One at a time, unless nobody else waits.
                     dealt = 1 if self._line else min(lacking, self.free)
-                    member.slots += dealt
+                    member.grant(dealt)
                     if lacking > dealt:
                         self._line.append(member)
                     member.begin()

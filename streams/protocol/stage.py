@@ -28,6 +28,7 @@ __all__ = [
     "CLOSED",
     "COMPLETING",
     "FAILED",
+    "NEXT_STATES",
     "OPEN",
     "UNBOUNDED",
     "UNCONNECTED",
@@ -146,6 +147,15 @@ class State(IntEnum):
 
 # Looking up a member of an enum takes six times as long as a name of a module (Python 3.11).
 OPEN, COMPLETING, FAILED, CLOSED, CANCELLED = State
+
+NEXT_STATES: dict[State, set[State]] = {
+    OPEN: {COMPLETING, FAILED, CLOSED, CANCELLED},
+    COMPLETING: {FAILED, CLOSED, CANCELLED},
+    FAILED: {CLOSED, CANCELLED},
+    CLOSED: set(),
+    CANCELLED: set(),
+}
+"""The states that may follow each."""
 
 
 class BaseStage:
