@@ -13,14 +13,21 @@ import pytest
 
 HERE = Path(__file__).parent
 PIPELINES = HERE / "pipelines.py"
+OWN = HERE / "own_stages.py"
 MYPY = ["mypy", "--strict", "--no-error-summary", "--follow-imports=silent"]
 PYRIGHT = ["pyright", "--warnings"]
 
 
 @pytest.mark.parametrize(
     ("command", "file"),
-    [(MYPY, PIPELINES), (PYRIGHT, PIPELINES), (PYRIGHT, HERE / "connectable.py")],
-    ids=["mypy", "pyright", "pyright, connectable streams"],
+    [
+        (MYPY, PIPELINES),
+        (PYRIGHT, PIPELINES),
+        (PYRIGHT, HERE / "connectable.py"),
+        (MYPY, OWN),
+        (PYRIGHT, OWN),
+    ],
+    ids=["mypy", "pyright", "pyright, connectable streams", "mypy, own", "pyright, own"],
 )
 def test_the_type_of_every_stream_is_inferred(command: list[str], file: Path) -> None:
     checker = [sys.executable, "-m", *command, str(file)]
