@@ -129,6 +129,10 @@ def write_kafka(
     client = client_settings(servers, config, own, "write_kafka")
     client.setdefault("queue.buffering.max.messages", max(100_000, 2 * window))
     client.setdefault("partitioner", PARTITIONER)
+    if transactional:
+        # When all brokers are away the client would drop the coordinator of the group, and wait for
+        # its connection for ever (librdkafka's issue 5511).
+        client.setdefault("metadata.recovery.strategy", "none")
     settings = WritingSettings(
         topic,
         servers_of(servers, "write_kafka"),

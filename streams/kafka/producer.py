@@ -26,7 +26,8 @@ class NoAnswer(Exception):
     """A call has not returned: the producer is of no use any more, and is to be replaced.
 
     librdkafka's `send_offsets_to_transaction` does not observe its timeout while it looks for the
-    coordinator of the group (librdkafka's issue 5456).
+    coordinator of the group (librdkafka's issue 5456), and looks for ever where it has dropped the
+    connection of the one that it knows (5511).
     """
 
 
@@ -134,8 +135,12 @@ class _InThread:
         await self._call(self._producer.abort_transaction, _ANSWER)
 
     async def close(self) -> None:
+        from confluent_kafka import KafkaException
+
         await self._call(self._producer.purge)
-        await self._call(self._producer.poll, 0)
+        # One that ended by an error raises it here once more.
+        with suppress(KafkaException):
+            await self._call(self._producer.poll, 0)
         self._calls.put(None)
 
 

@@ -144,7 +144,9 @@ class Transactions:
         self._fault: KafkaError | None = None
         # Units in a transaction; fewer while it is to be found out which value is refused.
         self._most = _MANY
+        # Since when transactions fail, and whether a producer has hung since then.
         self._fails_since: float | None = None
+        self._has_hung = False
 
     def serve(self, wake: Callable[[], None], again: Callable[[list[Token]], None]) -> None:
         """Make the transactions of a reader, which calls `commit` when it is due. `wake` is called
@@ -328,6 +330,7 @@ class Transactions:
             await self._settle()
             if not is_member(metadata):
                 # Brokers would accept offsets of partitions that are not ours any more.
+                self._no_failure()
                 self.why = NO_MEMBER
                 raise _Later
             units = [] if renews else self._take()
@@ -338,6 +341,8 @@ class Transactions:
             if found or renews:
                 await self._transact(metadata, units, found)
                 self._is_made = True
+            else:
+                self._no_failure()
         except _Later:
             self._due_at = self._run.now() + _PAUSE
         self._wake()
@@ -398,7 +403,7 @@ class Transactions:
             await call
         except NoAnswer:
             why = "the client has not returned"
-            self._failed(KafkaError(KafkaError._TIMED_OUT, why, False, True), is_spent=True)
+            self._failed(KafkaError(KafkaError._TIMED_OUT, why, False, True), hangs=True)
         except KafkaException as raised:
             self._failed(raised.args[0])
         else:
@@ -498,7 +503,8 @@ class Transactions:
 
     def _is_committed(self) -> None:
         self._phase, self._began = _Phase.NONE, None
-        self._fault, self._fails_since, self.why = None, None, ""
+        self._fault = None
+        self._no_failure()
         self.committed += 1
         self._most = min(_MANY, 2 * self._most)
         for partition, mark in self._marks.items():
@@ -535,7 +541,11 @@ class Transactions:
                 partition.remember_less(partition.accepted)
         self._returned = [*units, *self._returned]
 
-    def _failed(self, fault: KafkaError, *, is_spent: bool = False) -> None:
+    def _no_failure(self) -> None:
+        """Count the time without success anew: a transaction was committed, or none can be made."""
+        self._fails_since, self._has_hung, self.why = None, False, ""
+
+    def _failed(self, fault: KafkaError, *, hangs: bool = False) -> None:
         """Give the producer up if it is of no use any more: the next one ends its transaction.
         Raises an error that ends the pipeline if no other would do better."""
         self._fault, self.why = fault, fault.str()
@@ -543,6 +553,9 @@ class Transactions:
         if self._fails_since is None or fault.code() in _rebalancing():
             # A rebalance goes on for as long as any member needs.
             self._fails_since = now
+        if hangs and not self._has_hung:
+            # Of the client, not of the brokers: the next producer has all its time.
+            self._fails_since, self._has_hung = now, True
         if self._is_another(fault):
             self.failure = ProducerFenced(
                 f"write_kafka: another producer has the transactional id {self.settings.id!r} now "
@@ -554,7 +567,7 @@ class Transactions:
                 f"write_kafka: no transaction was committed for {self.settings.patience:g} s "
                 f"({fault.str()}); what is in it is processed again"
             )
-        elif is_spent or self._ends_producer(fault):
+        elif hangs or self._ends_producer(fault):
             self._is_spent = True
             self.replaced += 1
             self._run.errors.warn(

@@ -107,6 +107,9 @@ class Broker:
         self.telling = asyncio.Event()
         """Clear it, and members do not hear of partitions that they have got until it is set."""
         self.telling.set()
+        self.admitting = asyncio.Event()
+        """Clear it, and members that were given up do not join again until it is set."""
+        self.admitting.set()
         self.generation = 0
         # Transactions.
         self.results: list[tuple[str, bytes | None]] = []
@@ -147,7 +150,7 @@ class Broker:
 
     def producer(self, settings: dict[str, Any]) -> ModelProducer:
         """A client for `TransactionSettings.producer`, which fences others of the same id."""
-        new = ModelProducer(self, settings["transactional.id"])
+        new = ModelProducer(self, settings)
         for other in self.producers:
             if other.id == new.id:
                 other.end(fenced=True)
@@ -292,6 +295,9 @@ class Member:
             await self._callbacks["on_lost"](self, _places(gone))
             self.is_lost = False
             self.positions.clear()
+        if self not in broker.members:
+            if not broker.admitting.is_set():
+                return
             self._join()
         self.generation = broker.generation
         target = broker.targets()
@@ -446,9 +452,10 @@ class Member:
 class ModelProducer:
     """What `TransactionalProducer` is to a sink."""
 
-    def __init__(self, broker: Broker, id: str) -> None:
+    def __init__(self, broker: Broker, settings: dict[str, Any]) -> None:
         self.broker = broker
-        self.id = id
+        self.settings = settings
+        self.id: str = settings["transactional.id"]
         self.offsets: dict[Key, tuple[int, str]] = {}
         self.began = 0.0
         self.thawed = asyncio.Event()

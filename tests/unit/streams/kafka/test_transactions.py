@@ -7,12 +7,12 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from math import inf
-from threading import Event
+from threading import Event, Thread, current_thread
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from orjson import loads
 
 from penstock import (
@@ -606,6 +606,100 @@ def test_brokers_that_do_not_answer_for_long_are_named(broker: Broker, run: Run)
         run(source(follow=False).to(sink(patience=7)).run())
     assert broker.results == []
     assert broker.committed == {}
+
+
+SLOW = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
+
+
+@pytest.mark.parametrize("rest", ["is no member", "has no partition"])
+def test_time_without_an_attempt_is_not_time_without_success(
+    broker: Broker, run: Run, rest: str
+) -> None:
+    attempts: list[str] = []
+
+    def refuse(method: str) -> KafkaError | None:
+        attempts.append(method)
+        return SLOW if method == "offsets" else None
+
+    async def story() -> None:
+        running = source().to(sink(patience=7)).start()
+        await settled()
+        (member,) = broker.members
+        broker.refuse_producer = refuse
+        broker.write(*numbers(0, 100))
+        await until(lambda: "offsets" in attempts)
+        broker.expire(member)
+        if rest == "is no member":
+            broker.admitting.clear()
+        else:
+            other = Member(broker, member.settings)
+            broker.members.append(other)
+            broker.owner["t", 0] = other
+        await settled(1)
+        attempts.clear()
+        await settled(30)
+        assert attempts == []
+        if rest == "is no member":
+            broker.admitting.set()
+        else:
+            other.kill()
+        await until(lambda: "offsets" in attempts)
+        broker.refuse_producer = lambda method: None
+        await settled()
+        await running.drain(5)
+
+    run(story())
+    assert results(broker) == list(range(100))
+
+
+def test_a_producer_that_hangs_after_others_failed_is_replaced_before_that_is_an_error(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 100))
+    broker.latency = lambda: 1.0
+    left = [4]
+
+    def refuse(method: str) -> KafkaError | None:
+        if method == "offsets" and left[0]:
+            left[0] -= 1
+            return SLOW
+        return None
+
+    broker.refuse_producer = refuse
+    broker.hang = lambda method: method == "offsets" and len(broker.producers) == 1
+    run(source(follow=False).to(sink(patience=25)).run())
+    assert results(broker) == list(range(100))
+    assert len(broker.producers) == 2
+
+
+def test_producers_that_hang_one_after_the_other_are_an_error(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+    broker.hang = lambda method: method == "offsets"
+    with pytest.raises(PublishFailed, match="the client has not returned"):
+        run(source(follow=False).to(sink(patience=25)).run())
+    assert broker.committed == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "strategy"),
+    [({}, "none"), ({"metadata.recovery.strategy": "rebootstrap"}, "rebootstrap")],
+)
+def test_a_producer_waits_for_the_brokers_it_knows_unless_told_to_ask_others(
+    broker: Broker, run: Run, config: dict[str, str], strategy: str
+) -> None:
+    run(source(follow=False).to(sink(config=config)).run())
+    (producer,) = broker.producers
+    assert producer.settings["metadata.recovery.strategy"] == strategy
+
+
+async def test_a_producer_that_was_fenced_is_closed_without_an_error() -> None:
+    client, threads = Mock(), list[Thread]()
+    client.purge.side_effect = lambda: threads.append(current_thread())
+    client.poll.side_effect = KafkaException(KafkaError(KafkaError._FENCED, "fenced", True))
+    await in_thread(client).close()
+    (thread,) = threads
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_who_is_fenced_by_another_producer_of_its_name_ends(broker: Broker, run: Run) -> None:
