@@ -164,8 +164,9 @@ def read_kafka(
     `new` ones: those that are written after its start, also while no reader runs. `decode` is a
     function of the value's bytes, a msgspec Struct or a pydantic model; without it a value is a
     JSON object. Without `records`, a record that has no value (a tombstone) is dropped, and
-    counted. With `on_bad_record=route(sink)` a record that has ended `attempts` processes goes
-    there as well, as WorkerLost; so does one that blocks them for as long as the brokers wait.
+    counted. With `on_bad_record=route(sink)` a record that was alone in `attempts` processes when
+    each ended goes there as well, as WorkerLost; so does one that blocks them for as long as the
+    brokers wait.
     `config` has other settings of the client by their names in librdkafka, such as
     `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for invalid
     options and settings, MissingExtra without confluent-kafka.

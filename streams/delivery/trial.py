@@ -4,13 +4,18 @@ A process that an event ends leaves no word of it. So who holds a part of a log 
 beside it, which is taken out when the part is given up. A note that is still there says that its
 writer was lost. Then the next holder begins a few of the events that may have been the cause, and
 has stored which before it does; nothing else is at work beside them. If it is lost, too, one of
-these was the cause, and the next one begins fewer of them. An event that was alone, and has ended
-as many holders as it has attempts, is given up.
+these was the cause, and the next one begins fewer of them. An event that was alone when as many
+holders in a row were lost as it has attempts is given up.
 
     at work when the first was lost   . . . . . . . . . . . . . . . . . . 100
     the second begins 10 at once      . . . . . . . . . .  and is lost with the third of such parts
     the third begins one by one       .                    and is lost with the fourth of these
-    which is given up
+    others begin this one first       .                    and are lost with it
+    it is given up
+
+A holder may be lost for another reason, as when its machine lets it wait for longer than its lease.
+So an event costs nothing while it is among others, and a loss with another one begins the count
+anew.
 """
 
 from __future__ import annotations
@@ -28,14 +33,16 @@ NOTE = "!"
 
 # Events that begin together after a loss of which nothing is known, and then twice as many each
 # time, until so many have begun. Of more suspects than the third number some begin together.
-# Chosen: a pipeline holds 1,024 to 4,096 events by default, and an event is found at its fourth
-# loss; before it may come some that were finished, which the last holder did not have stored.
+# Chosen: a pipeline holds 1,024 to 4,096 events by default, and an event is alone from the fourth
+# or fifth loss on; before it may come some that were finished, which the last holder did not have
+# stored.
 _FIRST, _MOST, _ONE_BY_ONE = 16, 8192, 32
 
 
 class Doubt(NamedTuple):
-    """`lost` holders in a row have been lost. One of `suspects` events below the position `until`
-    has ended the last one; `until` or `suspects` is 0 if unknown. `begun` counts the events below
+    """One of `suspects` events below the position `until` has ended the last holder; either is 0 if
+    unknown. `lost` counts the holders that were lost in a row with a single suspect, the same each
+    time; it is 1 if there are several, and 0 if no holder was lost. `begun` counts the events below
     `reach` that may have begun since; `reach` is 0 if any may have, and -1 if none has."""
 
     lost: int = 0
@@ -51,7 +58,8 @@ class Doubt(NamedTuple):
         """The doubt of the next holder, if this was the note of the last one."""
         if self.reach < 0:
             return self
-        return Doubt(self.lost + 1, self.reach, self.begun, -1)
+        is_same = self.suspects == self.begun == 1 and self.until == self.reach
+        return Doubt(self.lost + 1 if is_same else 1, self.reach, self.begun, -1)
 
     @property
     def width(self) -> int:
@@ -61,7 +69,7 @@ class Doubt(NamedTuple):
         return 1 if self.suspects <= _ONE_BY_ONE else isqrt(self.suspects - 1) + 1
 
     def is_certain(self, attempts: int) -> bool:
-        """Whether one event has ended so many holders, the last one while it was alone."""
+        """Whether one event was alone when so many holders in a row were lost."""
         return self.suspects == 1 and self.until > 0 and self.lost >= attempts
 
 

@@ -258,8 +258,8 @@ class Reading(LeasedSource[Token]):
         for event in self.events(tokens, self.run.now()):
             self.received += 1
             error = WorkerLost(
-                f"{event.token} was alone in the last of {lost} processes that were lost while "
-                "they worked on it: each was killed, or blocked for longer than the brokers wait"
+                f"{event.token} was alone in each of {lost} processes that were lost while they "
+                "worked on it: they were killed, or blocked for longer than the brokers wait"
             )
             self.letters.send(event, error, str(self.info), lost)
         return bool(tokens)

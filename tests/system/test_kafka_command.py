@@ -94,14 +94,15 @@ def test_an_event_that_kills_its_members_becomes_a_dead_letter_and_the_others_ar
 
     with Readers(kafka_brokers, tmp_path, on=True, pipeline=POISON) as readers:
         killed = asyncio.run(story(readers))
-        assert killed in (3, 4)
+        # Until it was alone, too.
+        assert killed in (5, 6)
         # Those of the client that come behind it.
         assert {client for client, _ in readers.verdict().misordered} <= {"c7"}
         (letter,) = map(
             json.loads, penstock("dead-letters", "list", "--on", readers.address).splitlines()
         )
         assert letter["value"] == {"client": "c7", "seq": 5}
-        assert (letter["error"], letter["attempts"]) == ("WorkerLost", killed)
+        assert (letter["error"], letter["attempts"]) == ("WorkerLost", 3)
         readers.drain(f"m{killed}")
         assert readers.status(f"m{killed}") == 3
 

@@ -42,9 +42,9 @@ async def harmed(fleet: Fleet, harm: Callable[[dict[str, object]], None], which:
 
     await fleet.until(all_others_arrived)
     assert publisher.wait(60) == 0
-    (letter,) = await fleet.letters(1)
-    assert (letter.value["client"], letter.value["seq"]) == harmful
-    return letter
+    letters = await fleet.letters(1)
+    assert [(one.value["client"], one.value["seq"]) for one in letters] == [harmful]
+    return letters[0]
 
 
 def test_an_event_that_ends_its_workers_is_a_dead_letter_after_its_attempts_and_no_other_is(
@@ -56,7 +56,8 @@ def test_an_event_that_ends_its_workers_is_a_dead_letter_after_its_attempts_and_
         assert (letter.error, letter.attempts) == ("WorkerLost", 3)
         client, seq = letter.value["client"], letter.value["seq"]
         verdict = fleet.verdict(given_up={(client, seq)})
-        assert verdict.starts[client, seq] == 3
+        # Until it was alone, too.
+        assert verdict.starts[client, seq] in (4, 5)
         assert verdict.misordered == []
         assert verdict.overlaps == []
 
@@ -70,7 +71,6 @@ def test_an_event_that_blocks_its_workers_for_longer_than_their_leases_starves_n
         assert (letter.error, letter.attempts) == ("WorkerLost", 3)
         client, seq = letter.value["client"], letter.value["seq"]
         verdict = fleet.verdict(given_up={(client, seq)})
-        assert verdict.starts[client, seq] == 3
         # It arrived each time, after its worker had lost it.
-        assert verdict.sunk[client, seq] <= 3
+        assert verdict.sunk[client, seq] <= verdict.starts[client, seq]
         assert verdict.misordered == []

@@ -260,8 +260,8 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
             if not (attempts := delivery[0].partition.cost_if_given_up(delivery)):
                 return event
             error = WorkerLost(
-                f"{attempts} workers that had this event at work died, or were blocked for longer "
-                "than their leases last"
+                f"{attempts} workers that had only this event at work died, or were blocked for "
+                "longer than their leases last"
             )
             self.run.errors.warn(f"{delivery} goes to the dead letters: {error}")
         self.received += 1

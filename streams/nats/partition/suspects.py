@@ -7,10 +7,11 @@ that are in doubt; while none is there, other partitions go on.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.runtime.tasks import new_task
 
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Suspects"]
 
-# Seconds until a failed write is repeated.
+# Seconds until a failed write is repeated, and until the lease is looked at again.
 _PAUSE = 0.5
 
 
 class Gate(Protocol):
     """Puts the events of a partition into the pipeline."""
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of the partition."""
+        ...
 
     @property
     def window(self) -> int:
@@ -66,7 +72,8 @@ class Suspects:
         return self._task.done()
 
     def cost_if_given_up(self, position: int) -> int:
-        """The number of workers that an event has cost, if it must not begin any more; else 0."""
+        """The number of workers that an event has cost alone, if it must not begin any more; else
+        0."""
         return self._search.note.lost if position == self._given_up else 0
 
     def look(self) -> None:
@@ -79,7 +86,8 @@ class Suspects:
         """Let nothing more in."""
         if not self.is_over:
             self._task.cancel()
-            self._floor.doubt = self._cleared
+            if self._gate.lease.held:
+                self._floor.doubt = self._cleared
 
     @property
     def _cleared(self) -> Doubt:
@@ -97,8 +105,7 @@ class Suspects:
             else:
                 self._news.clear()
                 await self._news.wait()
-        self._floor.doubt = Doubt(begun=gate.window)
-        await self._write()
+        await self._note(Doubt(begun=gate.window))
         gate.let_in(inf)
 
     async def _try(self) -> None:
@@ -109,8 +116,7 @@ class Suspects:
             if self._given_up is not None:
                 reach = self._given_up + 1
             elif (note := search.more()) is not None:
-                self._floor.doubt = note
-                await self._write()
+                await self._note(note)
                 search.begin(note)
                 reach = search.reach
             else:
@@ -118,15 +124,17 @@ class Suspects:
             self._left = asyncio.get_running_loop().create_future()
             self._gate.let_in(reach)
             await self._gate.until_left(self._left)
-        self._floor.doubt = self._cleared
-        await self._write()
+        await self._note(self._cleared)
 
-    async def _write(self) -> None:
+    async def _note(self, doubt: Doubt) -> None:
+        """Have it written. When the lease is over, the next owner has to know what was at work
+        then: nothing more is noted."""
         from nats.errors import Error
 
         while True:
-            try:
-                await self._floor.settle()
-                return
-            except (Error, TimeoutError):
-                await asyncio.sleep(_PAUSE)
+            if self._gate.lease.held:
+                self._floor.doubt = doubt
+                with suppress(Error, TimeoutError):
+                    await self._floor.settle()
+                    return
+            await asyncio.sleep(_PAUSE)

@@ -102,7 +102,7 @@ class Group:
 
     async def until_done(self) -> None:
         while not await self.live():
-            assert self.lost < 20, "it is killed without end"
+            assert self.lost < 40, "it is killed without end"
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -118,9 +118,10 @@ def test_a_record_that_ends_its_process_becomes_a_dead_letter_after_its_attempts
         (letter,) = group.letters
         assert letter.value == {"n": place}
         assert isinstance(letter.error, WorkerLost)
-        assert letter.attempts == group.lost == group.begun[place]
-        # One more, if there were many suspects.
-        assert group.lost in ((3,) if place < 40 else (3, 4))
+        assert letter.attempts == 3
+        # Two more until it is alone, or three if there were many suspects.
+        assert group.lost == group.begun[place]
+        assert group.lost in ((5,) if place < 40 else (5, 6))
         assert set(group.done) == set(range(1500)) - {place}
         assert broker.committed["t", 0] == (1500, "")
 
@@ -139,7 +140,7 @@ def test_several_such_records_in_several_partitions_are_all_found(run: Run) -> N
         assert {letter.value["n"] for letter in group.letters} == poison
         every = {1000 * partition + n for partition in range(4) for n in range(200)}
         assert set(group.done) == every - poison
-        assert group.lost <= 4 * 4
+        assert group.lost <= 4 * 6
 
     with model_of(broker):
         run(story())

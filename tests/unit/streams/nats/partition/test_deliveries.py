@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,6 +25,7 @@ from penstock import (
 )
 from penstock.streams.delivery.ranges import finished_in
 from penstock.streams.delivery.text import text_of
+from penstock.streams.delivery.trial import NOTE, doubt_in
 from penstock.streams.nats.cluster.deliveries import Deliveries
 from penstock.streams.nats.cluster.layout import Layout
 from penstock.streams.nats.cluster.lease_entry import LeaseEntry
@@ -686,6 +689,86 @@ def of_four_in_doubt(stage: Callable[[Flowable[int]], Flowable[Any]]) -> list[An
     loop.run_until_complete(story())
     loop.close()
     return done
+
+
+def test_an_event_that_outlasts_the_lease_stays_noted_for_the_next_owner() -> None:
+    loop = VirtualTimeLoop()
+    server, is_over = Server(), asyncio.Event()
+    owners: list[Partition] = []
+    notes: list[str] = []
+
+    def write(number: int) -> None:
+        notes.append(server.table.said["note"])
+        if number == 3:
+            # As if it had blocked the loop for so long.
+            owners[0].lease.until = loop.time()
+            is_over.set()
+
+    async def story() -> None:
+        for number in range(1, 5):
+            server.publish("key", b"%d" % number)
+        lost = Floors(cast(Any, server.table), "a", "today")
+        await lost.claim(0, "lost 1", 4)
+        sink: Any = SimpleNamespace(append=write)
+        async with owned(server, int, sink) as partition:
+            owners.append(partition)
+            await is_over.wait()
+            # Until the worker notices it.
+            await asyncio.sleep(0.01)
+            await partition.abandon()
+            await asyncio.sleep(1)
+        assert len(notes) == 3
+        assert server.table.said["note"] == notes[-1]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_event_is_a_dead_letter_only_if_three_owners_in_a_row_were_lost_with_it_alone(
+    seed: int,
+) -> None:
+    loop = VirtualTimeLoop()
+    drawn = Random(seed)
+    guilty = drawn.randrange(40)
+    letters = MemorySink()
+    done: list[int] = []
+    # The events that were noted when an owner was lost, if each is one.
+    alone: list[int] = []
+
+    async def story() -> None:
+        server, is_lost = filled(40), asyncio.Event()
+
+        async def handle(number: int) -> int:
+            await asyncio.sleep(0.02)
+            if number == guilty:
+                is_lost.set()
+                await asyncio.sleep(math.inf)
+            return number
+
+        async def live() -> None:
+            async with owned(server, handle, done, letters) as partition:
+                is_lost.clear()
+                # Half of them are lost for another reason, at some time.
+                patience = drawn.choice([60, drawn.random()])
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(is_lost.wait(), patience)
+                partition.lease.until = -math.inf
+
+        while server.table.floor < 40:
+            seen = len(letters.values)
+            await live()
+            if len(letters.values) > seen:
+                assert len(letters.values) == seen + 1
+                assert alone[-3:] == [letters.values[-1].value] * 3
+            doubt = doubt_in(server.table.said["note"].removeprefix(NOTE))
+            assert doubt is not None
+            if doubt.reach >= 0:
+                alone.append((doubt.reach - 1) // 8 - 1 if doubt.begun == 1 else -1)
+        assert sorted({*done, *(letter.value for letter in letters.values)}) == list(range(40))
+
+    loop.run_until_complete(story())
+    loop.close()
 
 
 def test_an_event_in_doubt_that_an_operator_holds_lets_the_next_one_in() -> None:
