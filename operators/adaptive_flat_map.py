@@ -31,15 +31,15 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from dataclasses import replace
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from inspect import signature
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
-from penstock.streams.execution.limit_control import OnLimitChange, Overload
-from penstock.streams.execution.options import CallOptions
+from penstock.streams.execution.options import CallOptions, HandlerOptions
 from penstock.streams.execution.worker_stage import WorkerStage
-from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
+from penstock.streams.failures.policy import Retry, check_policy, routed_by
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.pipelines.flowable import Flowable
@@ -52,64 +52,68 @@ __all__ = ["adaptive_flat_map"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = ParamSpec("P")
 H = TypeVar("H", bound=Hashable)
 
 
-class _Options(TypedDict, total=False):
-    """The options of all overloads; `adaptive_flat_map` says what they mean."""
+class _Operator(Protocol[P]):
+    # For a handler of `dict[str, Any]` mypy infers a result only if all overloads that match take
+    # the same type. So the first one, which it names in its errors, must not match a dict.
+    @overload
+    def __call__(
+        self,
+        handler: Callable[[H], Awaitable[R] | AsyncIterator[R]],
+        limit: Limit = ...,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Callable[[Flowable[H]], Flowable[R]]: ...
 
-    ordered: bool
-    timeout: float | None
-    on_error: OnError
-    overload: Overload | None
-    window: int
-    on_limit_change: OnLimitChange | None
+    @overload
+    def __call__(
+        self,
+        handler: Callable[[T], Coroutine[Any, Any, R]],
+        limit: Limit = ...,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+    @overload
+    def __call__(
+        self,
+        handler: Callable[[T], AsyncIterator[R]],
+        limit: Limit = ...,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+    @overload
+    def __call__(
+        self,
+        handler: Callable[[T], R],
+        limit: Limit = ...,
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
-# For a handler of `dict[str, Any]` mypy infers a result only if all overloads that match take the
-# same type. So the first one, which it names in its errors, must not match a dict.
-@overload
+def _taking(options: Callable[P, HandlerOptions]) -> Callable[[Callable[..., Any]], _Operator[P]]:
+    """A decorator of a function that takes these options as its last keywords: for type checkers,
+    editors, `help` and the reference."""
+
+    def taking(function: Any) -> _Operator[P]:
+        own = signature(function)
+        *first, _ = own.parameters.values()
+        keywords = signature(options).parameters.values()
+        function.__signature__ = own.replace(parameters=[*first, *keywords])
+        operator: _Operator[P] = function
+        return operator
+
+    return taking
+
+
+@_taking(HandlerOptions)
 def adaptive_flat_map(
-    handler: Callable[[H], Awaitable[R] | AsyncIterator[R]],
-    limit: Limit = ...,
-    **options: Unpack[_Options],
-) -> Callable[[Flowable[H]], Flowable[R]]: ...
-
-
-@overload
-def adaptive_flat_map(
-    handler: Callable[[T], Coroutine[Any, Any, R]],
-    limit: Limit = ...,
-    **options: Unpack[_Options],
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
-
-
-@overload
-def adaptive_flat_map(
-    handler: Callable[[T], AsyncIterator[R]],
-    limit: Limit = ...,
-    **options: Unpack[_Options],
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
-
-
-@overload
-def adaptive_flat_map(
-    handler: Callable[[T], R],
-    limit: Limit = ...,
-    **options: Unpack[_Options],
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
-
-
-def adaptive_flat_map(
-    handler: Callable[[Any], Any],
-    limit: Limit = None,
-    *,
-    ordered: bool = False,
-    timeout: float | None = None,
-    on_error: OnError = "stop",
-    overload: Overload | None = None,
-    window: int = 256,
-    on_limit_change: OnLimitChange | None = None,
+    handler: Callable[[Any], Any], limit: Limit = None, **options: Any
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Call `handler(value)` for each event, with adaptive concurrency.
 
@@ -129,38 +133,32 @@ def adaptive_flat_map(
     Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
     in docs/limits.md.
     """
-    name = handler_name(handler)
-    check_policy(on_error, "adaptive_flat_map", retries=True)
+    name, given = handler_name(handler), _options_of(options)
+    check_policy(given.on_error, "adaptive_flat_map", retries=True)
     check_handler(handler, "adaptive_flat_map")
-    require_count("adaptive_flat_map", window=window)
-    _check_plain("on_limit_change", on_limit_change, 3, "the old limit, the new one and the reason")
-    _check_plain("overload", overload, 1, "the error, that says whether it is a sign of overload")
-    check_timeout("adaptive_flat_map", handler, timeout)
+    require_count("adaptive_flat_map", window=given.window)
+    told = "the old limit, the new one and the reason"
+    _check_plain("on_limit_change", given.on_limit_change, 3, told)
+    told = "the error, that says whether it is a sign of overload"
+    _check_plain("overload", given.overload, 1, told)
+    check_timeout("adaptive_flat_map", handler, given.timeout)
     # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
     # The first run has the given one, all others have copies of its original state.
-    given, original = [limit], _copied(limit)
+    first, original = [limit], _copied(limit)
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def limiter(run: Run) -> Limiter:
-            return limiter_for(run.limit or (given.pop() if given else _copied(original)))
+            return limiter_for(run.limit or (first.pop() if first else _copied(original)))
 
-        options = CallOptions(
-            handler=handler,
-            timeout=timeout,
-            on_error=on_error,
-            ordered=ordered,
-            window=window,
-            overload=overload,
-            on_limit_change=on_limit_change,
-            limiter=limiter,
-            is_shared=isinstance(limit, Shared),
+        work = CallOptions(
+            handler=handler, limiter=limiter, is_shared=isinstance(limit, Shared), **options
         )
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
             lent = run.overrides.lent
-            own = options if lent is None else replace(options, on_limit_change=None)
+            own = work if lent is None else replace(work, on_limit_change=None)
             stage = WorkerStage(downstream, run, info, own, lent or limiter(run))
             run.add_tunable(info, stage.retune)
             return stage
@@ -170,28 +168,37 @@ def adaptive_flat_map(
             is_sharing = isinstance(limit, Shared)
             bound = None
             if ceiling is not None:
-                held = ceiling * (2 if isinstance(on_error, Retry) else 1)
-                bound = window + held + is_sharing
+                held = ceiling * (2 if isinstance(given.on_error, Retry) else 1)
+                bound = given.window + held + is_sharing
             sharing = " with other stages" if is_sharing else ""
             at_once = _at_once(floor, ceiling) if is_async(handler) else "1 at once"
-            note = f"{at_once}{sharing}, {window:,} results"
-            if source.turns and not ordered:
+            note = f"{at_once}{sharing}, {given.window:,} results"
+            if source.turns and not given.ordered:
                 note += "; order of a group ends here"
-            routed = routed_by(on_error)
+            routed = routed_by(given.on_error)
             return StageInfo(
                 "adaptive_flat_map",
                 name,
                 bound,
                 note,
                 routed=routed,
-                policy=on_error,
-                placement=Placement(works=True, work=options),
+                policy=given.on_error,
+                placement=Placement(works=True, work=work),
                 picture=Picture(under=info),
             )
 
         return source.then(make, info(limit), turns=False)
 
     return operator
+
+
+def _options_of(options: dict[str, Any]) -> HandlerOptions:
+    try:
+        return HandlerOptions(**options)
+    except TypeError as error:
+        # It names the class, which nobody has called.
+        text = str(error).replace("HandlerOptions.__init__()", "adaptive_flat_map()")
+        raise TypeError(text) from None
 
 
 def _copied(limit: Limit) -> Limit:

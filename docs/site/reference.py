@@ -19,6 +19,7 @@ from docs.site.marble import draw, is_marble
 from penstock import operators, sinks, sources
 from penstock.operators import rx
 from penstock.streams import limits, temporal, testing
+from penstock.streams.execution import options
 
 __all__ = ["Entry", "entries", "page", "pages"]
 
@@ -254,7 +255,9 @@ def _signature(name: str, function: Callable[..., Any], defaults: dict[str, Any]
             shown.append("*")
         if parameter.default is ...:
             parameter = parameter.replace(default=defaults.get(parameter.name, ...))
-        shown.append(_parameter(parameter, vars(sys.modules[function.__module__])))
+        # The options of a handler are annotated where they are defined.
+        names = vars(options) | vars(sys.modules[function.__module__])
+        shown.append(_parameter(parameter, names))
         previous = parameter.kind
     if previous == inspect.Parameter.POSITIONAL_ONLY:
         shown.append("/")

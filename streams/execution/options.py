@@ -15,24 +15,30 @@ from penstock.streams.limits import Limiter
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["BatchOptions", "CallOptions"]
+__all__ = ["BatchOptions", "CallOptions", "HandlerOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions:
-    """The options of `adaptive_flat_map`, which documents each, and how it makes its limiter.
+class HandlerOptions:
+    """The keywords of `adaptive_flat_map`, which takes them from here and documents each."""
+
+    ordered: bool = False
+    timeout: float | None = None
+    on_error: OnError = "stop"
+    overload: Overload | None = None
+    window: int = 256
+    on_limit_change: OnLimitChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions(HandlerOptions):
+    """These options, the handler, and how its stage gets a limiter.
 
     `limiter(run)` makes the limiter of a run, None for a stage that has `parallel` calls at once;
-    with `is_shared` its limit is that of other stages too.
+    with `is_shared` its limit is the limit of other stages too.
     """
 
     handler: Callable[..., Any]
-    timeout: float | None = None
-    on_error: OnError = "stop"
-    ordered: bool = False
-    window: int = 256
-    overload: Overload | None = None
-    on_limit_change: OnLimitChange | None = None
     limiter: Callable[[Run], Limiter] | None = None
     is_shared: bool = False
     parallel: int = 0
