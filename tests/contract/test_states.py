@@ -14,7 +14,7 @@ from penstock.streams.execution.call import NEXT_PLACES
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.stage import NEXT_STATES, State
-from penstock.streams.stages.demand_stage import DemandStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.testing import run_virtual
 from tests.helpers.random_walk import RandomWalk
 
@@ -143,9 +143,9 @@ class Watched:
             waiting.retries.put = put
 
     def _watch_stages(self) -> None:
-        slot: Any = vars(DemandStage)["state"]
+        slot: Any = vars(BaseDemandStage)["state"]
 
-        def change(stage: DemandStage, state: State) -> None:
+        def change(stage: BaseDemandStage, state: State) -> None:
             try:
                 before = slot.__get__(stage)
             except AttributeError:
@@ -154,7 +154,7 @@ class Watched:
                 self.states.add((before, state))
             slot.__set__(stage, state)
 
-        self._patch.setattr(DemandStage, "state", property(slot.__get__, change))
+        self._patch.setattr(BaseDemandStage, "state", property(slot.__get__, change))
 
     def _watch_begins(self) -> None:
         slot: Any = vars(Event)["started"]
