@@ -90,7 +90,7 @@ def read_jetstream(
     retry_after: float = 5.0,
     on_bad_message: OnBadInput = "report",
 ) -> Flowable[Any]:
-    """Read a stream by its name, or those of its messages with a subject (`orders.*`).
+    """Read a stream by its name, or only its messages with a subject (`orders.*`).
 
     `durable` names a consumer that remembers acknowledgements; an existing one is used as it is.
     Without a name each run reads everything again. A new consumer begins with the `first` message
