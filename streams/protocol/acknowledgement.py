@@ -64,7 +64,9 @@ class Family:
         child = kind(value, parent.created, self, parent.token)
         if parent.started is not None:
             child.started = parent.started
-            child.ended = getattr(parent, "ended", parent.started)
+            # In a compiled class it is None before it is set.
+            ended = getattr(parent, "ended", None)
+            child.ended = parent.started if ended is None else ended
         turn = parent.turn
         if turn is not None:
             turn.holders += 1
