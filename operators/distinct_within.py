@@ -50,6 +50,7 @@ from penstock.streams.protocol.blame import error_in
 from penstock.streams.protocol.event import (
     FINISHED,
     FORGIVEN,
+    BaseEvent,
     Ending,
     Event,
     Origin,
@@ -190,13 +191,14 @@ class _Window(BaseStage):
         self._full = Wait(run, info, self._why_nothing_is_read)
         # The largest time seen lately, which may be a little more than this.
         self._clock = -inf
-        # The number of the event at which the next look for what has left the window is worth it.
-        self._next_look = 0
+        # How many times there are when the next look for what has left the window is worth it.
+        self._next_look = _LEAST_REMOVED
         self._forgotten = self._peak = self._room = self._owed = self._coming = 0
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         came = len(events)
-        self._coming = max(0, self._coming - came)
+        if self._coming:
+            self._coming = max(0, self._coming - came)
         fresh: list[Event[Any]] = []
         while (refused := self._sift(events, fresh)) is not None:
             place, error = refused
@@ -208,7 +210,9 @@ class _Window(BaseStage):
             else:
                 self._fail(error, fresh, rest)
                 return
-        self._let_pass(fresh, came)
+        if fresh:
+            self.downstream.on_events(fresh)
+        self._owed += came - len(fresh)
         if self._owed:
             self._ask_for_owed()
 
@@ -216,10 +220,6 @@ class _Window(BaseStage):
         """Whether what has just been read of a value in vain can be read now."""
         keys = (self._key, self._time_key)
         return any(key is not None and key.adapts(value) for key in keys)
-
-    def _request_again(self, n: int) -> None:
-        self._owed += n
-        self._ask_for_owed()
 
     def _ask_for_owed(self) -> None:
         # A source of nothing but duplicates of slow events would be read without end.
@@ -263,19 +263,13 @@ class _Window(BaseStage):
         before it are done.
         """
         times, seconds = self._times, self._seconds
-        known, quarter = len(times), max(_LEAST_REMOVED, len(times) // 4)
-        if (
-            known > quarter
-            and self._unfinished.base + known >= self._next_look
-            and abs(self._clock - times[quarter]) >= seconds
-        ):
+        known = len(times)
+        if known > self._next_look and abs(self._clock - times[known // 4]) >= seconds:
             self._expire()
-            known = len(times)
-            self._next_look = self._unfinished.base + known + max(_LEAST_REMOVED, known // 4)
         seen, unfinished, clock = self._seen, self._unfinished, self._clock
         keys, source, max_keys = unfinished.keys, unfinished.source, self._max_keys
         base = unfinished.base
-        number = base + known - 1
+        number = base + len(times) - 1
         key_of, time_of = self._key.get, None if self._time_key is None else self._time
         if time_of is not None:
             self._latest = self._ahead.latest()
@@ -358,6 +352,7 @@ class _Window(BaseStage):
                 # Exactly up to the first that is left.
                 size //= 16
         del times[:gone], self._unfinished.keys[:gone]
+        self._next_look = len(times) + max(_LEAST_REMOVED, len(times) // 4)
         self._unfinished.base = live = self._unfinished.base + gone
         self._peak = max(self._peak, len(seen))
         self._room = max(self._room, len(seen))
@@ -453,31 +448,36 @@ class _Unfinished(AckHook):
     def ended(
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        keys, base, seen = self.keys, self.base, self._seen
-        numbers: list[Any] = [event.outer for event in events]
-        if self._has_others:
-            numbers = [outer if type(outer) is int else outer[0] for outer in numbers]
-        if ending <= FINISHED:
-            for number in numbers:
-                # What is before the base has left the window.
-                if number >= base:
-                    keys[number - base] = _ENDED
-        else:
-            for number in numbers:
-                if number < base:
-                    continue
-                key, keys[number - base] = keys[number - base], _ENDED
-                try:
-                    # Another event may hold it by now: only this event's own entry is touched.
-                    if seen.get(key) == number:
-                        del seen[key]
-                except CALL_ERRORS as raised:
-                    # Not to who ends these events: others are still to be ended.
-                    self._broke(raised)
-        sharing = self._sharing
-        if sharing and not sharing.keys().isdisjoint(numbers):
-            for number in [number for number in numbers if number in sharing]:
-                self._settle(sharing.pop(number), ending, error)
+        keys, base, sharing = self.keys, self.base, self._sharing
+        has_others, is_forgotten = self._has_others, ending > FINISHED
+        shared: list[int] = []
+        event: BaseEvent
+        for event in events:
+            number = event.outer
+            if has_others and type(number) is not int:
+                number = number[0]
+            if sharing and number in sharing:
+                shared.append(number)
+            # What is before the base has left the window.
+            if number < base:
+                continue
+            if is_forgotten:
+                self._forget(number)
+            else:
+                keys[number - base] = _ENDED
+        for number in shared:
+            self._settle(sharing.pop(number), ending, error)
+
+    def _forget(self, number: int) -> None:
+        place, seen = number - self.base, self._seen
+        key, self.keys[place] = self.keys[place], _ENDED
+        try:
+            # Another event may hold it by now: only this event's own entry is touched.
+            if seen.get(key) == number:
+                del seen[key]
+        except CALL_ERRORS as raised:
+            # Not to who ends these events: others are still to be ended.
+            self._broke(raised)
 
     def _settle(
         self, duplicates: list[Event[Any]], ending: Ending, error: BaseException | None

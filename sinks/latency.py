@@ -148,22 +148,18 @@ class _Recording(BaseSinkStage):
         if self.state >= CLOSED:
             give_back_all(events)
             return
-        # Any, because by its type an event may not have started.
-        batch: list[Any] = events
-        try:
-            waiting = [(event.started - event.created) * 1e6 for event in batch]
-        except TypeError:
-            for event in batch:
-                if event.started is None:
-                    event.started = event.ended = self._run.now()
-            waiting = [(event.started - event.created) * 1e6 for event in batch]
-        self._waiting += waiting
-        self._service += [(event.ended - event.started) * 1e6 for event in batch]
-        if len(self._waiting) >= _TOGETHER:
+        waiting, service = self._waiting, self._service
+        for event in events:
+            started = event.started
+            if started is None:
+                started = event.started = event.ended = self._run.now()
+            waiting.append((started - event.created) * 1e6)
+            service.append((event.ended - started) * 1e6)
+        if len(waiting) >= _TOGETHER:
             self._count()
         if self.finishes:
-            finish_all(batch)
-        if self._timer is None and self._every is not None and batch:
+            finish_all(events)
+        if self._timer is None and self._every is not None:
             self._timer = self._run.call_later(self._every, self.info, self._tick)
 
     def _count(self) -> None:

@@ -250,7 +250,12 @@ class Pulling(BaseSourceStage):
                 if self.demand:
                     value = await anext(iterator)
                     now = self.run.now()
-                    self._arrived(value, now)
+                    if self.demand:
+                        self.emit(value, now)
+                    else:
+                        self._pulled = (value, now)
+                        if self.state:
+                            self._return_pulled()
                 else:
                     self._wanted.clear()
                     await self._wanted.wait()
@@ -275,14 +280,6 @@ class Pulling(BaseSourceStage):
                 reading.leave(is_over=is_over or close is not None)
                 if close is not None:
                     await close()
-
-    def _arrived(self, value: Any, now: float) -> None:
-        if self.demand:
-            self.emit(value, now)
-            return
-        self._pulled = (value, now)
-        if self.state:
-            self._return_pulled()
 
     def stop(self) -> None:
         """Pull no more; an item that came during a pause is still emitted."""

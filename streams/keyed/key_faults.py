@@ -48,28 +48,31 @@ class KeyFaults(ErrorPolicy):
         self._time = time
         self._stops = policy == "stop"
 
-    def put_all(
+    def put_rest(
         self,
         events: list[Event[Any]],
+        refused: tuple[int, Exception] | None,
         put: Callable[[list[Event[Any]]], tuple[int, Exception] | None],
         key: Key,
     ) -> tuple[int, Exception | None]:
-        """`put` the events, which returns the place of one whose key it cannot read, and the error.
+        """`put` what is left of the events, of which it has `refused` one: it returns the place of
+        one whose key it cannot read, and the error.
 
         Returns how many events were skipped, and the error if the policy is to stop: the events
         behind it are then returned to their source.
         """
         skipped = 0
-        while (refused := put(events)) is not None:
+        while refused is not None:
             place, error = refused
             if key.adapts(events[place].value):
                 events = events[place:]
-                continue
-            event, events = events[place], events[place + 1 :]
-            if not self.survives(event, error):
-                give_back_all(events)
-                return skipped, error
-            skipped += 1
+            else:
+                event, events = events[place], events[place + 1 :]
+                if not self.survives(event, error):
+                    give_back_all(events)
+                    return skipped, error
+                skipped += 1
+            refused = put(events)
         return skipped, None
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:

@@ -189,7 +189,8 @@ class KeyedQueues:
                 self.waiting -= 1
             if queue.is_open:
                 self.opened[queue] = None
-        self._have_come(len(events))
+        self.waiting += len(events)
+        self.overflow.came(len(events))
         return None
 
     def put_by_key(self, events: list[tuple[Any, Event[Any]]]) -> None:
@@ -202,11 +203,8 @@ class KeyedQueues:
             queue.events.append(event)
             if queue.is_open:
                 self.opened[queue] = None
-        self._have_come(len(events))
-
-    def _have_come(self, n: int) -> None:
-        self.waiting += n
-        self.overflow.came(n)
+        self.waiting += len(events)
+        self.overflow.came(len(events))
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""
@@ -281,39 +279,37 @@ class KeyedQueues:
             queue.outer = turn if queue.outer is None else Turns(queue.outer, turn)
         return event
 
-    def release(self, turns: Sequence[Turn | None]) -> tuple[list[Turn | None], list[Turn | None]]:
+    def release(self, turns: Iterable[Turn]) -> list[Turn]:
         """Give up a share of each turn among these that is of these queues; after the last one the
         next event may be taken.
 
-        Returns their outer turns, to be ended when events of the ready queues have been taken, and
-        the turns that are not of these queues.
+        Returns the turns that are to be ended when events of the ready queues have been taken:
+        their outer turns, and those that are not of these queues.
         """
-        ready, queues, spare, outside = self.rotation, self._queues, self._spare, self._outside
-        leaves, ended = self._leaves, self.ended
-        outer: list[Turn | None] = []
-        others: list[Turn | None] = []
+        queues, spare, leaves, outside = self._queues, self._spare, self._leaves, self._outside
+        left: list[Turn] = []
         for queue in turns:
             if type(queue) is not KeyQueue or queue.queues is not self:
-                others.append(queue)
+                left.append(queue)
                 continue
             queue.holders = holders = queue.holders - 1
             if holders:
                 continue
             if queue.outer is not None:
-                outer.append(queue.outer)
+                left.append(queue.outer)
                 queue.outer = None
             if queue.is_open:
                 self.close_turn(queue)
             if queue.events:
-                ready.append(queue)
+                self.rotation.append(queue)
             elif queues.pop(queue.key, None) is not None:
                 spare.append(queue)
                 self.overflow.ended += 1
                 if leaves:
-                    ended.append(queue.key)
+                    self.ended.append(queue.key)
                 if outside:
-                    ready.append(outside.popleft())
-        return outer, others
+                    self.rotation.append(outside.popleft())
+        return left
 
     def close_turn(self, queue: KeyQueue) -> None:
         """Take no more events of a queue before its turn ends."""
@@ -411,7 +407,7 @@ def turns_held() -> int:
     return sum(queues.held for queues in _all)
 
 
-def release(turns: Sequence[Turn | None]) -> None:
+def release(turns: Sequence[Turn]) -> None:
     """End a share of each of these turns; the queues of one stage are all ready before an event of
     them is taken.
 
@@ -419,19 +415,17 @@ def release(turns: Sequence[Turn | None]) -> None:
     the next events reach is raised when all have ended.
     """
     raised: BaseException | None = None
-    left: deque[Turn | None] = deque(turns)
-    while left:
-        first: Any = left[0]
+    left: Sequence[Turn] = turns
+    at = 0
+    while at < len(left):
+        turn = left[at]
+        at += 1
         try:
-            if type(first) is KeyQueue:
-                queues: KeyedQueues = first.queues
-                outer, others = queues.release(left)
-                left = deque(outer + others)
-                queues.go_on()
+            if type(turn) is KeyQueue:
+                left, at = turn.queues.release(left[at - 1 :]), 0
+                turn.queues.go_on()
             else:
-                left.popleft()
-                if first is not None:
-                    first.end()
+                turn.end()
         except BaseException as error:
             raised = raised or error
     if raised is not None:

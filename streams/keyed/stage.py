@@ -94,28 +94,28 @@ class KeyedStage(BaseDemandStage):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.asked -= len(events)
-        if self.state >= CLOSED:
+        if self.state and self.state >= CLOSED:
             give_back_all(events)
             return
-        queues = self.queues
+        queues, overflow = self.queues, self.overflow
         draining, self._draining = self._draining, True
-        skipped, error = self._faults.put_all(events, self._put, self._key)
+        error: Exception | None = None
+        if (refused := self._put(events)) is not None:
+            skipped, error = self._faults.put_rest(events, refused, self._put, self._key)
+            self._freed += skipped
         self._draining = draining
-        self._freed += skipped
-        if self.state >= CLOSED:
+        if self.state and self.state >= CLOSED:
             # The function of the key has cancelled the pipeline, and more was put after that.
             self.release()
         if error is not None:
             self.fail(error)
             return
-        overflow = self.overflow
         if overflow.vacated or overflow.error is not None:
             self._take_vacated()
-        in_memory = queues.waiting - overflow.on_disk
-        if in_memory > self._peak:
-            self._peak = in_memory
-        if len(queues) > self._peak_groups:
-            self._peak_groups = len(queues)
+        if queues.waiting > self._peak:
+            self._peak = max(self._peak, queues.waiting - overflow.on_disk)
+        if len(queues.keys) > self._peak_groups:
+            self._peak_groups = len(queues.keys)
         self._drain()
         if not draining and self._freed >= self._batch:
             self._ask()
@@ -145,9 +145,15 @@ class KeyedStage(BaseDemandStage):
         if self._freed >= self._batch:
             self._ask()
 
+    def request(self, n: int, /) -> None:
+        self.demand += n
+        self._go_on()
+
     def _go_on(self) -> None:
-        """Turns have ended, or were opened."""
-        if self.demand:
+        """More is wanted, or turns have ended or were opened."""
+        queues = self.queues
+        # Nothing to do for what comes: it is passed on, or counts as starving, when it has come.
+        if queues.rotation or queues.opened or not self.asked:
             self._drain()
 
     def _proceed(self) -> None:
@@ -177,7 +183,7 @@ class KeyedStage(BaseDemandStage):
         what is free, or make room for the keys that have none."""
         self._look = None
         since = self._starves_since
-        if since is None or self.run.now() < since + STARVED:
+        if since is None or self.asked or self.run.now() < since + STARVED:
             # It was not so in between.
             self._drain()
             return

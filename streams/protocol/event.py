@@ -286,10 +286,12 @@ def _end_turns(events: list[Event[Any]]) -> None:
 
 def take_turns(events: Collection[Event[Any]]) -> list[Turn]:
     """The turns that these events hold, which hold none any more."""
-    turns = [event.turn for event in events if event.turn is not None]
     event: BaseEvent
-    if turns:
-        for event in events:
+    turns: list[Turn] = []
+    for event in events:
+        turn = event.turn
+        if turn is not None:
+            turns.append(turn)
             event.turn = None
     return turns
 

@@ -217,28 +217,30 @@ class BaseSourceStage(BaseDemandStage):
 
     def send_all(self, events: list[Event[Any]]) -> None:
         """Emit events that the source has made and that there is demand for."""
-        if self._withheld is None:
-            # None is left if the stream was ended while it was making them.
-            if len(events) > self.demand and not self.state:
-                raise self._excess(len(events))
-            self.demand = max(0, self.demand - len(events))
-        else:
+        n = len(events)
+        if self._withheld is not None:
             # Paused while it was making them, as by a bad line among them.
-            self._withheld -= len(events)
-        self.received += len(events)
-        if not events:
+            self._withheld -= n
+        elif n <= self.demand:
+            self.demand -= n
+        elif not self.state:
+            raise self._excess(n)
+        else:
+            # It was ended while it was making them.
+            self.demand = 0
+        self.received += n
+        if not n:
             return
-        if self.state >= CLOSED:
+        if self.state and self.state >= CLOSED:
             give_back_all(events)
             return
-        if self._draining:
-            send_list(self.downstream, events)
-            return
-        self._draining = True
+        draining, self._draining = self._draining, True
         try:
             send_list(self.downstream, events)
         finally:
-            self._draining = False
+            self._draining = draining
+        if draining:
+            return
         # Not for earlier demand: a source that emits by itself reports when it has more.
         if self._noted:
             self._drain()

@@ -141,7 +141,7 @@ def test_groups_whose_turns_end_together_are_all_in_line_before_the_next_event_g
     lines: list[list[Any]] = []
     made = KeyedQueues(Key(0), lambda: lines.append(values(made.take(9))), all_fits())
     made.put(events("a1", "b1", "a2", "b2"))
-    release([*reversed(turns(made.take(9))), None])
+    release(turns(made.take(9))[::-1])
     assert lines == [["b2", "a2"]]
 
 
