@@ -168,6 +168,21 @@ class Layout:
                 return token(key_function(self.key)(loads(data)))
         return blake2b(data, digest_size=16).hexdigest()
 
+    @property
+    def is_sized(self) -> bool:
+        """Whether it says how its stream is to be made."""
+        return any(getattr(self, one) is not None for one in _SIZES)
+
+    async def exists(self, client: Client) -> bool:
+        """Whether its stream has been made. Raises errors of the API, and what silence raises."""
+        from nats.js.errors import NotFoundError
+
+        try:
+            await jetstream(client).stream_info(self.stream)
+        except NotFoundError:
+            return False
+        return True
+
     async def prepare(self, client: Client) -> Layout:
         """Create what does not exist yet; returns the layout that exists. Raises StreamDiffers."""
         from nats.js.errors import NotFoundError

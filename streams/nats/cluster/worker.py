@@ -15,7 +15,7 @@ from uuid import uuid4
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BuildError, StreamMissing
 from penstock.streams.failures.policy import retry, route
-from penstock.streams.nats.client.answers import has_no_answer
+from penstock.streams.nats.client.answers import answered, has_no_answer
 from penstock.streams.nats.client.outbox import Outbox
 from penstock.streams.nats.cluster.assignment import assign
 from penstock.streams.nats.cluster.deliveries import Deliveries
@@ -55,7 +55,8 @@ class Worker:
     A partition that is handed over is no longer read; its events in the pipeline are finished, and
     the next owner continues at once. A lost lease cancels the run: its unfinished work does not
     count. Another run begins with the remaining partitions. A worker whose streams have been
-    deleted ends with StreamMissing.
+    deleted ends with StreamMissing. One that comes before the first publisher, and was not told how
+    to make the stream, waits for it.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Worker:
         # Whether the streams may have been deleted, since when they are not there, and the error.
         self._doubtful = False
         self._missing_since = inf
-        self._failure: StreamMissing | None = None
+        self._failure: Exception | None = None
         # What was warned of, and when last.
         self._warned: set[str] = set()
         self._failed_at = -inf
@@ -152,13 +153,11 @@ class Worker:
             self.running.cancel()
 
     async def run(self) -> Report:
-        """Work until drained; returns the report. Raises the error that ends the pipeline, and
-        StreamMissing when its streams are not there any more."""
-        self._layout = await self._layout.prepare(self._client)
-        self._roster = await self._layout.roster(self._client, self._ttl_wanted)
-        self._ttl = self._roster.ttl
-        self._floors = await self._layout.floors(self._roster.js)
-        self._floors.start()
+        """Work until drained; returns the report. Raises the error that ends the pipeline,
+        StreamMissing when its streams are not there any more, and StreamDiffers when they have
+        other settings."""
+        if self._layout.is_sized or await answered(lambda: self._layout.exists(self._client)):
+            await self._open()
         await self._news.start()
         await self._outbox.start()
         keeping = new_task(self._keep(), "penstock leases")
@@ -187,11 +186,45 @@ class Worker:
             await asyncio.gather(keeping, return_exceptions=True)
             await self._go()
             await self._news.stop()
-            await self._floors.stop()
+            if self._roster is not None:
+                await self._floors.stop()
             await self._outbox.stop()
+
+    async def _open(self) -> None:
+        """Learn the layout, and make what does not exist yet."""
+        self._layout = await self._layout.prepare(self._client)
+        roster = await self._layout.roster(self._client, self._ttl_wanted)
+        self._ttl = roster.ttl
+        self._floors = await self._layout.floors(roster.js)
+        self._floors.start()
+        self._roster = roster
+
+    async def _wait_for_stream(self) -> None:
+        """Wait until the first publisher has made the stream, who decides on its size."""
+        self._warn(
+            f"worker {self.name} waits for '{self._layout.name}', which has no stream yet: the "
+            "first `penstock publish` makes it, or a worker that is given --partitions"
+        )
+        there = False
+        while not there:
+            await asyncio.sleep(_LOOK)
+            try:
+                there = await self._layout.exists(self._client)
+            except Exception as error:
+                # The servers are unavailable, or electing a leader.
+                self._failed(error)
 
     async def _keep(self) -> None:
         """Renew, take and hand over, until this task is cancelled."""
+        if self._roster is None:
+            await self._wait_for_stream()
+            try:
+                await self._open()
+            except Exception as error:
+                assert self.running is not None
+                self._failure = error
+                self.running.cancel()
+                return
         roster = self._roster
         assert roster is not None
         renewed = looked = checked = -inf
@@ -350,7 +383,7 @@ class Worker:
         self._failure = StreamMissing(
             f"The stream '{missing}' has been deleted or created again, or the servers have lost "
             f"it; without it the workers of '{self._layout.name}' cannot know what is done. Start "
-            "them again, which creates what is missing."
+            "them again: what is missing is created, the stream of the events by a publisher."
         )
         self.running.cancel()
 
