@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from itertools import takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
@@ -398,7 +398,7 @@ class _Unfinished(AckHook):
 
     def __init__(
         self,
-        seen: dict[Any, int],
+        seen: MutableMapping[Any, int],
         shared: Callable[[], None],
         broke: Callable[[BaseException], None],
     ) -> None:
