@@ -23,7 +23,8 @@ __all__ = ["Suspects"]
 # Seconds without a record after which there is none below the end of the partition: what is there
 # may be the marks of transactions. And seconds without a call of a handler after which what is in
 # the pipeline does not end its process: operators hold it, perhaps until the end of the stream.
-_QUIET = 3.0
+# Of the time between two looks only so much counts: the loop may have been blocked.
+_QUIET, _LOOK = 3.0, 0.5
 
 
 class Client(Committing, Protocol):
@@ -71,9 +72,12 @@ class Suspects:
         self._silent: set[Partition] = set()
         self._given_up: tuple[Partition, int] | None = None
         self._search: Trial | None = None
-        # Since when some of its records have begun, when a handler was called last, and when there
-        # was none to begin.
-        self._began = self._called_at = self._quiet_since = inf
+        # Since when some of its records have begun.
+        self._began = inf
+        # The seconds that were looked at, until the last look; and at which of them a handler was
+        # called last, and there was no record to begin.
+        self._seen, self._looked_at = 0.0, run.now()
+        self._called_at = self._quiet_since = inf
 
     def take(self, partition: Partition, note: Doubt | None, end: int | None) -> None:
         """A partition has come, with the note of its last holder if that has left one. Nothing of
@@ -110,6 +114,9 @@ class Suspects:
     ) -> None:
         """Note what may begin next, if anything is waiting for it. `is_paused`: nothing is fetched
         of any partition."""
+        now = self._now()
+        self._seen += min(_LOOK, now - self._looked_at)
+        self._looked_at = now
         held = [one for one in partitions if one.held]
         # What the first offset is of a group that is new is known when there is a record.
         new = [one for one in held if not one.is_noted and one.mark() is not None]
@@ -138,8 +145,7 @@ class Suspects:
         self._search = Trial(
             partition.ledger, partition.note, self._attempts, partition.doubted_until
         )
-        self._began = self._called_at = self._now()
-        self._quiet_since = inf
+        self._began, self._called_at, self._quiet_since = self._now(), self._seen, inf
         self._reader.let_go()
 
     async def _silence(self, client: Client, held: list[Partition], *, is_paused: bool) -> None:
@@ -155,14 +161,14 @@ class Suspects:
     async def _go_on(
         self, client: Client, commits: Commits, partition: Partition, held: list[Partition]
     ) -> None:
-        search, now = self._search, self._now()
+        search = self._search
         assert search is not None
         if self._run.calls:
-            self._called_at = now
+            self._called_at = self._seen
         # What began before the trial would not be alone either.
         is_done = search.have_ended if search.reach else not any(one.inside for one in held)
-        until = min(self._began + self._patience, self._called_at + _QUIET)
-        if not is_done and now < until:
+        is_quiet = self._seen >= self._called_at + _QUIET
+        if not (is_done or is_quiet or self._now() >= self._began + self._patience):
             return
         if (guilty := search.guilty) is not None:
             it = partition, guilty
@@ -177,17 +183,17 @@ class Suspects:
         partition.note = note
         if await commits.confirm(client, [partition]) and partition.held:
             search.begin(note)
-            partition.reach, self._began, self._called_at = search.reach, now, now
+            partition.reach = search.reach
+            self._began, self._called_at = self._now(), self._seen
             self._reader.wake_soon()
 
     async def _end_if_over(
         self, client: Client, commits: Commits, partition: Partition, search: Trial
     ) -> None:
         """End the trial when all that may have been the cause is finished."""
-        now = self._now()
         if search.may_have_more:
-            self._quiet_since = min(self._quiet_since, now)
-            if now < self._quiet_since + _QUIET:
+            self._quiet_since = min(self._quiet_since, self._seen)
+            if self._seen < self._quiet_since + _QUIET:
                 return
         partition.note = HELD
         if await commits.confirm(client, [partition]):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from reactivex import operators as ops
 
 from penstock import (
     DeadLetter,
@@ -16,7 +15,9 @@ from penstock import (
     Running,
     adaptive_flat_map,
     collect,
+    for_each,
     group_by,
+    ops,
     read_kafka,
     route,
     spread,
@@ -25,6 +26,7 @@ from penstock import (
 from penstock.streams.base.errors import WorkerLost
 from penstock.streams.delivery.trial import HELD, Doubt
 from penstock.streams.kafka.offsets.metadata import Metadata
+from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import metadata_of, said_in
 from tests.helpers.kafka.model import Broker, model_of, numbers
@@ -345,7 +347,7 @@ def test_suspects_that_an_operator_holds_do_not_keep_the_others_waiting(
     broker = Broker(partitions)
     for partition in range(partitions):
         broker.write(*numbers(10 * partition, 10 * partition + 5), partition=partition)
-        broker.committed["t", partition] = 0, str(note)
+        broker.committed["t", partition] = 0, metadata_of(0, [], note, partition=partition)
     lists: list[list[dict[str, int]]] = []
 
     async def story() -> None:
@@ -359,3 +361,32 @@ def test_suspects_that_an_operator_holds_do_not_keep_the_others_waiting(
         run(story())
     found = sorted(value["n"] for values in lists for value in values)
     assert found == [10 * partition + n for partition in range(partitions) for n in range(5)]
+
+
+def test_time_in_which_the_loop_was_blocked_does_not_say_that_suspects_are_held(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 5))
+    broker.committed["t", 0] = 0, metadata_of(0, [], HELD)
+    begun: list[int] = []
+    at_ends: list[int] = []
+
+    def work(value: dict[str, int]) -> None:
+        begun.append(value["n"])
+        if value["n"] == 0:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualTimeLoop)
+            loop.advance(4)
+
+    def end(value: object) -> None:
+        at_ends.append(len(begun))
+
+    async def story() -> None:
+        letters = route(collect(list[DeadLetter]()))
+        source = read_kafka("t", "g", on_bad_record=letters, follow=False)
+        await source.pipe(ops.map(work), ops.delay(1.0)).to(for_each(end)).run()
+
+    run(story())
+    # There is room for one, which has ended before the next begins.
+    assert begun == list(range(5))
+    assert at_ends == list(range(1, 6))
