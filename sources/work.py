@@ -15,7 +15,7 @@ Ends:    with the epic, when every result is delivered. An event of the epic is 
          until it is drained or cancelled; its unfinished jobs go to another worker, also when it
          dies.
 Errors:  a job that fails is tried `attempts` times in all, by the worker that has it; one that has
-         cost that many workers, the last of them alone, fails for good too. `on_error` of the offer
+         cost that many workers while it was alone there fails for good too. `on_error` of the offer
          says what then happens. A second epic is PoolBusy, or waits (`when_busy="wait"`).
 
     epic     1--2--3---|

@@ -51,9 +51,9 @@ class JetStreamMaster:
     It knows the capacity of each worker, and never has more jobs out than all workers can hold
     together. Jobs travel in parcels, of one job each unless they are quick. A parcel that is
     delivered a second time is not processed: its unreported jobs go out again, each by itself, so
-    that a job that kills its workers affects no others. A job fails for good when it has cost as
-    many workers as it has attempts, the last of them while it was alone there; it goes out to be
-    done alone when it has one attempt left.
+    that a job that kills its workers affects no others. A job that has cost one worker fewer than
+    it has attempts goes out to be done alone. It fails for good when it has then cost as many as it
+    has attempts.
     """
 
     offering: Offering
@@ -80,6 +80,7 @@ class JetStreamMaster:
         # For jobs that went out again: how often, and how often because a worker was lost.
         self._generation: dict[int, int] = {}
         self._lost: dict[int, int] = {}
+        self._suspect_after = max(1, wire.attempts - 1)
         # Those that have begun, or are about to, beside no other.
         self._alone: set[int] = set()
         # Results that arrived after their job had gone out again; the last of each.
@@ -224,7 +225,7 @@ class JetStreamMaster:
 
     def _is_suspect(self, number: int) -> bool:
         """Whether a job has cost so many workers that it may be the cause."""
-        return self._lost.get(number, 0) >= max(1, self._wire.attempts - 1)
+        return self._lost.get(number, 0) >= self._suspect_after
 
     def _send(self, kind: str = "") -> None:
         """The packed jobs go out, within the same loop iteration at the latest."""
@@ -355,10 +356,14 @@ class JetStreamMaster:
             self._succeeded(number, self._late[number])
             return
         if lost:
-            self._lost[number] = times = self._lost.get(number, 0) + 1
-            if times >= self._wire.attempts and number in self._alone:
-                text = f"workers that had it were never heard of again: {times}"
-                self.offering.failed(number, JobFailed(text), times)
+            times = self._lost.get(number, 0)
+            # Beside others it may be as innocent as these, however often.
+            if times < self._suspect_after or number in self._alone:
+                self._lost[number] = times = times + 1
+            alone = times - self._suspect_after
+            if alone >= self._wire.attempts:
+                text = f"workers that had it alone were never heard of again: {alone}"
+                self.offering.failed(number, JobFailed(text), alone)
                 return
         event = self.offering.job(number)
         assert event is not None
