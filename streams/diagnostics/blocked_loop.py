@@ -265,7 +265,7 @@ def _who(stage: object, info: StageInfo, called: FrameType | None) -> str:
     if called is None:
         return str(info)
     # A working stage has the same name in all warnings: that of its handler if it is a user's.
-    who: str = getattr(stage, "_who", str(info))
+    who: str = getattr(stage, "who", str(info))
     return f"'{called.f_code.co_name}' ({info})" if who == str(info) else who
 
 

@@ -116,6 +116,20 @@ def test_a_handler_that_blocks_is_named_while_it_does(
     assert "in_threads" in warning
 
 
+def test_an_object_as_a_handler_is_named_by_its_class(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    class Slow:
+        def __call__(self, value: int) -> int:
+            dog.block()
+            return value
+
+    operator = adaptive_flat_map(Slow(), Fixed(1))
+    run(dog.watching(from_iterable([7])).pipe(operator).to(collect([])).run())
+    (warning,) = warnings()
+    assert "'Slow' (stage 2 'adaptive_flat_map')" in warning
+
+
 @pytest.mark.parametrize(
     ("where", "stage"),
     [
