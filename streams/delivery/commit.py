@@ -162,7 +162,11 @@ class Commit:
         try:
             while self.is_busy:
                 self._begin()
-                if self._writing is not None:
-                    await ended(self._writing)
+                writing = self._writing
+                if writing is not None:
+                    if writing.done():
+                        # Its end is not noted yet, and waiting for it would not let that happen.
+                        await asyncio.sleep(0)
+                    await ended(writing)
         finally:
             self._is_flushed = False

@@ -181,6 +181,41 @@ def test_a_flush_that_is_cancelled_leaves_the_rest_to_be_written() -> None:
     run_virtual(work())
 
 
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_flush_that_comes_when_a_unit_has_just_ended_ends_too(number: int) -> None:
+    """Before the loop has told the commit of it."""
+
+    async def work() -> None:
+        waits = list[bool]()
+        flushes = list[asyncio.Task[None]]()
+
+        def ended(writing: asyncio.Task[None]) -> asyncio.Future[None]:
+            waits.append(writing.done())
+            assert len(waits) < 10, "it waits for ever"
+            return asyncio.shield(writing)
+
+        class Flushed(Log):
+            def _write(self) -> None:
+                # Its first step is before the callbacks of this task.
+                flushes.append(asyncio.create_task(self.commit.flush(ended)))
+                super()._write()
+
+        log = Flushed(1.0)
+        log.add(number)
+        await asyncio.sleep(2)
+        (flush,) = flushes
+        assert waits == [True]
+        assert log.errors == []
+        if number > 0:
+            await flush
+            assert log.units == [[1]]
+        else:
+            with pytest.raises(ValueError, match="disk is full"):
+                await flush
+
+    run_virtual(work())
+
+
 def test_a_unit_that_others_cancel_is_an_error() -> None:
     async def work() -> None:
         log = Log(1.0)
