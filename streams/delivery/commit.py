@@ -77,7 +77,10 @@ class Part(Generic[R]):
             return False
         self.settled, self.is_void = True, is_void
         is_final = self._done(self, error)
-        self.release()
+        # As in `release`, without a call for each part.
+        room, self._room = self._room, None
+        if room is not None:
+            room()
         return is_final
 
 

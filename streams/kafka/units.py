@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from penstock.streams.delivery.commit import Part
@@ -48,8 +48,10 @@ class Units:
             unit = self._of[token] = Unit(token)
         return unit
 
-    def joined(self, tokens: Iterable[Token]) -> Unit:
-        """The unit of several records, which are in one from now on."""
+    def joined(self, tokens: Sequence[Token]) -> Unit:
+        """The unit of some records, which are in one from now on."""
+        if len(tokens) == 1:
+            return self.of(tokens[0])
         first, *others = {self.of(token): None for token in tokens}
         for other in others:
             first.tokens += other.tokens
@@ -106,7 +108,10 @@ def by_partition(units: Iterable[Unit]) -> dict[Partition, set[int]]:
     found: dict[Partition, set[int]] = {}
     for unit in units:
         for token in unit.tokens:
-            found.setdefault(token.partition, set()).add(token.offset)
+            offsets = found.get(token.partition)
+            if offsets is None:
+                offsets = found[token.partition] = set()
+            offsets.add(token.offset)
     return found
 
 
