@@ -145,7 +145,7 @@ class _Recording(BaseSinkStage):
             run.latencies = self.latencies
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self.state >= CLOSED:
+        if self.state and self.state >= CLOSED:
             give_back_all(events)
             return
         waiting, service = self._waiting, self._service

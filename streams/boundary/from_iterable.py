@@ -18,6 +18,7 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.base.validation import is_async_iterable, is_iterable, require_parameters
 from penstock.streams.boundary.once import Reading, is_iterator, once_of, used_up
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
@@ -241,17 +242,18 @@ class Pulling(BaseSourceStage):
         try:
             reading = self._begin()
             iterator: AsyncIterator[Any] = reading.iterator
-            now = self.run.now()
+            clock, slice_ = self.run.now, self._slice
+            now = clock()
             while True:
                 # A task that was cancelled in its own call, by `release`, ends here or in the
                 # clean-up of the iterator.
-                if self.state or self._slice.is_over(now):
+                if self.state or (now >= slice_.end and slice_.is_over(now)):
                     await asyncio.sleep(0)
                 if self.demand:
                     value = await anext(iterator)
-                    now = self.run.now()
+                    now = clock()
                     if self.demand:
-                        self.emit(value, now)
+                        self.send_all([Event(value, now, self)])
                     else:
                         self._pulled = (value, now)
                         if self.state:

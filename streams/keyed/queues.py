@@ -172,14 +172,12 @@ class KeyedQueues:
             try:
                 key = key_of(event.value)
                 queue = find(key)
-            except CALL_ERRORS as raised:
-                error = own_error(raised)
+            except BaseException as raised:
                 place = events.index(event)
                 self.waiting += place
-                return place, error
-            except BaseException:
-                self.waiting += events.index(event)
-                raise
+                if not isinstance(raised, CALL_ERRORS):
+                    raise
+                return place, own_error(raised)
             if queue is None:
                 queue = self._begin(key)
             waiting = queue.events
@@ -415,19 +413,19 @@ def release(turns: Sequence[Turn]) -> None:
     the next events reach is raised when all have ended.
     """
     raised: BaseException | None = None
-    left: Sequence[Turn] = turns
-    at = 0
-    while at < len(left):
-        turn = left[at]
-        at += 1
-        try:
-            if type(turn) is KeyQueue:
-                left, at = turn.queues.release(left[at - 1 :]), 0
-                turn.queues.go_on()
-            else:
-                turn.end()
-        except BaseException as error:
-            raised = raised or error
+    left = turns
+    while left:
+        rest, left = iter(left), ()
+        for turn in rest:
+            try:
+                if type(turn) is KeyQueue:
+                    queues, left = turn.queues, [turn, *rest]
+                    left = queues.release(left)
+                    queues.go_on()
+                else:
+                    turn.end()
+            except BaseException as error:
+                raised = raised or error
     if raised is not None:
         try:
             raise raised

@@ -19,7 +19,6 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
     is_second,
-    send_list,
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -97,11 +96,11 @@ class KeyedStage(BaseDemandStage):
         if self.state and self.state >= CLOSED:
             give_back_all(events)
             return
-        queues, overflow = self.queues, self.overflow
+        queues, overflow, put = self.queues, self.overflow, self._put
         draining, self._draining = self._draining, True
         error: Exception | None = None
-        if (refused := self._put(events)) is not None:
-            skipped, error = self._faults.put_rest(events, refused, self._put, self._key)
+        if (refused := put(events)) is not None:
+            skipped, error = self._faults.put_rest(events, refused, put, self._key)
             self._freed += skipped
         self._draining = draining
         if self.state and self.state >= CLOSED:
@@ -168,7 +167,11 @@ class KeyedStage(BaseDemandStage):
                 if self.state >= CLOSED:
                     give_back_all(events)
                     return
-            send_list(self.downstream, events)
+            try:
+                self.downstream.on_events(events)
+            except BaseException:
+                give_back_all(events)
+                raise
             if self._freed >= self._batch:
                 self._ask()
         if not self.demand or self.asked or self.state:

@@ -78,14 +78,16 @@ class BaseDemandStage:
 
     def _drain(self) -> None:
         """Run the loop, unless it runs already."""
-        self._noted = True
         if self._draining:
+            self._noted = True
             return
         self._draining = True
         try:
-            while self._noted:
+            while True:
                 self._noted = False
                 self._proceed()
+                if not self._noted:
+                    break
         finally:
             self._draining = False
         if self._acts_after_drain:

@@ -26,7 +26,7 @@ from penstock.streams.protocol.event import (
     new_events,
 )
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber, send_list
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.demand_stage import BaseDemandStage
@@ -236,7 +236,10 @@ class BaseSourceStage(BaseDemandStage):
             return
         draining, self._draining = self._draining, True
         try:
-            send_list(self.downstream, events)
+            self.downstream.on_events(events)
+        except BaseException:
+            give_back_all(events)
+            raise
         finally:
             self._draining = draining
         if draining:
@@ -331,7 +334,7 @@ class BaseSourceStage(BaseDemandStage):
                 self._returned_tokens += tokens
         else:
             self.count_failures(n, ending is FORGIVEN, why)
-        if self.state >= CLOSED:
+        if self.state and self.state >= CLOSED:
             self.run.nesting.settled()
 
     def count_failures(self, count: int, for_good: bool, why: object = None) -> None:
