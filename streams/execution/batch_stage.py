@@ -268,7 +268,7 @@ class BatchStage(CallingStage):
         return None
 
     async def _call(self, slot: Slot, part: list[Event[Any]]) -> Sequence[Any]:
-        timeouts = self._timeouts
+        timeouts = self._watched
         handler: Callable[[list[Any]], Awaitable[Sequence[Any]]] = self._handler
         values = [event.value for event in part]
         if self._traced is not None:
@@ -333,14 +333,11 @@ class BatchStage(CallingStage):
             error = cancelled_inside(f"'{self._name}'", error)
         if isinstance(error, BatchContractError):
             # Every event of the call has one, with notes of its own.
-            error = BatchContractError(str(error))
-        elif self._is_tried_again(event, error):
-            if self.state < FAILED:
-                self._try_again(event)
-            return
-        self._give_up(event, error)
+            self._give_up(event, BatchContractError(str(error)))
+        else:
+            self._settle_error(event, error)
 
-    def _try_again(self, event: Event[Any]) -> None:
+    def _try_again(self, event: Event[Any], asked: float) -> None:
         if self._turns.waits_for_another(event):
             # After the event of its group that was before it, which is not settled yet.
             assert self._retries is not None
@@ -348,7 +345,7 @@ class BatchStage(CallingStage):
             self._turns.put_off(event)
             return
         self._turns.retry(event)
-        self._waiting.put_retry(event, self._options.limit)
+        self._waiting.put_retry(event, asked, self._options.limit)
 
     def _again(self, event: Event[Any]) -> None:
         if not self._inbox:

@@ -30,7 +30,7 @@ class BatchTurns:
         turn = event.turn
         if turn is None or turn not in self._siblings.at_work or self._retried.get(turn) is event:
             return False
-        self._siblings.may_begin(turn, event)
+        self._siblings.enter(turn, event)
         return True
 
     def begin(self, event: Event[object]) -> None:
@@ -39,7 +39,7 @@ class BatchTurns:
         # One that had to wait for its next attempt has been at work all the while.
         if turn is not None and self._retried.get(turn) is not event:
             if turn not in self._siblings.at_work:
-                self._siblings.may_begin(turn, event)
+                self._siblings.enter(turn, event)
             self._at_work[turn] += 1
 
     def put_off(self, event: Event[object]) -> None:

@@ -8,7 +8,15 @@ from penstock.streams.boundary.inner_stream import ItemsInCall
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 
-__all__ = ["NEXT_PLACES", "NO_RESULTS", "Call", "call_of", "family_of", "last_of", "taken_family"]
+__all__ = [
+    "NEXT_PLACES",
+    "NO_RESULTS",
+    "Call",
+    "call_of",
+    "closing_event",
+    "family_of",
+    "taken_family",
+]
 
 NO_RESULTS = "no results"
 """The cause of the drop of an event whose call has returned nothing."""
@@ -70,7 +78,7 @@ def family_of(event: Event[Any]) -> Family:
     return call.family
 
 
-def last_of(event: Event[Any]) -> Event[Any]:
+def closing_event(event: Event[Any]) -> Event[Any]:
     """The event by which a call ends that has failed, or is not tried again: its own event, or one
     more of the events made of that, because some of these may still be on their way."""
     family = taken_family(event)

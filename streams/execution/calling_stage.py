@@ -18,7 +18,7 @@ from penstock.streams.base.errors import (
     own_error,
 )
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
-from penstock.streams.execution.call import last_of
+from penstock.streams.execution.call import closing_event
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.results import InOrder, Results
@@ -55,10 +55,10 @@ class CallingStage(FinishingStage):
         "_retries",
         "_siblings",
         "_slots",
-        "_timeouts",
         "_traced",
         "_waiting",
         "_watch",
+        "_watched",
         "in_flight",
         "peak_in_flight",
         "who",
@@ -85,12 +85,12 @@ class CallingStage(FinishingStage):
         self._retries = self._waiting.retries
         self._results = (InOrder if options.ordered else Results)(downstream, options.window)
         self._slots = Slots(run, info, name, self._work, self._slot_ended)
-        self._timeouts: CallLimits | None = None
+        self._watched: CallLimits | None = None
         if options.timeout is not None:
-            self._timeouts = Timeouts(run, options.timeout, name, self._slots.by_task.values())
+            self._watched = Timeouts(run, options.timeout, name, self._slots.by_task.values())
         self._traced = None
         if run.tracing is not None:
-            self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
+            self._watched = self._traced = run.tracing.calls(info, name, self._watched)
         self._faults = ErrorPolicy(options.on_error, run, info)
         self._watch = BlockingWatch(run, self.who, self._progress, is_own=self._is_own)
 
@@ -129,25 +129,31 @@ class CallingStage(FinishingStage):
         """The next attempt at `event` may begin."""
         raise NotImplementedError
 
-    def _is_tried_again(self, event: Event[Any], error: BaseException) -> bool:
-        """Whether there is another attempt at this event, here or by its source."""
+    def _try_again(self, event: Event[Any], asked: float) -> None:
+        """Let the next attempt at `event` begin when the seconds `asked` for are over, or later."""
+        raise NotImplementedError
+
+    def _settle_error(self, event: Event[Any], error: BaseException) -> None:
+        """Try an event that has failed again, return it to its source, or give it up."""
         retries = self._retries
         if retries is None or not retries.allows(event, error):
-            return False
+            self._give_up(event, error)
+            return
+        asked = 0.0
         if self.state < FAILED:
             try:
-                retries.ask(error)
+                asked = retries.asked(error)
             except CALL_ERRORS as raised:
                 what = "function given as wait="
                 self._broke(own_error(raised, f"the {what}"), what)
         if self.state < FAILED:
-            return True
+            self._try_again(event, asked)
+            return
         # Nothing begins any more: an event with attempts left returns to its source.
         blame(error, self.info, event)
         self.run.late_error(error)
         self._no_more_attempts(event)
-        last_of(event).give_back()
-        return True
+        closing_event(event).give_back()
 
     def _broke(self, error: Exception, what: str) -> None:
         """A function of the user's other than the handler raised: no event is to blame."""
@@ -162,7 +168,7 @@ class CallingStage(FinishingStage):
         attempts = 1 if self._retries is None else self._retries.count(event)
         turn = event.turn
         self._no_more_attempts(event)
-        if not self._faults.survives(last_of(event), error, attempts):
+        if not self._faults.survives(closing_event(event), error, attempts):
             self.stop(error)
         self._turn_over(turn)
 
@@ -190,7 +196,7 @@ class CallingStage(FinishingStage):
         for event in self._take_unstarted():
             # Events that were tried before have a place in the order.
             self._results.end(event)
-            last_of(event).give_back()
+            closing_event(event).give_back()
 
     def is_busy(self) -> bool:
         results = self._results
@@ -201,8 +207,8 @@ class CallingStage(FinishingStage):
         self.give_back_unstarted()
         self._watch.end()
         self._slots.cancel()
-        if self._timeouts is not None:
-            self._timeouts.close()
+        if self._watched is not None:
+            self._watched.close()
 
     # Numbers.
 
@@ -220,6 +226,6 @@ class CallingStage(FinishingStage):
             "undelivered": self._results.waiting,
             "retrying": 0 if retries is None else retries.waiting,
             "retries": 0 if retries is None else retries.retries,
-            "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
+            "stuck": 0 if self._watched is None else self._watched.stuck,
             **self._faults.statistics(),
         }

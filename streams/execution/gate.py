@@ -24,7 +24,7 @@ class Gated(Protocol):
     who: str
     """The handler and the stage, in messages."""
     in_flight: int
-    slots: int
+    allowed: int
     """Calls that may be in flight."""
 
     @property
@@ -55,8 +55,8 @@ class Gate(LimitControl):
             *(limiter, broke, options.overload, options.on_limit_change, watch), moved=moved
         )
         self._stage = stage
-        self.flushed = 0
-        """Calls that have just ended, in whose place others may begin."""
+        # Calls that have just ended, in whose place others may begin.
+        self._ended = 0
 
     is_shared = False
 
@@ -79,7 +79,7 @@ class Gate(LimitControl):
         """Set the slots of the stage, in place of a gate that it had `before`."""
         if before is not None:
             before.close()
-        self._stage.slots = self.limit
+        self._stage.allowed = self.limit
 
     def close(self) -> None:
         """The stage makes no more calls under this limit."""
@@ -89,11 +89,11 @@ class Gate(LimitControl):
 
     def moved(self) -> None:
         """The limit has changed."""
-        self._stage.slots = self.limit
+        self._stage.allowed = self.limit
 
     def replaced(self, n: int) -> int:
         """`n` calls begin: returns how many have just ended, whose places they may have taken."""
-        return self.flushed
+        return self._ended
 
     def grant(self, n: int) -> None:
         """Give the stage `n` slots more, where it has others than the limit says."""
@@ -101,6 +101,11 @@ class Gate(LimitControl):
     def ended(self, n: int) -> None:
         """`n` calls have ended."""
         self._stage.in_flight -= n
+        self._ended += n
+
+    def forget_ended(self) -> None:
+        """What begins from now on takes the place of no call that has ended."""
+        self._ended = 0
 
     def settle(self) -> None:
         """The stage has done what it can: give its slots on to where they are needed."""
@@ -143,7 +148,7 @@ class _SharedGate(Gate):
         self._shared.join(self)
         if before is not None:
             before.close()
-        self._stage.slots = self._stage.in_flight
+        self._stage.allowed = self._stage.in_flight
 
     def close(self) -> None:
         self._shared.leave(self)
@@ -160,11 +165,11 @@ class _SharedGate(Gate):
         return self._shared.replaced(n)
 
     def grant(self, n: int) -> None:
-        self._stage.slots += n
+        self._stage.allowed += n
 
     def ended(self, n: int) -> None:
         super().ended(n)
-        self._stage.slots -= n
+        self._stage.allowed -= n
         self._shared.flushed += n
 
     def settle(self) -> None:
@@ -193,12 +198,12 @@ class _SharedGate(Gate):
 
     @property
     def slots(self) -> int:
-        return self._stage.slots
+        return self._stage.allowed
 
     @property
     def lacking(self) -> int:
         stage = self._stage
-        return stage.in_flight + stage.ready - stage.slots
+        return stage.in_flight + stage.ready - stage.allowed
 
     @property
     def place(self) -> tuple[Run, int]:

@@ -42,7 +42,10 @@ def is_beginning(result: object) -> bool:
 
 
 class _Earlier(Event[Any]):
-    """The results of an attempt that has failed: how they end says nothing about their event."""
+    """The results of an attempt that has failed: how they end says nothing about their event.
+
+    Only a `Family` ends it, by these methods.
+    """
 
     __slots__ = ()
 
@@ -89,7 +92,7 @@ class Iterators:
         self._run = run = stage.run
         self._now = run.now
         self._results = results
-        self._timeouts = timeouts
+        self._watched = timeouts
         self._check = check
         self._checked = checked
         self._suspend = suspend
@@ -201,7 +204,7 @@ class Iterators:
 
     async def _room(self, event: Event[Any], slot: Slot) -> None:
         """Wait for room; this time does not count towards the call's timeout."""
-        timeouts = self._timeouts
+        timeouts = self._watched
         left = inf if timeouts is None else timeouts.suspend(slot)
         self.suspended += 1
         try:

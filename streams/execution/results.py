@@ -17,7 +17,7 @@ __all__ = ["InOrder", "Results"]
 class Results:
     """Results in the order of their calls' ends; at most about `window` of them wait.
 
-    `begin` and `end` enclose the call of one event, `add` adds one of its results; `complete` ends
+    `begin` says which calls have begun, `add` adds a result of one, `end` ends it; `complete` ends
     several calls, each with one result. Results that arrive after `give_back` are returned too.
     """
 
@@ -45,11 +45,6 @@ class Results:
 
     def end(self, event: Event[Any]) -> None:
         """A call has ended, and has no more results."""
-
-    def put(self, event: Event[Any], result: Event[Any]) -> None:
-        """Add one result of the call of `event`, and deliver it when there is demand."""
-        self.add(event, result)
-        self.deliver()
 
     def add(self, event: Event[Any], result: Event[Any]) -> None:
         """Add one result of the call of `event`, to be delivered."""

@@ -29,8 +29,6 @@ class RetryQueue:
         self._rng = random.Random(policy.backoff.seed)
         self.retries = 0
         """Attempts after the first, of all events."""
-        # The seconds for which the last error asks to wait.
-        self._asked = 0.0
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
 
     @property
@@ -46,12 +44,9 @@ class RetryQueue:
         """Whether another attempt follows the current one, which failed with `error`."""
         return isinstance(error, self._policy.on) and self.count(event) < self._policy.times
 
-    def ask(self, error: BaseException) -> None:
-        """Note for how long `error` asks to wait, before the `put` of its event.
-
-        Raises what the user's function does.
-        """
-        self._asked = self._policy.asked(error)
+    def asked(self, error: BaseException) -> float:
+        """For how many seconds `error` asks to wait. Raises what the user's function does."""
+        return self._policy.asked(error)
 
     def failed(self, event: Event[Any]) -> int:
         """Count an attempt at `event` that another one follows; returns how many there were."""
@@ -60,10 +55,10 @@ class RetryQueue:
         call.attempts += 1
         return call.attempts
 
-    def put(self, event: Event[Any]) -> None:
-        """Hold `event` for its backoff, or for what its error asked for if that is longer."""
+    def put(self, event: Event[Any], asked: float) -> None:
+        """Hold `event` for its backoff, or for the seconds that its error `asked` for."""
         attempts = self.failed(event)
-        delay = max(self._asked, self._policy.backoff.delay(attempts, self._rng))
+        delay = max(asked, self._policy.backoff.delay(attempts, self._rng))
         self._timers[event] = self._run.call_later(delay, self._info, self._over, event)
 
     def _over(self, event: Event[Any]) -> None:

@@ -45,7 +45,7 @@ class Slots:
         self._sleepers: list[asyncio.Future[None]] = []
 
     def wake(self, n: int, most: int) -> None:
-        """Make `n` slots look for events; there are at most `most` slots."""
+        """Make slots look for events until `n` do so; there are at most `most` slots."""
         n -= self.looking
         while n > 0 and self._sleepers:
             sleeper = self._sleepers.pop()

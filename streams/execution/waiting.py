@@ -25,8 +25,8 @@ class Siblings:
         self.at_work: dict[Turn, deque[Event[Any]]] = {}
         """The events that wait, by their turn, which another event holds."""
 
-    def may_begin(self, turn: Turn, event: Event[Any]) -> bool:
-        """Whether no other event of the turn is at work; otherwise `event` waits here."""
+    def enter(self, turn: Turn, event: Event[Any]) -> bool:
+        """Let `event` wait here, if another event of its turn is at work; whether it need not."""
         others = self.at_work.get(turn)
         if others is None:
             self.at_work[turn] = deque()
@@ -50,6 +50,14 @@ class Siblings:
             return None
         self.waiting -= 1
         return others.popleft()
+
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Remove and return the events for which this is true."""
+        gone: list[Event[Any]] = []
+        for others in self.at_work.values():
+            gone += _removed(others, is_gone)
+        self.waiting -= len(gone)
+        return gone
 
     def clear(self) -> list[Event[Any]]:
         """Remove and return all that wait."""
@@ -105,11 +113,11 @@ class Waiting:
         self.inbox += events
         return True
 
-    def put_retry(self, event: Event[Any], limit: int) -> None:
-        """Let `event` wait for its next attempt."""
+    def put_retry(self, event: Event[Any], asked: float, limit: int) -> None:
+        """Let `event` wait for its next attempt, for the seconds that were `asked` for or more."""
         assert self.retries is not None
-        self.retries.put(event)
-        if self.retries.waiting == limit:
+        self.retries.put(event, asked)
+        if self.retries.waiting >= limit:
             self._held.extend(self.inbox)
             self.inbox.clear()
 
@@ -120,9 +128,27 @@ class Waiting:
             self.inbox.extend(self._held)
             self._held.clear()
 
+    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Remove and return the events for which this is true, but none that was tried before."""
+
+        def is_new_and_gone(event: Event[Any]) -> bool:
+            return (self.retries is None or self.retries.count(event) == 1) and is_gone(event)
+
+        gone = _removed(self.inbox, is_new_and_gone) + _removed(self._held, is_new_and_gone)
+        return gone + self.siblings.withdraw(is_gone)
+
     def clear(self) -> list[Event[Any]]:
         """Remove and return all events."""
         events = [*self.inbox, *self._held, *self.siblings.clear()]
         self.inbox.clear()
         self._held.clear()
         return events if self.retries is None else events + self.retries.clear()
+
+
+def _removed(events: deque[Event[Any]], is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+    gone = [event for event in events if is_gone(event)]
+    if gone:
+        left = [event for event in events if event not in gone]
+        events.clear()
+        events.extend(left)
+    return gone

@@ -18,7 +18,7 @@ from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.execution.call import last_of
+from penstock.streams.execution.call import closing_event
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.gate import Gate, gate_of
 from penstock.streams.execution.handler import check_result, opened
@@ -77,8 +77,8 @@ class WorkerStage(CallingStage):
         "_stride",
         "_stride_began",
         "_wake_is_due",
+        "allowed",
         "flush_is_due",
-        "slots",
     )
 
     def __init__(
@@ -98,10 +98,10 @@ class WorkerStage(CallingStage):
         # Whether calls may be in flight together; a plain call may return an awaitable.
         self._is_concurrent = self._in_slots
         self._admitted: int = 0
-        self.slots: int = 0
+        self.allowed: int = 0
         self._hold_timer = Timer(run, info, self._drain)
         self._gate = self._gate_of(limiter)
-        self._learn()
+        self._read_gate()
         # Assigned to a slot that has not taken them; where the handler is a plain one, each with
         # the awaitable or the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
@@ -115,7 +115,7 @@ class WorkerStage(CallingStage):
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
         self._iterators = Iterators(
-            self._results, self._timeouts, self._check, self._checked, self._drain, self
+            self._results, self._watched, self._check, self._checked, self._drain, self
         )
         self._slice = TimeSlice(run, self._drain)
         self._stride, self._stride_began = 0, 0.0
@@ -124,7 +124,7 @@ class WorkerStage(CallingStage):
     def _gate_of(self, limiter: Limiter) -> Gate:
         return gate_of(self, limiter, self._options, self._control_broke, self._limit_assigned)
 
-    def _learn(self) -> None:
+    def _read_gate(self) -> None:
         # Calls that run one at a time teach nothing, unless other stages call the same dependency.
         gate = self._gate
         self._acts_after_drain = gate.is_shared
@@ -143,7 +143,7 @@ class WorkerStage(CallingStage):
         gate, old = self._gate_of(limiter), self._gate
         gate.open(old)
         self._gate = gate
-        self._learn()
+        self._read_gate()
         for event in self._due:
             event.level = self._concurrency
         gate.retuned(old.limit)
@@ -208,7 +208,7 @@ class WorkerStage(CallingStage):
             event.give_back()
             return False
         turn = event.turn
-        if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
+        if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
             return True
         self._admitted -= 1
         return False
@@ -227,7 +227,7 @@ class WorkerStage(CallingStage):
                 self._begin()
             else:
                 self._call_plain()
-        self._gate.flushed = 0
+        self._gate.forget_ended()
         if has_flushed:
             self._refills = bool(self._due)
         if len(self._due) > self._slots.looking:
@@ -236,7 +236,7 @@ class WorkerStage(CallingStage):
     def _request_more(self) -> None:
         gate = self._gate
         if self._is_concurrent:
-            room = self.slots - self._admitted + gate.spare
+            room = self.allowed - self._admitted + gate.spare
             spare = self._options.window - self._results.waiting
             if spare < 0:
                 room += spare
@@ -259,7 +259,7 @@ class WorkerStage(CallingStage):
 
     # Beginnings.
 
-    def _may_begin(self) -> int:
+    def _room_to_begin(self) -> int:
         """How many events of the inbox may begin now: they have a slot and room for a result.
 
         Where all calls wait for the head of the order, which is to be tried again, it needs no
@@ -267,19 +267,19 @@ class WorkerStage(CallingStage):
         """
         in_flight = self.in_flight
         n = len(self._inbox) if self._retries is None else self._with_room()
-        free = self.slots - in_flight
+        free = self.allowed - in_flight
         if free < n:
             n = free
         if n > 0:
             return n
-        if not in_flight or self._iterators.suspended < in_flight or not self._has_head():
+        if not in_flight or self._iterators.suspended < in_flight or not self._bring_head():
             return 0
         self._gate.grant(1)
         return 1
 
     def _may_call(self) -> int:
         """How many events of the inbox may begin one after the other."""
-        if self.slots <= self.in_flight:
+        if self.allowed <= self.in_flight:
             return 0
         return 1 if self._gate.is_wanted else len(self._inbox)
 
@@ -293,9 +293,9 @@ class WorkerStage(CallingStage):
         waiting = self._results.waiting
         room = self._gate.limit + self._options.window - waiting - self.in_flight
         n = min(len(self._inbox), room)
-        return n if n > 0 else int(self._has_head())
+        return n if n > 0 else int(self._bring_head())
 
-    def _has_head(self) -> bool:
+    def _bring_head(self) -> bool:
         """Whether the head of the order is in the inbox, whose first event it then is."""
         head, inbox = self._results.head, self._inbox
         if head is None or head not in inbox:
@@ -306,7 +306,7 @@ class WorkerStage(CallingStage):
 
     def _begin(self) -> None:
         """Assign events of the inbox to slots."""
-        n = self._may_begin()
+        n = self._room_to_begin()
         if n <= 0:
             return
         if not self._watch.is_on:
@@ -336,7 +336,7 @@ class WorkerStage(CallingStage):
     def _wake_slots(self) -> None:
         """Make slots take the events that are due."""
         if not self._slot_drains:
-            self._slots.wake(len(self._due), max(self.slots, self.in_flight))
+            self._slots.wake(len(self._due), max(self.allowed, self.in_flight))
         elif not self._wake_is_due:
             # The current slot continues first: calls that do not wait need no other slot.
             self._wake_is_due = True
@@ -355,17 +355,20 @@ class WorkerStage(CallingStage):
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return the events for which this is true, unless they have begun before."""
+        self.within(self._withdraw, is_gone)
+
+    def _withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         self._recall()
-        head = self._results.head
-        events = [event for event in self._inbox if event is not head and is_gone(event)]
-        if self._retries is not None:
-            events = [event for event in events if self._retries.count(event) == 1]
-        for event in events:
-            self._inbox.remove(event)
-            self._admitted -= 1
-            self._results.end(event)
-        give_back_all(events)
-        self._drain()
+        siblings = self._siblings.waiting
+        events = self._waiting.withdraw(is_gone)
+        # Events behind another one of their turn are not counted before they may begin.
+        self._admitted -= len(events) - (siblings - self._siblings.waiting)
+        try:
+            for event in events:
+                # It may have a place in the order.
+                self._results.end(event)
+        finally:
+            give_back_all(events)
 
     def _take_unstarted(self) -> list[Event[Any]]:
         if self.state is not CANCELLED:
@@ -383,7 +386,7 @@ class WorkerStage(CallingStage):
     # Calls in slots.
 
     async def _work(self) -> None:
-        handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._timeouts
+        handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._watched
         iterators = self._iterators
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, awaitables, unflushed = self._due, self._awaitables, self._ended
@@ -502,7 +505,7 @@ class WorkerStage(CallingStage):
         """Call for as many events as may begin within the time slice, one after the other."""
         now, handler, checked = self._now, self._handler, self._checked
         lessors = self.run.lessors
-        n = self._may_begin() if self._is_concurrent else self._may_call()
+        n = self._room_to_begin() if self._is_concurrent else self._may_call()
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
@@ -585,7 +588,7 @@ class WorkerStage(CallingStage):
         if not self._is_concurrent:
             # From now on as if the handler had been declared so.
             self._is_concurrent = True
-            self._learn()
+            self._read_gate()
         event.level = self._concurrency
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._watch.begin()
@@ -613,7 +616,6 @@ class WorkerStage(CallingStage):
             total = self._concurrency if self._is_concurrent else ended[0].level
         self._call_ended(len(ended))
         if self._learns:
-            self._gate.flushed = len(ended)
             completions: list[Completion]
             if self._from_arrival:
                 completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
@@ -712,7 +714,7 @@ class WorkerStage(CallingStage):
             # Its source has lost it: this says nothing about the handler.
             turn = event.turn
             self._no_more_attempts(event)
-            last_of(event).give_back()
+            closing_event(event).give_back()
             self._turn_over(turn)
             return
         outcome, seconds = self._gate.outcome(error)
@@ -723,15 +725,14 @@ class WorkerStage(CallingStage):
         elif self._learns:
             started = event.started or event.ended
             self._gate.completed([(event.ended, started, event.level, outcome)])
-        again = self._is_tried_again(event, error)
-        if again and self.state < FAILED:
-            self._iterators.again(event)
-            self._waiting.put_retry(event, self._gate.limit)
         if self._learns:
             self._follow_limiter()
-        if not again:
-            self._give_up(event, error)
+        self._settle_error(event, error)
         self._iterators.resume()
+
+    def _try_again(self, event: Event[Any], asked: float) -> None:
+        self._iterators.again(event)
+        self._waiting.put_retry(event, asked, self._gate.limit)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         super()._no_more_attempts(event)

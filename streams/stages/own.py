@@ -1,8 +1,8 @@
-"""The base classes of stages of the user's own: typed, and without async methods.
+"""The base classes of stages of the user's own.
 
-What they inherit is described where it is: each is the class named `Base...`, from which the
-library's own stages are made, with the types of the values, and refuses a class that has an async
-method in place of a plain one.
+Each is the class named `Base...`, from which the library's own stages are made and which describes
+its methods. To type checkers it has the types of its values, and it refuses a class that has an
+async method in place of a plain one.
 """
 
 from __future__ import annotations

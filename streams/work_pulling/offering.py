@@ -152,7 +152,7 @@ class Offering(FinishingStage):
                 give_back_all(events[place:])
                 return
             turn = event.turn
-            if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
+            if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
                 self._hand_out(event)
             else:
                 self._drain()

@@ -16,7 +16,7 @@ from penstock.streams.base.errors import (
     describe,
 )
 from penstock.streams.base.keys import Key, key_function
-from penstock.streams.execution.call import family_of, last_of, taken_family
+from penstock.streams.execution.call import closing_event, family_of, taken_family
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.dead_letters import channel_to
@@ -329,7 +329,7 @@ class ParentStage(FinishingStage):
 
     def _may_begin(self, event: Event[Any]) -> bool:
         turn = event.turn
-        return turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event)
+        return turn is None or turn.holders < 2 or self._siblings.enter(turn, event)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state:
@@ -591,7 +591,7 @@ class ParentStage(FinishingStage):
         """An event has failed outside its handler, for good."""
         turns = self._turns_of([event])
         policy = self._policies[stage]
-        survives = policy.survives(last_of(event), error, attempts)
+        survives = policy.survives(closing_event(event), error, attempts)
         self._results.end(event)
         if not survives:
             self.stop(error)
@@ -739,7 +739,7 @@ class ParentStage(FinishingStage):
     def _give_back(self, events: Iterable[Event[Any]]) -> None:
         for event in events:
             self._results.end(event)
-            last_of(event).give_back()
+            closing_event(event).give_back()
 
     async def _close_crew(self) -> None:
         self._sending.close()

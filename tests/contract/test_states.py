@@ -124,21 +124,21 @@ class Watched:
         stage._due = queue(steps, "due")
         stage._ended = Ended()
         stage._ended.steps = steps
-        may_begin = waiting.siblings.may_begin
+        enter = waiting.siblings.enter
 
         def stay(turn: Turn, event: Event[Any]) -> bool:
-            begins: bool = may_begin(turn, event)
+            begins: bool = enter(turn, event)
             if not begins:
                 steps.at(event, "behind")
             return begins
 
-        waiting.siblings.may_begin = stay
+        waiting.siblings.enter = stay
         if waiting.retries is not None:
             hold = waiting.retries.put
 
-            def put(event: Event[Any]) -> None:
+            def put(event: Event[Any], asked: float) -> None:
                 steps.at(event, "retrying")
-                hold(event)
+                hold(event, asked)
 
             waiting.retries.put = put
 
