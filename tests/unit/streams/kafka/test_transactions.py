@@ -375,13 +375,16 @@ def test_partitions_leave_as_soon_as_the_transaction_in_progress_has_ended(
     run(story())
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
 @pytest.mark.parametrize("seconds", [0.5, 1.5, 2.5, 3.5])
 def test_no_call_of_the_client_begins_after_a_close_that_was_cancelled(
-    broker: Broker, run: Run, seconds: float
+    broker: Broker, run: Run, seconds: float, is_begun: bool
 ) -> None:
     async def story() -> None:
         transactions, consumer, partition = alone(broker)
         broker.latency = lambda: 1.0
+        if is_begun:
+            await transactions.commit(consumer, [partition])
         closing = asyncio.create_task(transactions.close(consumer, [partition]))
         await asyncio.sleep(seconds)
         closing.cancel()
@@ -622,26 +625,28 @@ def test_time_without_an_attempt_is_not_time_without_success(
         return SLOW if method == "offsets" else None
 
     async def story() -> None:
-        running = source().to(sink(patience=7)).start()
+        # More than the seconds for which partitions wait for a last transaction.
+        running = source().to(sink(patience=15)).start()
         await settled()
         (member,) = broker.members
         broker.refuse_producer = refuse
         broker.write(*numbers(0, 100))
         await until(lambda: "offsets" in attempts)
-        broker.expire(member)
         if rest == "is no member":
             broker.admitting.clear()
+            broker.expire(member)
         else:
             other = Member(broker, member.settings)
             broker.members.append(other)
-            broker.owner["t", 0] = other
-        await settled(1)
+            broker.targets = lambda: {("t", 0): other}  # type: ignore[method-assign]
+        await settled(12)
         attempts.clear()
         await settled(30)
         assert attempts == []
         if rest == "is no member":
             broker.admitting.set()
         else:
+            del broker.targets  # type: ignore[method-assign]
             other.kill()
         await until(lambda: "offsets" in attempts)
         broker.refuse_producer = lambda method: None
