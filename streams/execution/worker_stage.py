@@ -328,10 +328,11 @@ class WorkerStage(CallingStage):
         A call that takes the place of one that has just ended counts as begun at that end, however
         many ends were flushed together.
         """
-        total = self._concurrency
-        flushed = self._gate.replaced(n)
-        same = min(flushed, n)
-        return [total + flushed] * same + list(range(total + flushed + 1, total + n + 1))
+        total = self._gate.total
+        ended = self._gate.replaced(n)
+        same = min(ended, n)
+        levels = [total + ended] * same + list(range(total + ended + 1, total + n + 1))
+        return list(map(self._reported, levels)) if self._waiting.holding else levels
 
     def _wake_slots(self) -> None:
         """Make slots take the events that are due."""
@@ -779,8 +780,10 @@ class WorkerStage(CallingStage):
         When as many events as the limit wait for their next attempt, nothing new begins: the limit
         is then reported as used up.
         """
-        total = self._gate.total
-        return max(total, self._gate.limit) if self._waiting.holding else total
+        return self._reported(self._gate.total)
+
+    def _reported(self, in_flight: int) -> int:
+        return max(in_flight, self._gate.limit) if self._waiting.holding else in_flight
 
     # The end.
 
