@@ -24,6 +24,8 @@ class Gated(Protocol):
     who: str
     """The handler and the stage, in messages."""
     in_flight: int
+    admitted: int
+    """Events that are requested, waiting or in flight."""
     allowed: int
     """Calls that may be in flight."""
 
@@ -55,8 +57,8 @@ class Gate(LimitControl):
             *(limiter, broke, options.overload, options.on_limit_change, watch), moved=moved
         )
         self._stage = stage
-        # Calls that have just ended, in whose place others may begin.
-        self._ended = 0
+        self.just_ended = 0
+        """Calls that have just ended, in whose place others may begin."""
 
     is_shared = False
 
@@ -93,19 +95,17 @@ class Gate(LimitControl):
 
     def replaced(self, n: int) -> int:
         """`n` calls begin: returns how many have just ended, whose places they may have taken."""
-        return self._ended
+        return self.just_ended
 
     def grant(self, n: int) -> None:
         """Give the stage `n` slots more, where it has others than the limit says."""
 
     def ended(self, n: int) -> None:
         """`n` calls have ended."""
-        self._stage.in_flight -= n
-        self._ended += n
-
-    def forget_ended(self) -> None:
-        """What begins from now on takes the place of no call that has ended."""
-        self._ended = 0
+        stage = self._stage
+        stage.in_flight -= n
+        stage.admitted -= n
+        self.just_ended += n
 
     def settle(self) -> None:
         """The stage has done what it can: give its slots on to where they are needed."""

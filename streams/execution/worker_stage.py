@@ -48,14 +48,13 @@ _SUCCESS = Outcome.SUCCESS
 class WorkerStage(CallingStage):
     """Keeps as many calls in flight as its limit, or its `slots` of a shared limit, allows.
 
-    `_admitted` counts the events that are requested, waiting to begin, or in flight. A plain
+    `admitted` counts the events that are requested, waiting to begin, or in flight. A plain
     handler has one call in flight at a time: the stage requests as many events as take about a time
     slice, and no more than there is demand for. One slot of a shared limit serves them all, unless
     another stage waits for it.
     """
 
     __slots__ = (
-        "_admitted",
         "_awaitables",
         "_checked",
         "_due",
@@ -77,6 +76,7 @@ class WorkerStage(CallingStage):
         "_stride",
         "_stride_began",
         "_wake_is_due",
+        "admitted",
         "allowed",
         "flush_is_due",
     )
@@ -97,7 +97,7 @@ class WorkerStage(CallingStage):
         self._is_awaited = is_coroutine_function(options.handler)
         # Whether calls may be in flight together; a plain call may return an awaitable.
         self._is_concurrent = self._in_slots
-        self._admitted: int = 0
+        self.admitted: int = 0
         self.allowed: int = 0
         self._hold_timer = Timer(run, info, self._drain)
         self._gate = self._gate_of(limiter)
@@ -210,7 +210,7 @@ class WorkerStage(CallingStage):
         turn = event.turn
         if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
             return True
-        self._admitted -= 1
+        self.admitted -= 1
         return False
 
     def _proceed(self) -> None:
@@ -227,7 +227,7 @@ class WorkerStage(CallingStage):
                 self._begin()
             else:
                 self._call_plain()
-        self._gate.forget_ended()
+        self._gate.just_ended = 0
         if has_flushed:
             self._refills = bool(self._due)
         if len(self._due) > self._slots.looking:
@@ -236,11 +236,13 @@ class WorkerStage(CallingStage):
     def _request_more(self) -> None:
         gate = self._gate
         if self._is_concurrent:
-            room = self.allowed - self._admitted + gate.spare
+            room = self.allowed - self.admitted
+            if gate.is_shared:
+                room += gate.spare
             spare = self._options.window - self._results.waiting
             if spare < 0:
                 room += spare
-        elif self._admitted or self._results.ready or self._hold_timer.is_set:
+        elif self.admitted or self._results.ready or self._hold_timer.is_set:
             return
         else:
             now = self._now()
@@ -254,7 +256,7 @@ class WorkerStage(CallingStage):
                 # Results may wait for an event that is tried again, however much is requested.
                 room = min(room, gate.limit + self._options.window - self._results.waiting)
         if room > 0 and self._waiting.has_room(gate.limit):
-            self._admitted += room
+            self.admitted += room
             self.upstream.request(room)
 
     # Beginnings.
@@ -363,7 +365,7 @@ class WorkerStage(CallingStage):
         siblings = self._siblings.waiting
         events = self._waiting.withdraw(is_gone)
         # Events behind another one of their turn are not counted before they may begin.
-        self._admitted -= len(events) - (siblings - self._siblings.waiting)
+        self.admitted -= len(events) - (siblings - self._siblings.waiting)
         try:
             for event in events:
                 # It may have a place in the order.
@@ -555,7 +557,7 @@ class WorkerStage(CallingStage):
             self._gate.grant(begun - 1)
         if self.state >= CLOSED:
             # Cancelled from inside a call: no result is wanted.
-            self._call_ended(done)
+            self._gate.ended(done)
             give_back_all([*ended_events, *rest])
         else:
             self._inbox.extendleft(reversed(rest))
@@ -598,13 +600,9 @@ class WorkerStage(CallingStage):
 
     # Outcomes.
 
-    def _call_ended(self, n: int) -> None:
-        self._admitted -= n
-        self._gate.ended(n)
-
     def _return(self, event: Event[Any]) -> None:
         """Return an event whose call has ended after the stage was cancelled."""
-        self._call_ended(1)
+        self._gate.ended(1)
         event.give_back()
         self._gate.leave()
 
@@ -615,19 +613,17 @@ class WorkerStage(CallingStage):
         total = 0
         if self._from_arrival:
             total = self._concurrency if self._is_concurrent else ended[0].level
-        self._call_ended(len(ended))
+        self._gate.ended(len(ended))
         if self._learns:
-            completions: list[Completion]
-            if self._from_arrival:
-                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
-            else:
-                # A plain call with no other in flight teaches nothing, as where no limit is shared.
-                least = 0 if self._is_concurrent else 2
-                completions = [
-                    (event.ended, event.started or 0.0, event.level or 1, _SUCCESS)
-                    for event in ended
-                    if event.level >= least
-                ]
+            # A plain call with no other in flight teaches nothing, as where no limit is shared.
+            least = 0 if self._is_concurrent else 2
+            completions: list[Completion] = []
+            for event in ended:
+                if self._from_arrival:
+                    completions.append((event.ended, event.created, total, _SUCCESS))
+                elif event.level >= least:
+                    started = event.started or 0.0
+                    completions.append((event.ended, started, event.level or 1, _SUCCESS))
             try:
                 self._gate.completed(completions)
                 self._follow_limiter()
@@ -675,7 +671,7 @@ class WorkerStage(CallingStage):
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self._admitted += 1
+            self.admitted += 1
             self._inbox.append(following)
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
@@ -696,7 +692,7 @@ class WorkerStage(CallingStage):
                 self._flush()
             total = self._concurrency
         finally:
-            self._call_ended(1)
+            self._gate.ended(1)
         if self.state >= CLOSED:
             event.give_back()
             self._gate.leave()
@@ -740,7 +736,7 @@ class WorkerStage(CallingStage):
         self._results.end(event)
 
     def _again(self, event: Event[Any]) -> None:
-        self._admitted += 1
+        self.admitted += 1
         self._waiting.retry(event, self._gate.limit)
         self._drain()
 
