@@ -268,19 +268,19 @@ class BatchStage(CallingStage):
         return None
 
     async def _call(self, slot: Slot, part: list[Event[Any]]) -> Sequence[Any]:
-        timeouts = self._watched
+        watched = self._watched
         handler: Callable[[list[Any]], Awaitable[Sequence[Any]]] = self._handler
         values = [event.value for event in part]
         if self._traced is not None:
             handler = self._traced.batch(handler, part)
-        if timeouts is None:
+        if watched is None:
             return await handler(values)
-        timeouts.begin(slot, self._now())
+        watched.begin(slot, self._now())
         try:
             results = await handler(values)
-            timeouts.end(slot)
+            watched.end(slot)
         except BaseException as error:
-            failure = timeouts.error(slot, error)
+            failure = watched.error(slot, error)
             if failure is error:
                 raise
             raise failure from error
@@ -354,7 +354,6 @@ class BatchStage(CallingStage):
         self._drain()
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
-        super()._no_more_attempts(event)
         self._turns.settle(event)
 
     def _turn_over(self, turn: Turn | None) -> None:

@@ -162,6 +162,7 @@ class CallingStage(FinishingStage):
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
+        raise NotImplementedError
 
     def _give_up(self, event: Event[Any], error: BaseException) -> None:
         """An event has failed for good: apply the error policy."""

@@ -13,7 +13,7 @@ from penstock.streams.limits import Limiter, Shared
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Gate", "Gated", "gate_of"]
+__all__ = ["Gate", "Gated", "SharedGate"]
 
 
 class Gated(Protocol):
@@ -122,7 +122,7 @@ class Gate(LimitControl):
         return None
 
 
-class _SharedGate(Gate):
+class SharedGate(Gate):
     """A limit that several stages share: it gives each of them slots one at a time."""
 
     def __init__(self, stage: Gated, shared: Shared, *args: Any) -> None:
@@ -214,16 +214,3 @@ class _SharedGate(Gate):
 
     def hold_back(self, seconds: float) -> None:
         self._stage.hold_back(seconds)
-
-
-def gate_of(
-    stage: Gated,
-    limiter: Limiter,
-    options: CallOptions,
-    broke: Callable[[Exception, str], None],
-    moved: Callable[[], None],
-) -> Gate:
-    """The gate of a stage under this limiter."""
-    if isinstance(limiter, Shared):
-        return _SharedGate(stage, limiter, options, broke, moved)
-    return Gate(stage, limiter, options, broke, moved)

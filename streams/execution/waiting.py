@@ -146,9 +146,10 @@ class Waiting:
 
 
 def _removed(events: deque[Event[Any]], is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
-    gone = [event for event in events if is_gone(event)]
-    if gone:
-        left = [event for event in events if event not in gone]
-        events.clear()
-        events.extend(left)
+    gone: list[Event[Any]] = []
+    left: list[Event[Any]] = []
+    for event in events:
+        (gone if is_gone(event) else left).append(event)
+    events.clear()
+    events.extend(left)
     return gone

@@ -20,12 +20,12 @@ from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.execution.call import closing_event
 from penstock.streams.execution.calling_stage import CallingStage
-from penstock.streams.execution.gate import Gate, gate_of
+from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.keyed.queues import release
-from penstock.streams.limits import Completion, Limiter, Outcome
+from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
@@ -122,7 +122,10 @@ class WorkerStage(CallingStage):
         run.withdrawals.append(self.withdraw)
 
     def _gate_of(self, limiter: Limiter) -> Gate:
-        return gate_of(self, limiter, self._options, self._control_broke, self._limit_assigned)
+        more = self._options, self._control_broke, self._limit_assigned
+        if isinstance(limiter, Shared):
+            return SharedGate(self, limiter, *more)
+        return Gate(self, limiter, *more)
 
     def _read_gate(self) -> None:
         # Calls that run one at a time teach nothing, unless other stages call the same dependency.
@@ -732,7 +735,6 @@ class WorkerStage(CallingStage):
         self._waiting.put_retry(event, asked, self._gate.limit)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
-        super()._no_more_attempts(event)
         self._results.end(event)
 
     def _again(self, event: Event[Any]) -> None:

@@ -19,6 +19,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
     is_second,
+    send_list,
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -167,11 +168,7 @@ class KeyedStage(BaseDemandStage):
                 if self.state >= CLOSED:
                     give_back_all(events)
                     return
-            try:
-                self.downstream.on_events(events)
-            except BaseException:
-                give_back_all(events)
-                raise
+            send_list(self.downstream, events)
             if self._freed >= self._batch:
                 self._ask()
         if not self.demand or self.asked or self.state:

@@ -26,7 +26,7 @@ from penstock.streams.protocol.event import (
     new_events,
 )
 from penstock.streams.protocol.identity import Identity
-from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.demand_stage import BaseDemandStage
@@ -236,10 +236,7 @@ class BaseSourceStage(BaseDemandStage):
             return
         draining, self._draining = self._draining, True
         try:
-            self.downstream.on_events(events)
-        except BaseException:
-            give_back_all(events)
-            raise
+            send_list(self.downstream, events)
         finally:
             self._draining = draining
         if draining:

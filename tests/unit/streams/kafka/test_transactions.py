@@ -614,7 +614,7 @@ def test_brokers_that_do_not_answer_for_long_are_named(broker: Broker, run: Run)
 SLOW = KafkaError(KafkaError._TIMED_OUT, "slow", False, True)
 
 
-@pytest.mark.parametrize("rest", ["is no member", "has no partition"])
+@pytest.mark.parametrize("rest", ["is not a member", "has no partition"])
 def test_time_without_an_attempt_is_not_time_without_success(
     broker: Broker, run: Run, rest: str
 ) -> None:
@@ -632,7 +632,7 @@ def test_time_without_an_attempt_is_not_time_without_success(
         broker.refuse_producer = refuse
         broker.write(*numbers(0, 100))
         await until(lambda: "offsets" in attempts)
-        if rest == "is no member":
+        if rest == "is not a member":
             broker.admitting.clear()
             broker.expire(member)
         else:
@@ -643,7 +643,7 @@ def test_time_without_an_attempt_is_not_time_without_success(
         attempts.clear()
         await settled(30)
         assert attempts == []
-        if rest == "is no member":
+        if rest == "is not a member":
             broker.admitting.set()
         else:
             del broker.targets  # type: ignore[method-assign]
