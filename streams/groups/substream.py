@@ -201,8 +201,6 @@ class Substream:
         """Take out the waiting events but those of the tail, with their places."""
         events = list(self.events)
         self.events.clear()
-        if self.tail is not None:
-            self.tail.room -= len(events)
         return events
 
     def give_back(self) -> None:

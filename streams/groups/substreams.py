@@ -183,7 +183,7 @@ class Substreams(KeyedStage):
             self._return(events)
         else:
             if ended is not None:
-                self.overflow.hand_over(ended, substream, len(events))
+                self.overflow.hand_over(ended, substream)
             substream.extend(events)
 
     def _made(self, key: Any, events: list[Event[Any]], *, gathers: bool) -> Substream | None:

@@ -31,12 +31,6 @@ __all__ = ["Backlog", "Overflow", "Tail"]
 # longer, fewer make many blocks, and each costs some memory.
 _BLOCK = 64
 
-# How many events came lately. Chosen: several times as many as a burst is likely to have.
-_LATELY = 2**16
-
-# Seconds until room is made on trial, at first and at most.
-_FIRST_TRIAL, _LAST_TRIAL = 0.2, 5.0
-
 
 class Backlog(Protocol):
     """The waiting events of one key.
@@ -44,8 +38,7 @@ class Backlog(Protocol):
     `events` are the first of them, in memory; behind them comes the `tail`, if there is one. An
     event that comes is given to `Overflow.add` if there are `limit` events, which is 0 where there
     is a tail. While it is `over`, because it has a tail or its sources leave the key, `taken` is
-    called for what has left the stage, and `look` when events were taken. `held` events of the key
-    are in front of the first ones, inside operators.
+    called for what has left the stage, and `look` when events were taken.
     """
 
     key: Any
@@ -54,36 +47,29 @@ class Backlog(Protocol):
     limit: int
     over: bool
 
-    @property
-    def held(self) -> int: ...
-
 
 class Tail:
-    """The events of a key behind the first ones: `blocks` in the file or, where that could not be
-    written, in memory; then the newest in memory, `back`.
+    """The events of a key behind the first ones, in `blocks` of up to `block` events each.
 
-    The first ones and the events in operators have `room` places of the buffer, however many they
-    are. An event of `back` and of a block in memory has its own place. `block` events are written
-    together. There are `size` events in all, `kept` of them in blocks in memory.
+    `stored` of them are in the file; the others, which came last or could not be written, are
+    `kept` in memory, each in a place of the buffer. Until the first block fits, the places of
+    events that have left are not given up: they are `free`.
     """
 
-    __slots__ = ("back", "block", "blocks", "kept", "room", "size")
+    __slots__ = ("block", "blocks", "free", "kept", "stored")
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.block = min(_BLOCK, max(1, room // 4))
-        self.blocks: deque[Block | list[Event[Any]]] = deque()
-        self.back: list[Event[Any]] = []
-        self.size = self.kept = 0
+    def __init__(self, first: int) -> None:
+        self.block = min(_BLOCK, max(1, first // 4))
+        self.blocks: deque[Block] = deque()
+        self.free = self.kept = self.stored = 0
 
     def __len__(self) -> int:
-        return self.size
+        return self.kept + self.stored
 
     @property
     def first(self) -> Event[Any]:
         """The event behind the first ones."""
-        block = self.blocks[0] if self.blocks else self.back
-        return block[0] if isinstance(block, list) else block.events[0]
+        return self.blocks[0].events[0]
 
 
 class Overflow:
@@ -92,9 +78,11 @@ class Overflow:
     `share` events of a key wait in memory; `policy` says what becomes of more: they `spill` to a
     temporary file, `wait` in the buffer, or are routed. With "spill" the sources of the key are
     asked to leave it from half of the share on, since some of its events may be on their way, until
-    no more than a quarter waits. The stage takes the `vacated` places of its buffer, which may be
-    fewer than 0, and fails with the `error`, if there is one. `backlogs` are those that have a
-    tail.
+    no more than a quarter waits.
+
+    The stage counts a place of its buffer for each event that has come and has not left. It takes
+    the `vacated` places, which may be fewer than 0: events in the file and routed ones have none,
+    and those that a tail keeps free are no one else's. It fails with the `error`, if there is one.
 
     Memory: what has a place in the buffer, and what `Spill` needs. Time: constant per event.
     """
@@ -112,23 +100,14 @@ class Overflow:
         self.error: SpillBroken | None = None
         # Events whose values could not be read back.
         self._broken: list[Event[Any]] = []
-        self.backlogs: dict[Backlog, None] = {}
-        # How many events came, and how many keys lost their last waiting event, lately.
-        self._came = self.ended = 0
-        # How long after one trial the next one is due, and when that is; None before the first.
-        self._pause = _FIRST_TRIAL
-        self._trial_at: float | None = None
-        self.spilled = 0
-        """Events that have ever been written to the file."""
-        self.peak = 0
-        """The most that were in it at once."""
+        self._tails: dict[Backlog, Tail] = {}
         self._run = run
         self._info = info
         self._spill = Spill(most_events, most_bytes)
-        self._faults: ErrorPolicy | None = None
         # For each key that is left at sources, the functions that end this.
         self._left: dict[Backlog, dict[BaseSourceStage, Callable[[], None]]] = {}
-        self._routed = 0
+        # The last of them routes; letters of the others may still be accepted.
+        self._routes: list[ErrorPolicy] = []
         self._refused: dict[str, int] = {}
         self._warned: set[str] = set()
         self.set(share, policy)
@@ -141,14 +120,12 @@ class Overflow:
         if policy == "spill":
             self.limit = max(1, share // 2)
         if isinstance(policy, Route):
-            if self._faults is not None:
-                self._routed += self._faults.routed
-            self._faults = ErrorPolicy(policy, self._run, self._info)
+            self._routes.append(ErrorPolicy(policy, self._run, self._info))
 
     @property
     def routed(self) -> int:
         """How many events were routed, and accepted as dead letters."""
-        return self._routed + (0 if self._faults is None else self._faults.routed)
+        return sum(one.routed for one in self._routes)
 
     @property
     def on_disk(self) -> int:
@@ -162,37 +139,33 @@ class Overflow:
 
         Returns how many more events wait: 0 if it was routed.
         """
-        tail = backlog.tail
-        if self.policy == "spill":
+        tail, policy = backlog.tail, self.policy
+        if policy == "spill":
             self._leave(backlog, event)
+        elif policy != "wait" and len(backlog.events) + len(tail or ()) >= self.share:
+            self._route(backlog, event)
+            return 0
         if tail is None:
-            if len(backlog.events) < self.share:
-                backlog.limit = self.share
-                backlog.events.append(event)
-                return 1
-            if isinstance(self.policy, Route):
-                self._route(backlog, event)
-                return 0
-            if self.policy == "wait":
-                # The limit of an older policy.
-                backlog.limit = self.limit
+            if policy == "wait" or len(backlog.events) < self.share:
+                # Its limit was that of an older policy, or at which its sources are asked.
+                backlog.limit = max(self.share, self.limit)
                 backlog.events.append(event)
                 return 1
             tail = self._begin(backlog)
-        elif isinstance(self.policy, Route) and len(backlog.events) + len(tail) >= self.share:
-            self._route(backlog, event)
-            return 0
-        tail.back.append(event)
-        tail.size += 1
-        if len(tail.back) >= tail.block:
-            self._store(backlog, tail)
+        blocks = tail.blocks
+        if not blocks or blocks[-1].number or len(blocks[-1].events) >= tail.block:
+            blocks.append(Block([]))
+        last = blocks[-1]
+        last.events.append(event)
+        tail.kept += 1
+        if policy == "spill" and len(last.events) >= tail.block:
+            self._write(backlog, tail, last)
         return 1
 
     def _begin(self, backlog: Backlog) -> Tail:
-        tail = backlog.tail = Tail(_used(backlog))
+        tail = self._tails[backlog] = backlog.tail = Tail(len(backlog.events))
         backlog.limit = 0
         backlog.over = True
-        self.backlogs[backlog] = None
         return tail
 
     def _leave(self, backlog: Backlog, event: Event[Any]) -> None:
@@ -223,52 +196,10 @@ class Overflow:
             backlog.limit = self.limit
             backlog.over = False
 
-    def _store(self, backlog: Backlog, tail: Tail) -> None:
-        """Write the newest events of a key, or keep them where they are."""
-        events, tail.back = tail.back, []
-        block = self._written(backlog, events) if self.policy == "spill" else None
-        if block is None:
-            tail.blocks.append(events)
-            tail.kept += len(events)
-        else:
-            tail.blocks.append(block)
-            self.vacated += len(block.events)
-
-    def _written(self, backlog: Backlog, events: list[Event[Any]]) -> Block | None:
-        try:
-            block = self._spill.write(events)
-        except Refused as refused:
-            why = "full" if refused.is_full else "unwritable"
-            self._refused[why] = self._refused.get(why, 0) + len(events)
-            self._say(
-                why,
-                backlog,
-                f"it waits in the buffer, and when that is full so does the source: {refused}. "
-                + (
-                    "Raise spill_events= or spill_bytes=, or send what is over the share to "
-                    "dead letters by overflow=route(sink)"
-                    if refused.is_full
-                    else 'Give overflow="wait" or overflow=route(sink) if that is intended'
-                ),
-            )
-            return None
-        self.spilled += len(block.events)
-        self.peak = max(self.peak, self._spill.events)
-        self._say(
-            "spilled",
-            backlog,
-            "what is over its share, or fills the buffer, is in a temporary file, unfinished, "
-            "while the other keys go on, and the handler gets a copy of its value. The choices are "
-            'overflow="spill", "wait" or route(sink), and share=',
-        )
-        return block
-
     def _route(self, backlog: Backlog, event: Event[Any]) -> None:
-        faults = self._faults
-        assert faults is not None
         self.vacated += 1
         self._say("routed", backlog, "what is over its share goes to the dead letters")
-        faults.survives(
+        self._routes[-1].survives(
             event,
             KeyOverShare(
                 f"{self._info}: {len(backlog.events):,} events of the key {backlog.key!r} wait, "
@@ -286,6 +217,60 @@ class Overflow:
                 "its statistics has them."
             )
 
+    # The file, and places.
+
+    def _write(self, backlog: Backlog, tail: Tail, block: Block) -> bool:
+        """Move a block in memory to the file; False if that does not take it."""
+        n = len(block.events)
+        try:
+            self._spill.write(block)
+        except Refused as refused:
+            why = "full" if refused.is_full else "unwritable"
+            self._refused[why] = self._refused.get(why, 0) + n
+            self._say(
+                why,
+                backlog,
+                f"it waits in the buffer, and when that is full so does the source: {refused}. "
+                + (
+                    "Raise spill_events= or spill_bytes=, or send what is over the share to "
+                    "dead letters by overflow=route(sink)"
+                    if refused.is_full
+                    else 'Give overflow="wait" or overflow=route(sink) if that is intended'
+                ),
+            )
+            return False
+        tail.kept -= n
+        tail.stored += n
+        self.vacated += n
+        self._say(
+            "spilled",
+            backlog,
+            "what is over its share, or fills the buffer, is in a temporary file, unfinished, "
+            "while the other keys go on, and the handler gets a copy of its value. The choices are "
+            'overflow="spill", "wait" or route(sink), and share=',
+        )
+        return True
+
+    def _read(self, tail: Tail, block: Block) -> list[Event[Any]]:
+        """The events of a block, which are all in memory now."""
+        if block.number:
+            n = len(block.events)
+            tail.stored -= n
+            self.vacated -= n
+            try:
+                self._spill.read(block)
+                tail.kept += n
+            except SpillBroken as error:
+                self.error = error
+                self._broken += block.events
+                block.events = []
+        return block.events
+
+    def _keep(self, tail: Tail, n: int) -> None:
+        """Keep `n` more places free for a tail; below 0, give as many up."""
+        tail.free += n
+        self.vacated -= n
+
     # Events on their way out.
 
     def taken(self, backlog: Backlog, n: int = 1) -> None:
@@ -293,8 +278,7 @@ class Overflow:
         move others up into these, when a block of them fits, or have more read."""
         tail = backlog.tail
         if tail is not None:
-            # The next events take the places of those that have left.
-            self.vacated -= n
+            self._keep(tail, n)
             self._move_up(backlog, tail)
         self.look(backlog)
 
@@ -307,88 +291,43 @@ class Overflow:
         """Move a block up that does not fit, if it needs at most so many free places."""
         tail = backlog.tail
         assert tail is not None
-        events = tail.blocks[0] if tail.blocks else tail.back
-        more = max(0, _used(backlog) + _count(events) - tail.room)
-        if type(events) is Block and more > free:
+        block = tail.blocks[0]
+        more = max(0, len(block.events) - tail.free)
+        if block.number and more > free:
             return False
-        tail.room += more
-        self.vacated -= more
+        self._keep(tail, more)
         self._move_up(backlog, tail)
         return True
 
-    def hand_over(self, before: Backlog, backlog: Backlog, n: int) -> None:
-        """Put the tail of a key that is over behind `n` events that are about to come into another
-        backlog.
-
-        What the operators before it still hold is no longer part of the room.
-        """
+    def hand_over(self, before: Backlog, backlog: Backlog) -> None:
+        """Put the tail of a key behind the events that are about to come into another backlog."""
         before.over, backlog.over = False, True
         left = self._left.pop(before, None)
         if left is not None:
             self._left[backlog] = left
-        tail = before.tail
+        tail, before.tail = before.tail, None
         if tail is not None:
-            tail.room += n - before.held
-            before.tail, backlog.tail = None, tail
+            del self._tails[before]
+            self._tails[backlog] = backlog.tail = tail
             backlog.limit = 0
-            del self.backlogs[before]
-            self.backlogs[backlog] = None
 
     def _move_up(self, backlog: Backlog, tail: Tail) -> None:
-        events, blocks = backlog.events, tail.blocks
-        while blocks and _used(backlog) + _count(blocks[0]) <= tail.room:
-            block = blocks.popleft()
-            tail.size -= _count(block)
-            if isinstance(block, list):
-                tail.kept -= len(block)
-                self.vacated += len(block)
-            events.extend(self._events_of(block))
-        if not blocks and _used(backlog) + len(tail.back) <= tail.room:
-            self.vacated += tail.room - _used(backlog)
-            events.extend(tail.back)
-            self._end(backlog)
+        while tail.blocks and len(tail.blocks[0].events) <= tail.free:
+            events = self._read(tail, tail.blocks.popleft())
+            tail.kept -= len(events)
+            self._keep(tail, -len(events))
+            backlog.events.extend(events)
+        if not tail.blocks:
+            self._end(backlog, tail)
 
-    def _end(self, backlog: Backlog) -> None:
+    def _end(self, backlog: Backlog, tail: Tail) -> None:
+        self._keep(tail, -tail.free)
+        del self._tails[backlog]
         backlog.tail = None
         backlog.over = backlog in self._left
-        backlog.limit = self.share if backlog.over else self.limit
-        del self.backlogs[backlog]
+        backlog.limit = self.limit
 
     # Room for others.
-
-    def came(self, count: int) -> None:
-        """Note events that came."""
-        self._came += count
-        if self._came > _LATELY:
-            self._came //= 2
-            self.ended //= 2
-
-    @property
-    def come_and_go(self) -> bool:
-        """Whether there are keys whose events do not always wait: of the events that came lately,
-        at least one in 64 was the last that waited of its key."""
-        return self.ended * 64 >= self._came
-
-    def until_room(self) -> float:
-        """The seconds until it is to be asked again whether room is to be made for other keys; 0:
-        it is to be made now.
-
-        Where keys come and go, others will use it. Where all wait all the time, nothing shows that
-        the source has others behind those that fill the buffer: room is made on trial, each time
-        after twice as long, and at least every five seconds.
-        """
-        now = self._run.now()
-        if self.come_and_go:
-            self._pause, self._trial_at = _FIRST_TRIAL, None
-            return 0.0
-        if self._trial_at is None:
-            self._trial_at = now + self._pause
-        if now < self._trial_at:
-            # Looked at more often, because keys may end.
-            return min(_FIRST_TRIAL / 2, self._trial_at - now)
-        self._pause = min(2 * self._pause, _LAST_TRIAL)
-        self._trial_at = now + self._pause
-        return 0.0
 
     def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> bool:
         """Vacate so many places, first of the keys that have the most: the places of their last
@@ -420,51 +359,42 @@ class Overflow:
         return False
 
     def shrink(self) -> bool:
-        """The same of the keys that are over their share; nothing is said."""
-        backlog = max(self.backlogs, key=_places, default=None)
+        """The same of the key over its share that has the most; nothing is said."""
+        backlog = max(self._tails, key=_places, default=None)
         return backlog is not None and self._vacate(backlog)
 
     def _vacate(self, backlog: Backlog) -> bool:
+        """Write the blocks that were refused when they came, or else some of the first events."""
         before = self.vacated
         if self.policy == "spill" and _places(backlog):
-            if backlog.tail is not None:
-                self._store_what_waited(backlog, backlog.tail)
+            if (tail := backlog.tail) is not None:
+                for block in tail.blocks:
+                    is_due = not block.number and len(block.events) >= tail.block
+                    if is_due and not self._write(backlog, tail, block):
+                        break
             if self.vacated == before:
                 self._shrink(backlog)
         return self.vacated > before
 
-    def _store_what_waited(self, backlog: Backlog, tail: Tail) -> None:
-        """Write the events that could not be written when they came."""
-        blocks = tail.blocks
-        for place, block in enumerate(blocks):
-            if isinstance(block, list):
-                written = self._written(backlog, block)
-                if written is None:
-                    break
-                blocks[place] = written
-                tail.kept -= len(written.events)
-                self.vacated += len(written.events)
-
     def _shrink(self, backlog: Backlog) -> None:
-        """Write the last of the first events of a key."""
-        events, held = backlog.events, backlog.held
+        """Give up half of the places of the first events of a key, the free ones first.
+
+        A block still fits into what is left of them.
+        """
+        events = backlog.events
         tail = backlog.tail or self._begin(backlog)
-        room = min(tail.room, held + max(tail.block, (tail.room - held) // 2))
-        while (many := _used(backlog) - room) > 0 and events:
-            last = [events.pop() for _ in range(min(tail.block, many, len(events)))]
-            last.reverse()
-            block = self._written(backlog, last)
-            if block is None:
-                events.extend(last)
-                room = tail.room
-                break
+        rest = max(tail.block, (tail.free + len(events)) // 2)
+        self._keep(tail, min(0, max(0, rest - len(events)) - tail.free))
+        while (many := min(tail.block, len(events) - rest)) > 0:
+            block = Block([events.pop() for _ in range(many)][::-1])
             tail.blocks.appendleft(block)
-            tail.size += len(last)
-        self.vacated += tail.room - room
-        tail.room = room
-        if not (tail.blocks or tail.back):
-            self.vacated += tail.room - _used(backlog)
-            self._end(backlog)
+            tail.kept += many
+            if not self._write(backlog, tail, block):
+                tail.kept -= many
+                events.extend(tail.blocks.popleft().events)
+                break
+        if not tail.blocks:
+            self._end(backlog, tail)
 
     # The end.
 
@@ -474,81 +404,48 @@ class Overflow:
         The stage counts each of them as a place that is free.
         """
         gone: list[Event[Any]] = []
-        events = backlog.events
-        for _ in range(len(events)):
-            event = events.popleft()
-            (gone if is_gone(event) else events).append(event)
-        if backlog.tail is not None:
-            # The events that move up take their places.
-            self.vacated -= len(gone)
-            self._withdraw(backlog, backlog.tail, is_gone, gone)
-        if backlog.over:
-            self.look(backlog)
-        return gone
 
-    def _withdraw(
-        self,
-        backlog: Backlog,
-        tail: Tail,
-        is_gone: Callable[[Event[Any]], bool],
-        gone: list[Event[Any]],
-    ) -> None:
-
-        def rest_of(events: list[Event[Any]]) -> list[Event[Any]]:
+        def rest_of(events: Iterable[Event[Any]]) -> list[Event[Any]]:
             rest: list[Event[Any]] = []
             for event in events:
                 (gone if is_gone(event) else rest).append(event)
             return rest
 
-        for _ in range(len(tail.blocks)):
-            block = tail.blocks.popleft()
-            rest = rest_of(self._events_of(block))
-            if not rest:
-                again: Block | list[Event[Any]] | None = None
-            elif isinstance(block, list):
-                again = rest
-            else:
-                again = self._written(backlog, rest)
-                if again is None:
-                    again = rest
-                    self.vacated -= len(rest)
-            if not isinstance(block, list):
-                # They had no places.
-                self.vacated -= len(block.events) - len(rest)
-            if again is not None:
-                tail.blocks.append(again)
-        tail.back = rest_of(tail.back)
-        tail.kept = sum(len(one) for one in tail.blocks if isinstance(one, list))
-        tail.size = sum(map(_count, tail.blocks)) + len(tail.back)
-        self._move_up(backlog, tail)
-
-    def _events_of(self, block: Block | list[Event[Any]]) -> list[Event[Any]]:
-        if isinstance(block, list):
-            return block
-        try:
-            return self._spill.read(block)
-        except SpillBroken as error:
-            self.error = error
-            self._broken += block.events
-            return []
+        first = rest_of(backlog.events)
+        backlog.events.clear()
+        backlog.events.extend(first)
+        tail = backlog.tail
+        if tail is not None:
+            self._keep(tail, len(gone))
+            for _ in range(len(tail.blocks)):
+                block = tail.blocks.popleft()
+                was_in_file = block.number
+                events = self._read(tail, block)
+                block.events = rest_of(events)
+                tail.kept -= len(events) - len(block.events)
+                if block.events:
+                    tail.blocks.append(block)
+                    if was_in_file:
+                        self._write(backlog, tail, block)
+            self._move_up(backlog, tail)
+        if backlog.over:
+            self.look(backlog)
+        return gone
 
     def close(self) -> Iterator[list[Event[Any]]]:
         """All events of all tails, a list of them at a time; the file is removed behind them. The
         sources read on, for others that read them."""
         for backlog in list(self._left):
             self._read_again(backlog)
-        for backlog in list(self.backlogs):
-            tail = backlog.tail
-            if tail is None:
-                continue
-            self.vacated += _places(backlog)
+        for backlog, tail in list(self._tails.items()):
+            self.vacated += tail.free + len(tail)
             while tail.blocks:
-                yield self._events_of(tail.blocks.popleft())
-            yield tail.back
+                yield self._read(tail, tail.blocks.popleft())
             backlog.tail = None
         broken, self._broken = self._broken, []
+        self.vacated += len(broken)
         yield broken
-        self.backlogs.clear()
+        self._tails.clear()
         self._spill.close()
         error, self.error = self.error, None
         if error is not None:
@@ -558,10 +455,8 @@ class Overflow:
 
     @property
     def reserved(self) -> int:
-        """How many places are kept for events of tails. Time: O(keys over their share)."""
-        return sum(
-            tail.room - _used(one) for one in self.backlogs if (tail := one.tail) is not None
-        )
+        """How many places are kept free for events of tails. Time: O(keys over their share)."""
+        return sum(tail.free for tail in self._tails.values())
 
     def statistics(self) -> dict[str, Any]:
         """The `share` of a key and, of the events beyond it, those `on_disk` now and at the
@@ -570,29 +465,18 @@ class Overflow:
         their sources, now."""
         return {
             "share": self.share,
-            "keys_over_share": len(self.backlogs),
+            "keys_over_share": len(self._tails),
             "keys_left": len(self._left),
             "on_disk": self._spill.events,
-            "peak_on_disk": self.peak,
+            "peak_on_disk": self._spill.peak,
             "bytes_on_disk": self._spill.bytes,
-            "spilled": self.spilled,
+            "spilled": self._spill.written,
             "not_spilled": dict(self._refused),
             "over_share": self.routed,
         }
 
 
-def _count(block: Block | list[Event[Any]]) -> int:
-    return len(block) if isinstance(block, list) else len(block.events)
-
-
-def _used(backlog: Backlog) -> int:
-    """How many events of a key are first ones, or held by operators."""
-    return len(backlog.events) + backlog.held
-
-
 def _places(backlog: Backlog) -> int:
     """How many places of the buffer the waiting events of a key have."""
     tail = backlog.tail
-    if tail is None:
-        return len(backlog.events)
-    return tail.room - backlog.held + len(tail.back) + tail.kept
+    return len(backlog.events) + (0 if tail is None else tail.free + tail.kept)

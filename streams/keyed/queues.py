@@ -22,6 +22,7 @@ from weakref import WeakSet
 from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow, Tail
+from penstock.streams.keyed.turnover import Turnover
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import BaseEvent, Event, Turn, take_turns
 
@@ -42,12 +43,10 @@ class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
     `outer` is the turn that its events held before; it ends with this one. See `Backlog` for
-    `tail`, `limit`, `over` and `held`.
+    `tail`, `limit` and `over`.
     """
 
     __slots__ = ("events", "holders", "is_open", "key", "limit", "outer", "over", "queues", "tail")
-
-    held = 0
 
     def __init__(self, key: Any, queues: KeyedQueues) -> None:
         self.key = key
@@ -143,6 +142,7 @@ class KeyedQueues:
         self.waiting = 0
         """The events that wait, in memory and in a file."""
         self.overflow = overflow
+        self.turnover = Turnover()
         self._key = key
         self._leaves = leaves
         self._queues: dict[Any, KeyQueue] = {}
@@ -188,7 +188,7 @@ class KeyedQueues:
             if queue.is_open:
                 self.opened[queue] = None
         self.waiting += len(events)
-        self.overflow.came(len(events))
+        self.turnover.came(len(events))
         return None
 
     def put_by_key(self, events: list[tuple[Any, Event[Any]]]) -> None:
@@ -202,7 +202,7 @@ class KeyedQueues:
             if queue.is_open:
                 self.opened[queue] = None
         self.waiting += len(events)
-        self.overflow.came(len(events))
+        self.turnover.came(len(events))
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""
@@ -302,7 +302,7 @@ class KeyedQueues:
                 self.rotation.append(queue)
             elif queues.pop(queue.key, None) is not None:
                 spare.append(queue)
-                self.overflow.ended += 1
+                self.turnover.ended += 1
                 if leaves:
                     self.ended.append(queue.key)
                 if outside:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import CALL_ERRORS, SpillBroken, own_error
 from penstock.streams.protocol.event import Decoded, Event
@@ -51,12 +51,14 @@ class Refused(Exception):
         self.is_full = is_full
 
 
-class Block(NamedTuple):
-    """Successive events whose values are in the file."""
+class Block:
+    """Successive events, whose values are in the file if they have a `number` there."""
 
-    number: int
-    size: int
-    events: list[Event[Any]]
+    __slots__ = ("events", "number", "size")
+
+    def __init__(self, events: list[Event[Any]]) -> None:
+        self.events = events
+        self.number = self.size = 0
 
 
 class Spill:
@@ -73,11 +75,14 @@ class Spill:
         """The events in the file, now."""
         self.bytes = 0
         """Their bytes."""
+        self.peak = self.written = 0
+        """The most events that were in it at once, and all that ever were."""
         self._database: sqlite3.Connection | None = None
         self._path = ""
 
-    def write(self, events: list[Event[Any]]) -> Block:
+    def write(self, block: Block) -> None:
         """Move the values of events to the file. Raises Refused, and then nothing has changed."""
+        events = block.events
         if self.events + len(events) > self.most_events:
             raise Refused(f"{self.events:,} events are in the file", is_full=True)
         # Loaded where something is spilled, which few runs do.
@@ -99,12 +104,14 @@ class Spill:
             if isinstance(event, Decoded):
                 event.data = b""
         self.events += len(events)
+        self.peak = max(self.peak, self.events)
+        self.written += len(events)
         self.bytes += len(data)
         assert added.lastrowid is not None
-        return Block(added.lastrowid, len(data), events)
+        block.number, block.size = added.lastrowid, len(data)
 
-    def read(self, block: Block) -> list[Event[Any]]:
-        """The events of a block, with their values, which leave the file.
+    def read(self, block: Block) -> None:
+        """Move the values of events back out of the file.
 
         Raises SpillBroken, and then the events are in the block, without their values.
         """
@@ -113,6 +120,7 @@ class Spill:
         self.bytes -= block.size
         assert self._database is not None
         which = (block.number,)
+        block.number = 0
         try:
             select = "SELECT data FROM block WHERE number = ?"
             (data,) = self._database.execute(select, which).fetchone()
@@ -129,7 +137,6 @@ class Spill:
             event.value = value
             if isinstance(event, Decoded):
                 event.data = line
-        return events
 
     def close(self) -> None:
         """Remove the file."""

@@ -188,10 +188,11 @@ class KeyedStage(BaseDemandStage):
             self._drain()
             return
         if self._freed <= self._batch // 8:
-            wait = self.overflow.until_room()
+            turnover = self.queues.turnover
+            wait = turnover.until_room(self.run.now())
             if wait:
                 self._look = self.run.call_later(wait, self.info, self._look_for_room)
-            elif self._makes_room(self._batch if self.overflow.come_and_go else self._trial):
+            elif self._makes_room(self._batch if turnover.come_and_go else self._trial):
                 self._take_vacated()
         if self._freed > 0:
             self._ask()

@@ -21,6 +21,7 @@ from typing import Any
 from penstock.streams.base.keys import Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.keyed.overflow import Overflow, Tail
+from penstock.streams.keyed.turnover import Turnover
 from penstock.streams.protocol.event import Event
 from penstock.streams.workers.messages import Link
 
@@ -30,8 +31,8 @@ __all__ = ["Dealt", "Owner", "Owners", "Peer"]
 class Owner:
     """A key that belongs to a worker. Events without a key have an owner that never ends.
 
-    Its `events` wait to be sent, and it is in the worker's `ready` if it `is_ready`. It is a
-    `Backlog`, whose `held` events are those that the worker has.
+    Its `events` wait to be sent, and it is in the worker's `ready` if it `is_ready`. The worker has
+    `held` others. It is a `Backlog`.
     """
 
     __slots__ = ("events", "held", "is_ready", "key", "limit", "over", "peer", "tail")
@@ -187,6 +188,7 @@ class Owners:
     def __init__(self, key: Key | None, peers: Sequence[Peer], overflow: Overflow) -> None:
         self.ready = peers[:1]
         self.overflow = overflow
+        self.turnover = Turnover()
         self.unfinished = 0
         """The events that workers have, or will have, those on disk too."""
         self._key = key
@@ -263,7 +265,7 @@ class Owners:
                 routed.append(event)
         self.unfinished += len(events) - len(routed)
         self._places += len(events)
-        self.overflow.came(len(events))
+        self.turnover.came(len(events))
         return routed
 
     def keys_of(self, events: list[Event[Any]]) -> list[Any]:
@@ -326,7 +328,7 @@ class Owners:
         peer.keys -= 1
         if not owner.is_ready:
             peer.spare.append(owner)
-        self.overflow.ended += 1
+        self.turnover.ended += 1
         del self._owners[owner.key]
 
     def move(self, peer: Peer) -> None:

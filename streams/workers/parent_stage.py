@@ -286,7 +286,7 @@ class ParentStage(FinishingStage):
         peers = [peer for peer in self._peers if peer.quiet >= QUIET]
         lacking = self._least_asked - self._free
         if not peers and lacking > 0:
-            if wait := self._overflow.until_room():
+            if wait := self._owners.turnover.until_room(self.run.now()):
                 self._starved.set(wait)
             else:
                 peers = self._peers

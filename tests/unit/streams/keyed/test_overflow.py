@@ -386,6 +386,35 @@ def test_the_share_and_what_becomes_of_more_can_be_changed_while_it_runs(
     assert last["waiting"] == 20 + 10 + 9 + 20
 
 
+def test_a_letter_that_is_accepted_after_another_share_was_set_is_counted() -> None:
+    letters: list[Any] = []
+
+    async def accept(letter: Any) -> None:
+        await asyncio.sleep(5)
+        letters.append(letter)
+
+    async def story() -> int:
+        async def work(event: Any) -> None:
+            await asyncio.sleep(20)
+
+        requests = inbox(100)
+        stream: Any = requests.pipe(
+            group_by(0, buffer=20, share=3, overflow=route(for_each(accept))),
+            spread(),
+            adaptive_flat_map(work, Fixed(4)),
+        )
+        async with stream.to(collect([])).start() as running:
+            for one in range(10):
+                await requests.put((HOT, one))
+            await asyncio.sleep(1)
+            assert letters == []
+            running.set_share(2)
+            await running.drain(200)
+        return int(of_group_by(running)["over_share"])
+
+    assert run_virtual(story()) == len(letters) > 5
+
+
 @given(
     keys=st.lists(st.sampled_from("aaaabbc"), max_size=60),
     buffer=st.integers(1, 12),

@@ -114,6 +114,10 @@ class _Walk:
         in_memory = queues.waiting - queues.overflow.on_disk
         assert in_memory >= 0, "a count is wrong"
         assert in_memory + self.stage.asked <= self.buffer, "more than fits"
+        if not self.stage.state:
+            free = self.stage._freed  # pyright: ignore[reportPrivateUsage]
+            places = in_memory + queues.overflow.reserved + free + self.stage.asked
+            assert places == self.buffer, "a place is lost, or counted twice"
         assert queues.overflow.on_disk <= self.most
         alive = [event for event in self.probe.events if event.pending > 0]
         keys = [event.value[0] for event in alive]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.base.errors import SpillBroken
-from penstock.streams.keyed.spill import ON_DISK, Refused, Spill
+from penstock.streams.keyed.spill import ON_DISK, Block, Refused, Spill
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Decoded, Event
 
@@ -29,6 +29,17 @@ def values(of: list[Event[Any]]) -> list[Any]:
     return [event.value for event in of]
 
 
+def written(spill: Spill, made: list[Event[Any]]) -> Block:
+    block = Block(made)
+    spill.write(block)
+    return block
+
+
+def read(spill: Spill, block: Block) -> list[Any]:
+    spill.read(block)
+    return values(block.events)
+
+
 @pytest.fixture
 def spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spill]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -42,49 +53,49 @@ def test_the_same_events_come_back_with_their_values_in_any_order_of_the_blocks(
     lists: list[list[Any]], rng: Any
 ) -> None:
     spill = Spill(10_000, 2**20)
-    written = [(events(*one), one) for one in lists]
-    blocks = [(spill.write(list(made)), made, one) for made, one in written]
-    assert all(event.value is ON_DISK for made, _ in written for event in made)
+    came = [(events(*one), one) for one in lists]
+    blocks = [(written(spill, list(made)), made, one) for made, one in came]
+    assert all(event.value is ON_DISK for made, _ in came for event in made)
     rng.shuffle(blocks)
     for block, made, one in blocks:
-        read = spill.read(block)
-        assert all(a is b for a, b in zip(read, made, strict=True))
-        assert values(read) == one
+        assert read(spill, block) == one
+        assert all(a is b for a, b in zip(block.events, made, strict=True))
     assert (spill.events, spill.bytes) == (0, 0)
+    assert spill.peak == spill.written == sum(map(len, lists))
     spill.close()
 
 
 def test_the_line_of_a_value_is_in_the_file_too(spill: Spill) -> None:
     event: Decoded[Any] = Decoded({"a": 1}, 0.0, NOBODY)
     event.data = bytearray(b'{"a": 1}')
-    block = spill.write([event])
+    block = written(spill, [event])
     assert event.data == b""
-    assert spill.read(block) == [event]
+    assert read(spill, block) == [{"a": 1}]
     assert (event.value, event.data) == ({"a": 1}, b'{"a": 1}')
 
 
 def test_no_more_events_are_taken_than_it_may_have(tmp_path: Path) -> None:
     spill = Spill(2, 2**20)
-    block = spill.write(events(1, 2))
+    block = written(spill, events(1, 2))
     third = events(3)
     with pytest.raises(Refused, match="2 events are in the file") as refused:
-        spill.write(third)
+        written(spill, third)
     assert refused.value.is_full
     assert values(third) == [3]
     spill.read(block)
-    assert values(spill.read(spill.write(third))) == [3]
+    assert read(spill, written(spill, third)) == [3]
     spill.close()
 
 
 def test_no_more_bytes_are_taken_than_it_may_have() -> None:
     spill = Spill(100, 1000)
-    block = spill.write(events("x" * 800))
+    block = written(spill, events("x" * 800))
     second = events("y" * 800)
     with pytest.raises(Refused, match="bytes are in the file") as refused:
-        spill.write(second)
+        written(spill, second)
     assert refused.value.is_full
     spill.read(block)
-    assert values(spill.read(spill.write(second))) == ["y" * 800]
+    assert read(spill, written(spill, second)) == ["y" * 800]
     spill.close()
 
 
@@ -104,7 +115,7 @@ def test_values_that_cannot_be_pickled_and_made_again_are_refused_unchanged(
 ) -> None:
     made = events("before", value)
     with pytest.raises(Refused, match="cannot be pickled") as refused:
-        spill.write(made)
+        written(spill, made)
     assert not refused.value.is_full
     assert values(made) == ["before", value]
     assert spill.events == 0
@@ -116,42 +127,42 @@ def test_a_folder_that_cannot_be_written_is_named(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     made = events(1)
     with pytest.raises(Refused, match=r"missing.* cannot be written") as refused:
-        Spill(10, 1000).write(made)
+        written(Spill(10, 1000), made)
     assert not refused.value.is_full
     assert values(made) == [1]
 
 
 def test_a_disk_that_is_full_refuses_and_loses_nothing(spill: Spill) -> None:
-    block = spill.write(events(*range(10)))
+    block = written(spill, events(*range(10)))
     # SQLite then answers as on a full disk.
     spill._database.execute("PRAGMA max_page_count = 8")  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
     large = events("x" * 100_000)
     with pytest.raises(Refused, match="full"):
-        spill.write(large)
+        written(spill, large)
     assert values(large) == ["x" * 100_000]
-    assert values(spill.read(block)) == list(range(10))
+    assert read(spill, block) == list(range(10))
 
 
 def test_space_is_used_again(spill: Spill) -> None:
     def pages() -> int:
         return spill._database.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess, reportUnknownVariableType]
 
-    spill.read(spill.write(events("x" * 10_000)))
+    spill.read(written(spill, events("x" * 10_000)))
     before = pages()
     for _ in range(50):
-        spill.read(spill.write(events("x" * 10_000)))
+        spill.read(written(spill, events("x" * 10_000)))
     assert pages() == before
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there an open file keeps its name")
 def test_the_file_has_no_name_so_that_a_kill_leaves_nothing(spill: Spill, tmp_path: Path) -> None:
-    spill.write(events(1))
+    written(spill, events(1))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_values_that_cannot_be_read_back_leave_their_events_in_the_block(spill: Spill) -> None:
     made = events(1, 2)
-    block = spill.write(made)
+    block = written(spill, made)
     spill._database.execute("DELETE FROM block")  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
     with pytest.raises(SpillBroken, match="the values of 2 events"):
         spill.read(block)
