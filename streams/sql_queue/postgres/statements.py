@@ -366,14 +366,16 @@ SELECT key, '', now() FROM (
 ORDER BY key ON CONFLICT (key) DO NOTHING"""
 HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner IN ('', :alone) LIMIT 1"
 # While the key has other suspects, its later rows wait for those too, however long this one takes.
-LEASE_SUSPECT_KEY = """UPDATE {keys} AS k SET
+LEASE_SUSPECT_KEY = """WITH first AS MATERIALIZED (
+    SELECT key FROM {keys} WHERE owner IN ('', :alone)
+    ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+UPDATE {keys} AS k SET
     expires = now() + :lease * interval '1 s', owner = CASE WHEN 1 < (
     SELECT count(*) FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9
         AND t.{expires} <= now() AND t.{token} IS NULL AND {key_of} = k.key)
     THEN :alone ELSE :owner END
-WHERE k.key IN (
-    SELECT key FROM {keys} WHERE owner IN ('', :alone)
-    ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED)
+FROM first WHERE k.key = first.key
 RETURNING k.key, k.epoch"""
 CLAIM_SUSPECT_OF_KEY = (
     """WITH oldest AS MATERIALIZED (

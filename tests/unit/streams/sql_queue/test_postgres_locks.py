@@ -160,3 +160,17 @@ def test_readers_wait_for_each_other_instead_of_failing_at_the_servers_own_level
         await store.close()
 
     asyncio.run(story())
+
+
+def test_one_suspect_is_claimed_however_the_server_plans_it(postgres: str) -> None:
+    """A nested loop looked for the first key again for each key, and found the next one."""
+    settings = "-c enable_hashjoin=off -c enable_mergejoin=off -c enable_hashagg=off"
+
+    async def story() -> None:
+        store = open_store(f"{postgres}?options={quote(settings)}")
+        await suspects_of_two_keys(store)
+        for _ in range(4):
+            assert len((await store.claim_suspect(MINE)).rows) == 1
+        await store.close()
+
+    asyncio.run(story())
