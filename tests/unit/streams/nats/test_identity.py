@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -88,15 +88,20 @@ def test_messages_are_in_order_and_those_of_a_stream_that_was_made_again_are_oth
 
 
 FLEET = """
-import asyncio, os
+import asyncio, os, signal
 from penstock import adaptive_flat_map, group_by, read_jsonl, spread
 from tests.helpers.identified import identified
 
 seen = os.open("seen.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 class Written(list):
+    count = 0
+
     def append(self, found):
         os.write(seen, f"{found[0]} {found[1]}\\n".encode())
+        self.count += 1
+        if self.count == 10 and os.path.exists("kills"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 async def handler(event):
     await asyncio.sleep(0.02)
@@ -120,18 +125,16 @@ def test_an_event_of_a_fleet_is_the_same_for_each_worker_and_no_other_is(
         path = tmp_path / "seen.txt"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
-    def has_seen(count: int) -> bool:
-        return len(seen()) > count
-
     def worked_on(kills: int) -> dict[int, set[str]]:
         (tmp_path / "seen.txt").unlink(missing_ok=True)
         events = [{"n": n} for n in range(60)]
         fed = penstock("publish", "pipe.py", "--partitions", "2", *on, given=lines(*events))
         assert fed.returncode == 0, fed.stderr
+        (tmp_path / "kills").touch()
         for _ in range(kills):
-            with Worker(tmp_path, *on, "--lease", "2"):
-                enough = len(seen()) + 5
-                eventually(partial(has_seen, enough))
+            with Worker(tmp_path, *on, "--lease", "2") as worker:
+                assert worker.process.wait(60) == -signal.SIGKILL
+        (tmp_path / "kills").unlink()
         with Worker(tmp_path, *on, "--lease", "2") as worker:
             eventually(lambda: "0 messages unfinished" in penstock("status", *on).stdout)
             worker.drain()
