@@ -292,11 +292,12 @@ class TableReader(LeasedSource[Row]):
     def _exhausted(self, id: Any) -> None:
         """A row has failed for good: no reader has lived to say so, or this one was blocked."""
         self.ledger.dead += 1
+        most = self._terms.attempts
+        when = "in its only attempt" if most == 1 else f"{most} times in a row while it was alone"
         error = LeaseLost(
             f"row {id} of {self._info.detail} has failed for good: a reader crashed or hung, and "
-            f"its lease ran out, in attempt {self._terms.attempts}, its last. Mend what "
-            f"ends the reader, or give a longer lease=, then try the row again with "
-            f"'penstock queue retry --id {id}'"
+            f"its lease ran out, {when}. Mend what ends the reader, or give a longer lease=, then "
+            f"try the row again with 'penstock queue retry --id {id}'"
         )
         row = self.ledger.row(id)
         if row is None:

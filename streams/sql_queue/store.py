@@ -79,7 +79,7 @@ class ClaimTerms:
 
     @property
     def suspect(self) -> int:
-        """After how many attempts a row with an expired lease is claimed alone.
+        """After how many attempts a row with an expired lease is claimed alone, from then on.
 
         -1 where rows have one attempt only.
         """
@@ -330,11 +330,12 @@ class Store(ABC):
 
     @abstractmethod
     async def claim_suspect(self, terms: ClaimTerms) -> Claim:
-        """Claim a row whose lease has run out and which has only its last attempt left.
+        """Claim a row whose lease has run out, and which had one attempt left or none.
 
         `claim` leaves such rows alone, because rows claimed with them may crash with them. A row
-        may also be a suspect only because it was claimed beside the culprit: none fails for good
-        before it was claimed alone.
+        may also be a suspect only because it was claimed beside the culprit, and a lease may run
+        out for another reason: one fails for good when as many leases in a row have run out in
+        which it was alone as it has attempts.
 
         With keys, it may be of a key whose suspect this reader has claimed before.
         """

@@ -257,12 +257,18 @@ FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
 WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname !~ '^pg_|^information_schema$'
 ORDER BY 1"""
 
-# A row that was claimed alone, by a negative token, and whose lease ran out in its last attempt has
-# failed for good. One that was claimed beside others need not have been begun: it is a suspect.
-_EXHAUSTED = (
-    "t.{status} = 9 AND t.{attempts} >= :attempts AND (t.{token} < 0 OR (:suspect)::int < 0)"
-)
+# A row that was claimed beside others, by a positive token, need not have been begun: if its lease
+# runs out when one attempt is left, it is a suspect. From then on it is claimed alone, by negative
+# tokens, and has failed for good when as many leases in a row have run out as it has attempts.
 _SUSPECT = "(:suspect)::int >= 0 AND t.{attempts} >= (:suspect)::int"
+_EXHAUSTED = (
+    "t.{status} = 9 AND t.{attempts} >= 2 * (:attempts)::bigint - 1"
+    " AND (t.{token} < 0 OR (:suspect)::int < 0)"
+)
+_COUNTED = (
+    f"CASE WHEN t.{{status}} = 9 AND t.{{token}} >= 0 AND {_SUSPECT} THEN (:suspect)::int "
+    "ELSE t.{attempts} END"
+)
 
 _ERROR = f"CASE WHEN {_EXHAUSTED} THEN (:exhausted)::text || t.{{id}}::text ELSE t.{{error}} END"
 
@@ -270,8 +276,7 @@ _CLAIMED = f"""UPDATE {{table}} AS t SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
     {{error}} = {_ERROR},
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
-    {{attempts}} = t.{{attempts}}
-        + CASE WHEN t.{{status}} = 9 AND t.{{attempts}} >= :attempts THEN 0 ELSE 1 END,
+    {{attempts}} = {_COUNTED} + CASE WHEN {_EXHAUSTED} THEN 0 ELSE 1 END,
     {{started}} = now(), {{owner}} = :owner, {{token}} = :token,
     {{expires}} = now() + :lease * interval '1 s'
 """
@@ -314,7 +319,7 @@ CLAIM = (
 
 CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
 
-# What crashed its readers may do so again: its last attempt is made alone.
+# What crashed its readers may do so again: it is claimed alone.
 _SUSPECTS = (
     f"t.{{status}} >= 9 AND t.{{status}} <= 9 AND t.{{expires}} <= now() AND {_SUSPECT}"
     f" AND ({_EXHAUSTED}) IS NOT TRUE{{spared}}"
@@ -350,7 +355,7 @@ UPDATE {{table}} AS t SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
     {{error}} = {_ERROR},
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
-    {{token}} = NULL,
+    {{attempts}} = {_COUNTED}, {{token}} = NULL,
     {{owner}} = CASE WHEN {_SUSPECT} THEN t.{{owner}} END,
     {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
 FROM oldest WHERE t.{{id}} = oldest.{{id}}

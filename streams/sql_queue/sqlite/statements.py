@@ -111,16 +111,21 @@ CREATE_KEYS = """CREATE TABLE IF NOT EXISTS {keys} (
     expires REAL NOT NULL
 )"""
 
-# A row that was claimed alone, by a negative token, and whose lease ran out in its last attempt has
-# failed for good. One that was claimed beside others need not have been begun: it is a suspect.
-_EXHAUSTED = "({status} = 9 AND {attempts} >= :attempts AND ({token} < 0 OR :suspect < 0))"
+# A row that was claimed beside others, by a positive token, need not have been begun: if its lease
+# runs out when one attempt is left, it is a suspect. From then on it is claimed alone, by negative
+# tokens, and has failed for good when as many leases in a row have run out as it has attempts.
 _SUSPECT = "(:suspect >= 0 AND {attempts} >= :suspect)"
+_EXHAUSTED = "({status} = 9 AND {attempts} >= 2 * :attempts - 1 AND ({token} < 0 OR :suspect < 0))"
+_COUNTED = (
+    f"CASE WHEN {{status}} = 9 AND {{token}} >= 0 AND {_SUSPECT} "
+    "THEN :suspect ELSE {attempts} END"
+)
 
 _CLAIMED = f"""UPDATE {{table}} SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
     {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted || {{id}} ELSE {{error}} END,
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
-    {{attempts}} = {{attempts}} + ({{status}} = 0 OR {{attempts}} < :attempts),
+    {{attempts}} = {_COUNTED} + CASE WHEN {_EXHAUSTED} THEN 0 ELSE 1 END,
     {{started}} = :now, {{owner}} = :owner, {{token}} = :token, {{expires}} = :expires
 """
 _RETURNING = """
@@ -151,7 +156,7 @@ CLAIM = (
     + "NULL{context}"
 )
 
-# What crashed its readers may do so again: its last attempt is made alone.
+# What crashed its readers may do so again: it is claimed alone.
 _SUSPECTS = (
     f"{{status}} = 9 AND {{expires}} <= :now AND {_SUSPECT} AND {_EXHAUSTED} IS NOT TRUE{{spared}}"
 )
@@ -172,7 +177,7 @@ RECLAIM_ROWS = f"""UPDATE {{table}} SET
     {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
     {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted || {{id}} ELSE {{error}} END,
     {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
-    {{token}} = NULL,
+    {{attempts}} = {_COUNTED}, {{token}} = NULL,
     {{owner}} = CASE WHEN {_SUSPECT} THEN {{owner}} END,
     {{expires}} = CASE WHEN {_SUSPECT} THEN {{expires}} END
 WHERE {{status}} = 9 AND {{expires}} <= :now

@@ -4,6 +4,8 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import orjson
@@ -214,6 +216,84 @@ def test_a_row_whose_lease_runs_out_in_its_last_attempt_has_failed_for_good(data
     run(work)
 
 
+@dataclass
+class Fate:
+    """What becomes of a row whose readers are lost at random: the model of its claims."""
+
+    attempts: int = 0
+    lost_alone: int = 0
+    is_suspect: bool = False
+    status: int = 0
+
+    def is_claimed(self, row: Row, *, alone: bool) -> None:
+        assert self.status in (0, 9)
+        assert alone == self.is_suspect
+        self.attempts += 1
+        assert row.attempts == self.attempts
+        self.status = 9
+
+    def is_lost(self, most: int) -> None:
+        if self.is_suspect:
+            self.lost_alone += 1
+            self.status = -1 if self.lost_alone == most else 9
+        elif self.attempts >= most - 1:
+            self.is_suspect, self.attempts = True, most - 1
+
+    def ends(self, how: str, most: int) -> None:
+        if how == "returned":
+            self.attempts -= 1
+            self.status = 9 if self.is_suspect else 0
+        elif how == "failed":
+            self.status = -1 if self.attempts >= most else 0
+        else:
+            self.status = 1
+
+
+@pytest.mark.parametrize("by", [None, "n"])
+def test_a_row_is_dead_only_when_it_was_alone_at_as_many_losses_in_a_row_as_it_has_attempts(
+    database: str, by: str | None
+) -> None:
+    ends = ["lost", "lost", "failed", "failed", "returned", "finished"]
+
+    async def walk(store: Store, random: Random) -> list[int]:
+        most = random.randrange(2, 4)
+        terms = ClaimTerms("mortal", lease=0.0, attempts=most, by=by)
+        fates = {id: Fate() for id in await store.put(payloads(6))}
+        given_up: list[int] = []
+        for _ in range(40):
+            claim = await store.claim(random.randrange(1, 7), terms)
+            given_up += claim.buried
+            alone = not claim.rows
+            rows = claim.rows or (await store.claim_suspect(terms)).rows
+            for row in rows:
+                fates[row.id].is_claimed(row, alone=alone)
+            how = random.choice(ends)
+            if how == "lost":
+                for row in rows:
+                    fates[row.id].is_lost(most)
+                continue
+            settlement = Settlement(idle_keys=[(row.key, row.epoch) for row in rows if row.key])
+            for row in rows:
+                # Some are returned unbegun beside those that end.
+                one = how if alone else random.choice([how, "returned"])
+                fates[row.id].ends(one, most)
+                outcome = Failure(row, "why", 0.0) if one == "failed" else row
+                getattr(settlement, one).append(outcome)
+            assert await store.settle(settlement, terms) == []
+        found = [status for status, _ in await statuses(store)]
+        assert found[-len(fates) :] == [fate.status for fate in fates.values()]
+        dead = [id for id, fate in fates.items() if fate.lost_alone == most]
+        assert sorted(given_up) == dead
+        await store.query("UPDATE {table} SET {status} = 1")
+        return dead
+
+    async def work() -> None:
+        async with opened(database) as (store, _):
+            assert any([await walk(store, Random(seed)) for seed in range(10)])
+
+    run(work)
+
+
 def test_an_abandoned_row_is_reclaimed_as_one_of_a_reader_that_died(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (mine, yours):
@@ -225,13 +305,14 @@ def test_an_abandoned_row_is_reclaimed_as_one_of_a_reader_that_died(database: st
                 assert await mine.settle(Settlement(abandoned=rows), MINE) == []
             (row, _) = (await yours.claim(2, YOURS)).rows
             assert await yours.settle(Settlement(abandoned=[row]), YOURS) == []
-            # Its last attempt is made alone.
-            assert (await yours.claim(2, YOURS)).rows == []
-            (alone,) = (await mine.claim_suspect(MINE)).rows
-            assert (alone.id, alone.attempts) == (row.id, 5)
-            assert await mine.settle(Settlement(abandoned=[alone]), MINE) == []
+            # It is alone from its last attempt on.
+            for attempt in (5, 6, 7, 8, 9):
+                assert (await yours.claim(2, YOURS)).rows == []
+                (alone,) = (await mine.claim_suspect(MINE)).rows
+                assert (alone.id, alone.attempts) == (row.id, attempt)
+                assert await mine.settle(Settlement(abandoned=[alone]), MINE) == []
             assert (await yours.claim(2, YOURS)).buried == [row.id]
-            assert await statuses(yours) == [(-1, 5), (9, 4)]
+            assert await statuses(yours) == [(-1, 9), (9, 4)]
 
     run(work)
 
