@@ -42,10 +42,10 @@ class Call:
     """The call of one event, of all its attempts.
 
     Only some events have one: those that are tried again, that have several results, or whose
-    results have an order. It is `Event.call` while the event is in the stage.
+    results wait for those of earlier calls. It is `Event.call` while the event is in the stage.
     """
 
-    __slots__ = ("attempts", "family", "in_order", "is_over", "results", "stream")
+    __slots__ = ("attempts", "family", "is_over", "results", "stream")
 
     def __init__(self) -> None:
         self.attempts = 0
@@ -54,8 +54,6 @@ class Call:
         """The origin of the results that were sent on."""
         self.stream: ItemsInCall | None = None
         """The stream that the handler returned, when it has failed."""
-        self.in_order = False
-        """Whether it has a place in the order of results."""
         self.results: list[Event[Any]] | None = None
         """Results that wait for those of earlier calls."""
         self.is_over = False

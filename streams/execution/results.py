@@ -106,6 +106,8 @@ class InOrder(Results):
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
         super().__init__(downstream, window)
         self._order: deque[Event[Any]] = deque()
+        # The same: a set costs less than a record for each event.
+        self._placed: set[Event[Any]] = set()
         # Results of calls other than the first one, which wait in their calls' records.
         self._held = 0
 
@@ -118,12 +120,12 @@ class InOrder(Results):
         return self._order[0] if self._order else None
 
     def begin(self, events: Iterable[Event[Any]]) -> None:
-        for event in events:
-            call = call_of(event)
-            # One that is tried again keeps its place.
-            if not call.in_order:
-                call.in_order = True
-                self._order.append(event)
+        placed = self._placed
+        if not placed.isdisjoint(events):
+            # Those that are tried again keep their places.
+            events = [event for event in events if event not in placed]
+        placed.update(events)
+        self._order.extend(events)
 
     def add(self, event: Event[Any], result: Event[Any]) -> None:
         if self._returns or event is self.head:
@@ -145,19 +147,20 @@ class InOrder(Results):
         order = self._order
         next_ones: list[Event[Any]] = []
         for event in events:
-            call = call_of(event)
-            if event is order[0] and call.results is None:
+            call: Call | None = event.call
+            if event is order[0] and (call is None or call.results is None):
                 event.call = None
                 next_ones.append(order.popleft())
             else:
+                call = call_of(event)
                 call.is_over = True
                 self._hold(call, event)
+        self._placed.difference_update(next_ones)
         self._advance(next_ones)
 
     def end(self, event: Event[Any]) -> None:
-        call: Call | None = event.call
-        if call is not None and call.in_order:
-            call.is_over = True
+        if event in self._placed:
+            call_of(event).is_over = True
             self._advance([])
 
     def _advance(self, next_ones: list[Event[Any]]) -> None:
@@ -165,7 +168,9 @@ class InOrder(Results):
         order = self._order
         while order:
             head = order[0]
-            call = call_of(head)
+            call: Call | None = head.call
+            if call is None:
+                break
             results, call.results = call.results, None
             if results is not None:
                 self._held -= len(results)
@@ -174,7 +179,7 @@ class InOrder(Results):
                 results[-1].call = None
             if not call.is_over:
                 break
-            order.popleft()
+            self._placed.remove(order.popleft())
         super().complete(next_ones)
 
     def has_room(self, event: Event[Any], kept: int) -> bool:
@@ -189,4 +194,5 @@ class InOrder(Results):
         for event in self._order:
             give_back_all(call_of(event).results or ())
         self._order.clear()
+        self._placed.clear()
         self._held = 0

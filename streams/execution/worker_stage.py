@@ -618,15 +618,17 @@ class WorkerStage(CallingStage):
             total = self._concurrency if self._is_concurrent else ended[0].level
         self._gate.ended(len(ended))
         if self._learns:
-            # A plain call with no other in flight teaches nothing, as where no limit is shared.
-            least = 0 if self._is_concurrent else 2
-            completions: list[Completion] = []
-            for event in ended:
-                if self._from_arrival:
-                    completions.append((event.ended, event.created, total, _SUCCESS))
-                elif event.level >= least:
-                    started = event.started or 0.0
-                    completions.append((event.ended, started, event.level or 1, _SUCCESS))
+            completions: list[Completion]
+            if self._from_arrival:
+                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
+            else:
+                # A plain call with no other in flight teaches nothing, as where no limit is shared.
+                least = 0 if self._is_concurrent else 2
+                completions = [
+                    (event.ended, event.started or 0.0, event.level or 1, _SUCCESS)
+                    for event in ended
+                    if event.level >= least
+                ]
             try:
                 self._gate.completed(completions)
                 self._follow_limiter()
