@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from penstock.streams.groups.place import Buffer, new_place
 from penstock.streams.keyed.overflow import Overflow, Tail
-from penstock.streams.keyed.place import Buffer, new_place
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, send_list
 from penstock.streams.protocol.stage_info import StageInfo

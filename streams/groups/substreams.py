@@ -12,14 +12,13 @@ from typing import Any
 from penstock.streams.base.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.base.take_front import taken
-from penstock.streams.failures.policy import OverflowPolicy
 from penstock.streams.groups.expiry import Idle
 from penstock.streams.groups.folded import Gathered
 from penstock.streams.groups.grouped import Group
+from penstock.streams.groups.place import Place, new_place
 from penstock.streams.groups.substream import Substream
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
-from penstock.streams.keyed.place import Place, new_place
 from penstock.streams.keyed.stage import HOTTEST, KeyedStage
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.blame import fail_event
@@ -385,12 +384,6 @@ class Substreams(KeyedStage):
 
     def _backlogs(self) -> Iterable[Substream]:
         return [group for group in self._groups.values() if isinstance(group, Substream)]
-
-    def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
-        super().set_share(share, policy)
-        for group in self._backlogs():
-            if group.tail is None:
-                group.limit = self.overflow.limit
 
     def _make_room(self) -> None:
         """Close the groups that have rested for longest, of those that hold events.

@@ -110,17 +110,25 @@ class Overflow:
         self._routes: list[ErrorPolicy] = []
         self._refused: dict[str, int] = {}
         self._warned: set[str] = set()
-        self.set(share, policy)
+        self.set(share, policy, ())
 
-    def set(self, share: int, policy: OverflowPolicy) -> None:
-        """Set the share and the policy, for events that come from now on."""
-        self.share = share
-        self.policy: OverflowPolicy = policy
-        self.limit = sys.maxsize if policy == "wait" else share
-        if policy == "spill":
-            self.limit = max(1, share // 2)
-        if isinstance(policy, Route):
-            self._routes.append(ErrorPolicy(policy, self._run, self._info))
+    def set(
+        self, share: int | None, policy: OverflowPolicy | None, backlogs: Iterable[Backlog]
+    ) -> None:
+        """Set the share, the policy or both, for events that come from now on; `backlogs` are those
+        of all keys."""
+        if share is not None:
+            self.share = share
+        if policy is not None:
+            self.policy: OverflowPolicy = policy
+            if isinstance(policy, Route):
+                self._routes.append(ErrorPolicy(policy, self._run, self._info))
+        self.limit = sys.maxsize if self.policy == "wait" else self.share
+        if self.policy == "spill":
+            self.limit = max(1, self.share // 2)
+        for backlog in backlogs:
+            if backlog.tail is None:
+                backlog.limit = self.limit
 
     @property
     def routed(self) -> int:
@@ -329,12 +337,11 @@ class Overflow:
 
     # Room for others.
 
-    def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> bool:
+    def make_room(self, backlogs: Iterable[Backlog], wanted: int) -> None:
         """Vacate so many places, first of the keys that have the most: the places of their last
         events, or half of the room of their first ones.
 
-        Returns whether any was vacated; if not, the source waits, which is said once.
-        Time: O(n log n) for n backlogs.
+        If there is none, the source waits, which is said once. Time: O(n log n) for n backlogs.
         """
         before = self.vacated
         fullest = sorted(backlogs, key=_places, reverse=True)
@@ -342,9 +349,7 @@ class Overflow:
             if _places(backlog) < 2 or self.vacated - before >= wanted:
                 break
             self._vacate(backlog)
-        if self.vacated > before:
-            return True
-        if fullest:
+        if fullest and self.vacated == before:
             self._say(
                 "waits",
                 fullest[0],
@@ -356,7 +361,6 @@ class Overflow:
                     else 'The choices are overflow="spill" or route(sink), and a larger buffer='
                 ),
             )
-        return False
 
     def shrink(self) -> bool:
         """The same of the key over its share that has the most; nothing is said."""

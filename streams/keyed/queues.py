@@ -219,12 +219,6 @@ class KeyedQueues:
             self._outside.append(queue)
         return queue
 
-    def set_limit(self, limit: int) -> None:
-        """Give what comes from now on to the overflow above this limit of a queue."""
-        for queue in self._queues.values():
-            if queue.tail is None:
-                queue.limit = limit
-
     def open(self, turns: Iterable[KeyQueue]) -> None:
         """Open these turns, until they are closed or end."""
         for queue in turns:
@@ -462,8 +456,7 @@ def joined(value: Any, events: Collection[Event[Any]]) -> Event[Any]:
 
 def hand_over(events: Collection[Event[Any]]) -> Turn | None:
     """The turns of all these events, for the one event that is made of them."""
-    turns = take_turns(events)
-    return Turns(*turns) if turns else None
+    return _as_one(take_turns(events))
 
 
 def _as_one(turns: Iterable[Turn | None]) -> Turn | None:

@@ -130,11 +130,9 @@ class KeyedStage(BaseDemandStage):
 
     def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
         """Replace the share of a key, or what becomes of more, for the events that come now."""
-        overflow = self.overflow
         if share is not None:
             check_share(share, self._buffer, "set_share")
-        overflow.set(share or overflow.share, policy or overflow.policy)
-        self.queues.set_limit(overflow.limit)
+        self.overflow.set(share, policy, self._backlogs())
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return to their source the waiting events for which this is true."""
@@ -192,7 +190,9 @@ class KeyedStage(BaseDemandStage):
             wait = turnover.until_room(self.run.now())
             if wait:
                 self._look = self.run.call_later(wait, self.info, self._look_for_room)
-            elif self._makes_room(self._batch if turnover.come_and_go else self._trial):
+            else:
+                wanted = self._batch if turnover.come_and_go else self._trial
+                self.overflow.make_room(self._backlogs(), wanted)
                 self._take_vacated()
         if self._freed > 0:
             self._ask()
@@ -203,9 +203,6 @@ class KeyedStage(BaseDemandStage):
     def _backlogs(self) -> Iterable[Backlog]:
         """All that waits in memory, by key."""
         return self.queues.all
-
-    def _makes_room(self, wanted: int) -> bool:
-        return self.overflow.make_room(self._backlogs(), wanted)
 
     def _take_vacated(self) -> None:
         overflow = self.overflow

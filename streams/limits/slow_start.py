@@ -76,7 +76,6 @@ class SlowStart:
         # Of all rounds: the squares of the deviations of ln latency from a round's mean.
         self._freedom = _KNOWN_WEIGHT if variance else _PRIOR_WEIGHT
         self._squares = self._freedom * (variance or _PRIOR_VARIANCE)
-        self._since = since
         self._failures = Failures()
         self._usual = Failures()
         if usual is not None:

@@ -34,6 +34,7 @@ __all__ = [
     "Nobody",
     "Withdrawn",
     "may_begin",
+    "parents",
     "roots",
     "with_ancestors",
 ]
@@ -162,11 +163,17 @@ class Nobody:
 NOBODY = Nobody()
 
 
-def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
-    """The sources that `event` comes from, each with the token that it gave the event."""
+def _behind_hooks(event: Event[Any]) -> Origin:
+    """The origin of an event that is no hook."""
     origin, outer = event.origin, event.outer
     while isinstance(origin, AckHook):
         origin, outer = origin.behind(outer)
+    return origin
+
+
+def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
+    """The sources that `event` comes from, each with the token that it gave the event."""
+    origin = _behind_hooks(event)
     if isinstance(origin, Family):
         yield from roots(origin.parent)
     elif isinstance(origin, Joined):
@@ -175,17 +182,19 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
         yield origin, event.token
 
 
+def parents(event: Event[Any]) -> Sequence[Event[Any]]:
+    """The events that `event` was made of; none if it is as its source made it."""
+    origin = _behind_hooks(event)
+    if isinstance(origin, Family):
+        return (origin.parent,)
+    return origin.parents if isinstance(origin, Joined) else ()
+
+
 def with_ancestors(events: Iterable[Event[Any]]) -> Iterator[Event[Any]]:
     """`events`, and those that they were made of."""
     for event in events:
         yield event
-        origin, outer = event.origin, event.outer
-        while isinstance(origin, AckHook):
-            origin, outer = origin.behind(outer)
-        if isinstance(origin, Family):
-            yield from with_ancestors((origin.parent,))
-        elif isinstance(origin, Joined):
-            yield from with_ancestors(origin.parents)
+        yield from with_ancestors(parents(event))
 
 
 class Lessor(Origin, Protocol):

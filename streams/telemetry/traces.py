@@ -16,7 +16,7 @@ from penstock.streams.base import clock
 from penstock.streams.base.errors import BuildError, message_of
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.base.validation import is_at_least
-from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
+from penstock.streams.protocol.acknowledgement import AckHook, parents
 from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage import Subscriber
@@ -257,11 +257,7 @@ class Tracing(AckHook):
                 trace: Trace = outer[2]
                 return trace
             origin, outer = origin.behind(outer)
-        if isinstance(origin, Family):
-            return self.of(origin.parent)
-        if isinstance(origin, Joined):
-            return next(filter(None, map(self.of, origin.parents)), None)
-        return None
+        return next(filter(None, map(self.of, parents(event))), None)
 
     def ended(
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /

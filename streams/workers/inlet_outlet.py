@@ -11,7 +11,7 @@ from typing import Any
 from penstock.streams.base.errors import NotPicklable
 from penstock.streams.base.take_front import taken
 from penstock.streams.io.encoding import Unencoded
-from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
+from penstock.streams.protocol.acknowledgement import parents
 from penstock.streams.protocol.event import RETURNED, Ending, Event, finish_all, new_events
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -195,12 +195,5 @@ def root_of(event: Event[Any]) -> Sent:
     comes first.
     """
     while not isinstance(event, Sent):
-        origin, outer = event.origin, event.outer
-        while isinstance(origin, AckHook):
-            origin, outer = origin.behind(outer)
-        if isinstance(origin, Joined):
-            event = origin.parents[0]
-        else:
-            assert isinstance(origin, Family)
-            event = origin.parent
+        event = parents(event)[0]
     return event

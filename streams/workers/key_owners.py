@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from heapq import nlargest
 from itertools import count, repeat
 from operator import attrgetter, length_hint
@@ -353,11 +353,10 @@ class Owners:
 
     # Shares of keys, and room for others.
 
-    def set_limit(self, limit: int) -> None:
-        """Give what comes from now on to the overflow above this limit of a key."""
-        for owner in self._owners.values():
-            if owner.tail is None:
-                owner.limit = limit
+    @property
+    def backlogs(self) -> Collection[Owner]:
+        """The owners of keys."""
+        return self._owners.values()
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
         """Take out the events that no worker has, and for which this is true."""

@@ -198,9 +198,7 @@ class ParentStage(FinishingStage):
 
     def set_share(self, share: int | None, policy: OverflowPolicy | None) -> None:
         """Replace the share of a key, or what becomes of more, for the events that come now."""
-        overflow = self._overflow
-        overflow.set(share or overflow.share, policy or overflow.policy)
-        self._owners.set_limit(overflow.limit)
+        self._overflow.set(share, policy, self._owners.backlogs)
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return the events for which this is true, unless they have begun before."""
