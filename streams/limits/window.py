@@ -36,19 +36,14 @@ class Spread:
     what the spread of the single latencies explains: the service's own variation.
     """
 
-    __slots__ = ("_both", "_freedom", "_goodputs", "_latencies", "_logs", "_ratio", "_wobble")
+    __slots__ = ("_both", "_freedom", "_goodputs", "_latencies", "_ratio", "_wobble", "variance")
 
     def __init__(self) -> None:
-        self._ratio = 0.0
-        self._logs = 0.0
-        self._wobble = 0.0
+        self.variance = 0.0
+        """The variance of ln latency within a window; 0 if nothing is known."""
+        self._ratio = self._wobble = 0.0
         # Degrees of freedom of the rounds, and sums of their squared deviations.
         self._freedom = self._goodputs = self._latencies = self._both = 0.0
-
-    @property
-    def variance(self) -> float:
-        """The variance of ln latency within a window; 0 if nothing is known."""
-        return self._logs
 
     @property
     def correlation(self) -> float:
@@ -84,11 +79,11 @@ class Spread:
         """
         # 0.8 a window: recent windows decide, about five of them.
         self._ratio = 0.8 * self._ratio + 0.2 * ratio
-        self._logs = 0.8 * self._logs + 0.2 * logs
+        self.variance = 0.8 * self.variance + 0.2 * logs
         ratio = max(ratio, self._ratio)
         if self._freedom > _FEWEST:
             ratio = max(ratio, self._goodputs / self._freedom)
-        return ratio, max(logs, self._logs)
+        return ratio, max(logs, self.variance)
 
 
 class Window(NamedTuple):
@@ -108,12 +103,7 @@ class Window(NamedTuple):
     correlation: float = 0.0
 
     @classmethod
-    def measure(
-        cls,
-        limit: int,
-        tally: Tally,
-        spread: Spread,
-    ) -> Window:
+    def measure(cls, limit: int, tally: Tally, spread: Spread) -> Window:
         """Compute it from sums, in which there must be a success."""
         successes = tally.successes
         busy, busy2, logs, logs2 = tally.busy, tally.busy2, tally.logs, tally.logs2
@@ -171,14 +161,13 @@ class Usual:
 
     def __init__(self, spread: Spread) -> None:
         self._spread = spread
-        self._goodputs: deque[float] = deque(maxlen=_MEMORY)
-        self._odd = 0  # windows in a row that were far off
-        self._drift = 0  # which way the last window was a little off: -1, 0 or 1
+        self.clear()
 
     def clear(self) -> None:
         """Forget: the next window will be the first."""
-        self._goodputs.clear()
-        self._odd = self._drift = 0
+        self._goodputs: deque[float] = deque(maxlen=_MEMORY)
+        self._odd = 0  # windows in a row that were far off
+        self._drift = 0  # which way the last window was a little off: -1, 0 or 1
 
     @property
     def goodput(self) -> float | None:

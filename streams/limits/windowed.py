@@ -303,10 +303,6 @@ class Windowed:
         """From the next window on, close one early if it takes much longer than at this latency."""
         self._per_success = inf if goodput is None else exp(-goodput)
 
-    def _least(self) -> int:
-        # Whole rounds: jobs of equal length finish in bursts of the limit.
-        return self.limit * ceil(max(16, 2 * self.limit) / self.limit)
-
     def _skip(self, completions: int) -> None:
         self._open()
         self._skipping = True
@@ -315,7 +311,8 @@ class Windowed:
     def _open(self) -> None:
         self._skipping = False
         self._opened = self._now
-        self._left = self._least()
+        # Whole rounds: jobs of equal length finish in bursts of the limit.
+        self._left = self.limit * ceil(max(16, 2 * self.limit) / self.limit)
         self._overdue = _OVERDUE * self._left * self._per_success
         self._refill.clear()
         self._tally.clear()

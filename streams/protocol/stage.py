@@ -58,22 +58,24 @@ class Subscription(Protocol):
         """Request no more; what is held above is returned to its source."""
 
 
-# An Event may be written to, so it is invariant; a subscriber only reads, so one that takes any
-# object serves a stream of ints. The checkers see no value that shows this.
-class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
-    """The signals that a stage receives from the one above it."""
-
+class _Signals(Protocol):
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """The first signal, with the subscription for requests."""
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        """Events that were requested, in order; the receiver owns the list."""
 
     def on_error(self, error: BaseException, /) -> None:
         """The last signal: the stream failed."""
 
     def on_completed(self) -> None:
         """The last signal: the stream ended."""
+
+
+# An Event may be written to, so it is invariant; a subscriber only reads, so one that takes any
+# object serves a stream of ints. The checkers see no value that shows this.
+class Subscriber(_Signals, Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
+    """The signals that a stage receives from the one above it."""
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        """Events that were requested, in order; the receiver owns the list."""
 
 
 class RunningStage(Subscriber[Any], Protocol):
@@ -84,20 +86,11 @@ class RunningStage(Subscriber[Any], Protocol):
         ...
 
 
-class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
-    """What `Flowable.connect` takes: a subscriber as in Reactive Streams, one event at a time."""
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """The first signal, with the subscription for requests."""
+class EventSubscriber(_Signals, Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
+    """A subscriber as in Reactive Streams, one event at a time, as `Flowable.connect` takes it."""
 
     def on_next(self, event: Event[Any], /) -> None:
         """An event that was requested."""
-
-    def on_error(self, error: BaseException, /) -> None:
-        """The last signal: the stream failed."""
-
-    def on_completed(self) -> None:
-        """The last signal: the stream ended."""
 
 
 class _Unconnected:
