@@ -151,7 +151,7 @@ class KeyedStage(BaseDemandStage):
         """More is wanted, or turns have ended or were opened."""
         queues = self.queues
         # Nothing to do for what comes: it is passed on, or counts as starving, when it has come.
-        if queues.rotation or queues.opened or not self.asked:
+        if self.demand and (queues.rotation or queues.opened or not self.asked):
             self._drain()
 
     def _proceed(self) -> None:
