@@ -24,12 +24,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from penstock.streams.base.errors import (
-    UnfinishedResult,
-    cancelled_inside,
-    cancelled_outside,
-    not_awaited,
-)
+from penstock.streams.base.errors import UnfinishedResult, not_awaited
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_async
 from penstock.streams.execution.handler import check_handler, check_result, handler_name
@@ -37,13 +32,12 @@ from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
-from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import BaseEvent, Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.slot import Slot
-from penstock.streams.runtime.tasks import has_changed, is_cancelled_by_owner
+from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
@@ -139,11 +133,6 @@ class _Calling(BaseSinkStage):
                         raise Withdrawn
                     result = function(event.value)
                     self._begun = None if result is None else self._to_await(result)
-                except asyncio.CancelledError as error:
-                    # Nothing is awaited here, so nothing can be cancelled from outside.
-                    inside = cancelled_inside(handler_name(function), error)
-                    tried += 1
-                    survived += self._survives(event, inside)
                 except BaseException as error:
                     tried += 1
                     survived += self._survives(event, error)
@@ -196,29 +185,14 @@ class _Calling(BaseSinkStage):
         if isinstance(error, Withdrawn):
             event.give_back()
             return True
-        if self.state >= CLOSED:
-            event.give_back()
-            if not isinstance(error, Exception):
-                raise error
-            self._run.late_error(error)
+        stop = self.break_off if self.state < CLOSED else None
+        name = handler_name(self._function)
+        failure = self._faults.error_of_call([event], error, name, give_back_all, stop)
+        if failure is None:
             return False
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            blame(error, self.info, event)
-            event.give_back()
-            raise error
-        if isinstance(error, asyncio.CancelledError):
-            name = handler_name(self._function)
-            if is_cancelled_by_owner():
-                # Obey, and leave no sink behind without its worker.
-                outside = cancelled_outside(f"the task that calls '{name}'", error)
-                blame(outside, self.info, event)
-                event.give_back()
-                self.break_off(outside)
-                raise error
-            error = cancelled_inside(name, error)
-        if self._faults.survives(event, error):
+        if self._faults.survives(event, failure):
             return True
-        self.break_off(error)
+        self.break_off(failure)
         return False
 
     # Awaitables are awaited by one worker, one after the other.

@@ -7,23 +7,21 @@ for the call to end.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
-from penstock.streams.base.errors import BatchContractError, cancelled_inside, describe
+from penstock.streams.base.errors import BatchContractError, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
 from penstock.streams.execution.options import BatchOptions
-from penstock.streams.keyed.queues import close_turns, open_turns, release
+from penstock.streams.keyed.queues import close_turns, open_turns
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
-from penstock.streams.protocol.acknowledgement import may_begin
-from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -78,6 +76,10 @@ class BatchStage(CallingStage):
             open_turns((event.turn,))
 
     def _proceed(self) -> None:
+        if self._ended:
+            self._flush()
+        if self._failures:
+            self._settle_failures()
         if not self.state:
             self._request_more()
         self._noted = False
@@ -192,13 +194,17 @@ class BatchStage(CallingStage):
                 error = await self._attempt(slot, part)
                 if isinstance(error, TimeoutError):
                     outcome = Outcome.DROPPED
-                if error is None or self.state >= CLOSED:
+                if error is None:
                     continue
+                if not isinstance(error, Exception):
+                    # It stops the pipeline, and one event is enough to say so.
+                    self._return(part[1:])
+                    part = part[:1]
                 if len(part) > 1 and not isinstance(error, BatchContractError):
                     middle = len(part) // 2
                     parts += (part[middle:], part[:middle])
                 else:
-                    self.within(self._settle_all, part, [error] * len(part))
+                    self._settle_all(part, [error] * len(part))
         finally:
             self._calling -= 1
             # Its frames refer to this one, from Python 3.13 on, and keep what a user's function
@@ -226,7 +232,7 @@ class BatchStage(CallingStage):
         lessors = self.run.lessors
         for event in part:
             if lessors and not may_begin(event, lessors):
-                self._withdrawn(event)
+                self._failures.append((event, Withdrawn()))
             elif self._turns.waits_for_another(event):
                 # Until the group's event before it has succeeded or failed for good.
                 self.in_flight -= 1
@@ -235,36 +241,13 @@ class BatchStage(CallingStage):
                 due.append(event)
         return due
 
-    def _withdrawn(self, event: Event[Any]) -> None:
-        self.in_flight -= 1
-        self._no_more_attempts(event)
-        turn = event.turn
-        event.give_back()
-        self._turn_over(turn)
-
-    async def _attempt(self, slot: Slot, part: list[Event[Any]]) -> Exception | None:
+    async def _attempt(self, slot: Slot, part: list[Event[Any]]) -> BaseException | None:
         """Call once and settle the events that have results; otherwise return the error."""
         try:
             results = await self._call(slot, part)
-        except asyncio.CancelledError as error:
-            if self.state >= CLOSED:
-                self._return(part)
-                raise
-            return self._cancelled_in_call(part, error)
-        except Exception as error:
-            if self.state >= CLOSED:
-                self._return(part)
-                self.run.late_error(error)
-            return error
         except BaseException as error:
-            blame(error, self.info, part[0])
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                self._return(part)
-                raise
-            self.within(self._settle_all, part[:1], [error])
-            self._return(part[1:])
-            return None
-        self.within(self._settle_all, part, results)
+            return self._error_of(part, error)
+        self._settle_all(part, results)
         return None
 
     async def _call(self, slot: Slot, part: list[Event[Any]]) -> Sequence[Any]:
@@ -286,56 +269,26 @@ class BatchStage(CallingStage):
             raise failure from error
         return results
 
-    def _cancelled_in_call(
-        self, part: list[Event[Any]], error: asyncio.CancelledError
-    ) -> Exception:
-        self.in_flight -= len(part)
-        inside = self._cancelled_inside(part, error)
-        self.in_flight += len(part)
-        return inside
-
     # Outcomes.
 
     def _settle_all(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
-        done: list[Event[Any]] = []
-        turns: list[Turn] = []
-        try:
-            for event, result in zip(part, results, strict=True):
-                event.ended = ended
-                self.in_flight -= 1
-                if self.state >= CLOSED:
-                    event.give_back()
-                elif isinstance(result, BaseException):
-                    self._failed(event, result)
-                else:
-                    turn = event.turn
-                    self._no_more_attempts(event)
-                    if turn is not None:
-                        event.turn = None
-                        turns.append(turn)
-                    event.value = result
-                    event.call = None
-                    done.append(event)
-        except BaseException:
-            # Of a function such as that given as wait=.
-            give_back_all(part)
-            raise
-        try:
-            self._results.complete(done)
-            for turn in turns:
-                self._turn_over(turn)
-        finally:
-            release(turns)
+        for event, result in zip(part, results, strict=True):
+            event.ended = ended
+            if isinstance(result, BaseException):
+                self._failures.append((event, result))
+            else:
+                self._no_more_attempts(event)
+                event.value = result
+                self._ended.append(event)
+        self._drain()
 
-    def _failed(self, event: Event[Any], error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            error = cancelled_inside(f"'{self._name}'", error)
+    def _settle_error(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, BatchContractError):
             # Every event of the call has one, with notes of its own.
             self._give_up(event, BatchContractError(str(error)))
         else:
-            self._settle_error(event, error)
+            super()._settle_error(event, error)
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         if self._turns.waits_for_another(event):
@@ -359,11 +312,6 @@ class BatchStage(CallingStage):
     def _turn_over(self, turn: Turn | None) -> None:
         for following in self._turns.end(turn):
             self._enter(following)
-
-    def _return(self, part: list[Event[Any]]) -> None:
-        """Return events in flight whose calls have no result."""
-        self.in_flight -= len(part)
-        give_back_all(part)
 
     # The end.
 

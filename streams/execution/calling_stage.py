@@ -6,15 +6,12 @@ been flushed.
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 from typing import Any
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
-    HandlerCancelled,
     add_note,
-    cancelled_inside,
-    cancelled_outside,
     own_error,
 )
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
@@ -26,13 +23,14 @@ from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
+from penstock.streams.keyed.queues import release
+from penstock.streams.protocol.acknowledgement import Family, Withdrawn
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn
-from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
+from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
-from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.stages.finishing_stage import FinishingStage
 
 __all__ = ["CallingStage"]
@@ -46,8 +44,12 @@ class CallingStage(FinishingStage):
     """
 
     __slots__ = (
+        "_ended",
+        "_failures",
         "_faults",
+        "_has_families",
         "_inbox",
+        "_is_ordered",
         "_is_own",
         "_name",
         "_now",
@@ -74,6 +76,7 @@ class CallingStage(FinishingStage):
         super().__init__(downstream, run, info)
         self.in_flight: int = 0
         self.peak_in_flight: int = 0
+        self._is_ordered = options.ordered
         self._name = name = options.name
         self._now = run.now
         # The advice for a handler of the library's own is different: a user cannot change it.
@@ -83,6 +86,11 @@ class CallingStage(FinishingStage):
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
+        # Of calls that have ended and are not flushed: events, each with its result as its value,
+        # whether one of them had several results, and events that have failed.
+        self._ended: list[Event[Any]] = []
+        self._has_families = False
+        self._failures: deque[tuple[Event[Any], BaseException]] = deque()
         self._results = (InOrder if options.ordered else Results)(downstream, options.window)
         self._slots = Slots(run, info, name, self._work, self._slot_ended)
         self._watched: CallLimits | None = None
@@ -120,6 +128,89 @@ class CallingStage(FinishingStage):
         if self.state < CLOSED:
             self._results.request(n)
             self._drain()
+
+    # The ends of calls.
+
+    def _flush(self) -> None:
+        """Send the results of ended calls on, and then end their turns."""
+        ended = self._ended[:]
+        self._ended.clear()
+        try:
+            self._over(ended)
+        except BaseException:
+            give_back_all(ended)
+            raise
+        if self.state >= CLOSED:
+            # `on_limit_change` has cancelled the pipeline.
+            give_back_all(ended)
+            return
+        if self._retries is not None and not self._is_ordered:
+            for event in ended:
+                event.call = None
+        turns = take_turns(ended)
+        try:
+            if self._has_families:
+                ended = self._close_families(ended)
+            self._results.complete(ended)
+        finally:
+            if turns:
+                release(turns)
+        if self._siblings.at_work:
+            for turn in turns:
+                self._turn_over(turn)
+
+    def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
+        """End the calls with several results; returns the other events."""
+        self._has_families = False
+        others = [event for event in ended if type(event.value) is not Family]
+        left = deque(event for event in ended if type(event.value) is Family)
+        try:
+            while left:
+                self._results.end(left[0])
+                left.popleft().value.close()
+        except BaseException:
+            # Of a function that results of these calls, or of later ones, have reached.
+            for event in left:
+                event.value.close()
+            give_back_all(others)
+            raise
+        return others
+
+    def _settle_failures(self) -> None:
+        """Try events that have failed again, return them to their source, or give them up."""
+        while self._failures:
+            event, error = self._failures.popleft()
+            try:
+                self._settle_failure(event, error)
+            except BaseException:
+                # Of a function such as that given as overload=.
+                event.give_back()
+                raise
+
+    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
+        if isinstance(error, Withdrawn):
+            # Its source has lost it: this says nothing about the handler.
+            turn = event.turn
+            self._no_more_attempts(event)
+            self._return([closing_event(event)])
+            self._turn_over(turn)
+        elif (failure := self._error_of([event], error)) is not None:
+            self._over([event], failure)
+            self._settle_error(event, failure)
+
+    def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
+        """The calls of these events have ended, with this error."""
+        self.in_flight -= len(events)
+
+    def _error_of(self, events: list[Event[Any]], error: BaseException) -> BaseException | None:
+        """The error with which a call has failed; see `ErrorPolicy.error_of_call`."""
+        stop = self.stop if self.state < CLOSED else None
+        return self._faults.error_of_call(events, error, self._name, self._return, stop)
+
+    def _return(self, events: list[Event[Any]]) -> None:
+        """Return events in flight whose calls have no result."""
+        self.in_flight -= len(events)
+        give_back_all(events)
 
     def _turn_over(self, turn: Turn | None) -> None:
         """One event of a turn is settled: another event of that turn may begin."""
@@ -173,25 +264,18 @@ class CallingStage(FinishingStage):
             self.stop(error)
         self._turn_over(turn)
 
-    def _cancelled_inside(
-        self, events: list[Event[Any]], error: asyncio.CancelledError
-    ) -> HandlerCancelled:
-        """The error of calls that raised `error`; raises it if the task itself is cancelled."""
-        if is_cancelled_by_owner():
-            # Obey, lose nothing, and leave no stage behind that has no task.
-            outside = cancelled_outside(f"the task that calls '{self._name}'", error)
-            blame(outside, self.info, events[0])
-            for event in events:
-                event.give_back()
-            self.stop(outside)
-            raise error
-        return cancelled_inside(f"'{self._name}'", error)
-
     # The end.
 
     def _take_unstarted(self) -> list[Event[Any]]:
-        """Remove and return the events that have not begun."""
-        return self._waiting.clear()
+        """Remove and return the events that have not begun; on cancel, those to be flushed too."""
+        events = self._waiting.clear()
+        if self.state is CANCELLED:
+            ended = self._ended + [event for event, _ in self._failures]
+            self._ended.clear()
+            self._failures.clear()
+            self.in_flight -= len(ended)
+            events += ended
+        return events
 
     def give_back_unstarted(self) -> None:
         for event in self._take_unstarted():

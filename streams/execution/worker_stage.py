@@ -8,7 +8,6 @@ are requested.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -18,17 +17,14 @@ from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_async, is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BLOCKED
-from penstock.streams.execution.call import closing_event
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
-from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -58,11 +54,9 @@ class WorkerStage(CallingStage):
         "_awaitables",
         "_checked",
         "_due",
-        "_ended",
         "_from_arrival",
         "_gate",
         "_handler",
-        "_has_families",
         "_hold_timer",
         "_in_slots",
         "_is_awaited",
@@ -106,9 +100,6 @@ class WorkerStage(CallingStage):
         # the awaitable or the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
         self._awaitables: deque[Any] = deque()
-        # Ended and not flushed, and whether a call among them had several results.
-        self._ended: list[Event[Any]] = []
-        self._has_families = False
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
         # Whether events have begun at once in place of those that were flushed last.
         self._refills = True
@@ -220,6 +211,8 @@ class WorkerStage(CallingStage):
         has_flushed = bool(self._ended)
         if has_flushed:
             self._flush()
+        if self._failures:
+            self._settle_failures()
         self._noted = False
         if not self.state:
             self._request_more()
@@ -255,7 +248,7 @@ class WorkerStage(CallingStage):
             self._stride = 1 if is_first else fitting(self._stride, now - self._stride_began)
             self._stride_began = now
             room = min(self._stride, self._results.demand)
-            if self._options.ordered:
+            if self._is_ordered:
                 # Results may wait for an event that is tried again, however much is requested.
                 room = min(room, gate.limit + self._options.window - self._results.waiting)
         if room > 0 and self._waiting.has_room(gate.limit):
@@ -318,7 +311,7 @@ class WorkerStage(CallingStage):
             self._watch.begin()
         begun = taken(self._inbox, n)
         self._due.extend(begun)
-        if self._options.ordered:
+        if self._is_ordered:
             self._results.begin(begun)
         if self._learns:
             for event, level in zip(begun, self._levels_of(n), strict=True):
@@ -383,10 +376,9 @@ class WorkerStage(CallingStage):
         for call in self._awaitables:
             not_awaited(call)
         self._awaitables.clear()
-        events = [*self._due, *super()._take_unstarted(), *self._ended]
-        self.in_flight -= len(self._due) + len(self._ended)
+        events = [*self._due, *super()._take_unstarted()]
+        self.in_flight -= len(self._due)
         self._due.clear()
-        self._ended.clear()
         return events
 
     # Calls in slots.
@@ -432,9 +424,11 @@ class WorkerStage(CallingStage):
                 except BaseException as error:
                     if timeouts is not None:
                         error = timeouts.error(slot, error)
+                    event.ended = now()
+                    self._failures.append((event, error))
                     slots.looking += 1
                     try:
-                        self._failed(event, error)
+                        self._drain()
                     finally:
                         slots.looking -= 1
                     if has_changed(context):
@@ -444,7 +438,7 @@ class WorkerStage(CallingStage):
                 event.ended = ended = now()
                 event.value = result
                 if self.state and self.state >= CLOSED:
-                    self._return(event)
+                    self._return([event])
                     return
                 append(event)
                 if has_changed(context):
@@ -552,7 +546,7 @@ class WorkerStage(CallingStage):
         rest = events[begun:]
         ended_events = events[:done] if rest or begun > done else events
         self._noted = True
-        if self._options.ordered:
+        if self._is_ordered:
             self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
         if not is_concurrent:
@@ -571,7 +565,11 @@ class WorkerStage(CallingStage):
             if rest and self.state is FAILED:
                 self.give_back_unstarted()
         if error is not None:
-            self._failed(events[done], error)
+            failed = events[done]
+            failed.ended = now()
+            self._failures.append((failed, error))
+            # Plain calls after a failure are few at first: the sink of letters may take only a few.
+            self._stride = 0
             # Its traceback leads to this frame: they would keep each other, and what the handler
             # has in its variables, until the garbage collector comes.
             error = None
@@ -589,7 +587,7 @@ class WorkerStage(CallingStage):
         """The handler returned an awaitable or an iterator, which a slot continues."""
         if self.state >= CLOSED:
             not_awaited(call)
-            self._return(event)
+            self._return([event])
             return
         if not self._is_concurrent:
             # From now on as if the handler had been declared so.
@@ -603,134 +601,41 @@ class WorkerStage(CallingStage):
 
     # Outcomes.
 
-    def _return(self, event: Event[Any]) -> None:
-        """Return an event whose call has ended after the stage was cancelled."""
-        self._gate.ended(1)
-        event.give_back()
-        self._gate.leave()
-
-    def _flush(self) -> None:
-        """Report ended calls to the limiter, send their results on, and then end their turns."""
-        ended = self._ended[:]
-        self._ended.clear()
+    def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
+        gate, outcome = self._gate, _SUCCESS
+        if error is not None:
+            outcome, seconds = gate.outcome(error)
+            if seconds:
+                gate.overloaded(seconds)
         total = 0
         if self._from_arrival:
-            total = self._concurrency if self._is_concurrent else ended[0].level
-        self._gate.ended(len(ended))
+            total = self._concurrency if self._is_concurrent else events[0].level
+        gate.ended(len(events))
         if self._learns:
-            completions: list[Completion]
-            if self._from_arrival:
-                completions = [(event.ended, event.created, total, _SUCCESS) for event in ended]
-            else:
-                # A plain call with no other in flight teaches nothing, as where no limit is shared.
-                least = 0 if self._is_concurrent else 2
-                completions = [
-                    (event.ended, event.started or 0.0, event.level or 1, _SUCCESS)
-                    for event in ended
-                    if event.level >= least
-                ]
-            try:
-                self._gate.completed(completions)
-                self._follow_limiter()
-            except BaseException:
-                give_back_all(ended)
-                raise
-            if self.state >= CLOSED:
-                # `on_limit_change` has cancelled the pipeline.
-                give_back_all(ended)
-                self._gate.leave()
-                return
-        if self._retries is not None and not self._options.ordered:
-            for event in ended:
-                event.call = None
-        turns = take_turns(ended)
-        try:
-            if self._has_families:
-                ended = self._close_families(ended)
-            self._results.complete(ended)
-        finally:
-            if turns:
-                release(turns)
-        if self._siblings.at_work:
-            for turn in turns:
-                self._turn_over(turn)
+            # A plain call with no other in flight teaches nothing, as where no limit is shared.
+            least = 0 if self._is_concurrent or error is not None else 2
+            completions: list[Completion] = []
+            for event in events:
+                if self._from_arrival:
+                    completions.append((event.ended, event.created, total, outcome))
+                elif event.level >= least:
+                    started = event.started or 0.0
+                    completions.append((event.ended, started, event.level or 1, outcome))
+            gate.completed(completions)
+            self._follow_limiter()
         if self._iterators.suspended:
             self._iterators.resume()
 
-    def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
-        """End the calls with several results; returns the other events."""
-        self._has_families = False
-        others = [event for event in ended if type(event.value) is not Family]
-        left = deque(event for event in ended if type(event.value) is Family)
-        try:
-            while left:
-                self._results.end(left[0])
-                left.popleft().value.close()
-        except BaseException:
-            # Of a function that results of these calls, or of later ones, have reached.
-            for event in left:
-                event.value.close()
-            give_back_all(others)
-            raise
-        return others
+    def _return(self, events: list[Event[Any]]) -> None:
+        self._gate.ended(len(events))
+        give_back_all(events)
+        if self.state >= CLOSED:
+            self._gate.leave()
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:
             self.admitted += 1
             self._inbox.append(following)
-
-    def _failed(self, event: Event[Any], error: BaseException) -> None:
-        event.ended = self._now()
-        # Plain calls after a failure are few at first: the sink of letters may take only a few.
-        self._stride = 0
-        try:
-            self.within(self._settle_failure, event, error)
-        except BaseException:
-            # Of a function such as that given as overload=.
-            event.give_back()
-            raise
-
-    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
-        """A call has failed: report it, and try its event again or apply the error policy."""
-        try:
-            if self._ended:
-                self._flush()
-            total = self._concurrency
-        finally:
-            self._gate.ended(1)
-        if self.state >= CLOSED:
-            event.give_back()
-            self._gate.leave()
-            if isinstance(error, Exception):
-                self.run.late_error(error)
-            elif not isinstance(error, asyncio.CancelledError):
-                raise error
-            return
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            blame(error, self.info, event)
-            event.give_back()
-            raise error
-        if isinstance(error, asyncio.CancelledError):
-            error = self._cancelled_inside([event], error)
-        if isinstance(error, Withdrawn):
-            # Its source has lost it: this says nothing about the handler.
-            turn = event.turn
-            self._no_more_attempts(event)
-            closing_event(event).give_back()
-            self._turn_over(turn)
-            return
-        outcome, seconds = self._gate.outcome(error)
-        if seconds:
-            self._gate.overloaded(seconds)
-        if self._from_arrival:
-            self._gate.completed([(event.ended, event.created, total, outcome)])
-        elif self._learns:
-            started = event.started or event.ended
-            self._gate.completed([(event.ended, started, event.level, outcome)])
-        if self._learns:
-            self._follow_limiter()
-        self._settle_error(event, error)
-        self._iterators.resume()
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         self._iterators.again(event)

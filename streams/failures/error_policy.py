@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
+from penstock.streams.base.errors import cancelled_inside, cancelled_outside
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnError, Retry, Route, last_of
 from penstock.streams.protocol.blame import blame, note_end
@@ -11,6 +14,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.tasks import is_cancelled_by_owner
 from penstock.streams.stages.sink_stage import BaseSinkStage
 
 __all__ = ["ErrorPolicy", "policy_in"]
@@ -46,6 +50,41 @@ class ErrorPolicy:
     @property
     def _info(self) -> StageInfo:
         return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
+
+    def error_of_call(
+        self,
+        events: list[Event[Any]],
+        error: BaseException,
+        name: str,
+        give_back: Callable[[list[Event[Any]]], object],
+        stop: Callable[[BaseException], object] | None,
+    ) -> BaseException | None:
+        """The error with which a call of `name` has failed, after it raised `error` in its task.
+
+        None if the stage has ended, which then has no `stop`. Raises an exit, and the cancellation
+        of the task itself. Unless an error is returned, the events are given back.
+        """
+        if stop is None:
+            give_back(events)
+            if isinstance(error, Exception):
+                self._run.late_error(error)
+            elif not isinstance(error, asyncio.CancelledError):
+                raise error
+            return None
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            blame(error, self._info, events[0])
+            give_back(events)
+            raise error
+        if not isinstance(error, asyncio.CancelledError):
+            return error
+        if not is_cancelled_by_owner():
+            return cancelled_inside(f"'{name}'", error)
+        # Obey, lose nothing, and leave no stage behind that has no task.
+        outside = cancelled_outside(f"the task that calls '{name}'", error)
+        blame(outside, self._info, events[0])
+        give_back(events)
+        stop(outside)
+        raise error
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         """Settle a failed event. Returns False if the stage must stop.
