@@ -38,6 +38,7 @@ from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.options import CallOptions, HandlerOptions
+from penstock.streams.execution.plain_stage import working_stage
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import Retry, check_policy, routed_by
 from penstock.streams.limits import Limiter, Shared
@@ -159,9 +160,7 @@ def adaptive_flat_map(
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
             lent = run.overrides.lent
             own = work if lent is None else replace(work, on_limit_change=None)
-            stage = WorkerStage(downstream, run, info, own, lent or limiter(run))
-            run.add_tunable(info, stage.retune)
-            return stage
+            return working_stage(downstream, run, info, own, lent or limiter(run))
 
         def info(limit: Limit) -> StageInfo:
             floor, ceiling = _bounds(limiter_for(limit))

@@ -135,6 +135,10 @@ class CallingStage(FinishingStage):
         """Send the results of ended calls on, and then end their turns."""
         ended = self._ended[:]
         self._ended.clear()
+        if self.state >= CLOSED:
+            # Cancelled from inside a call: no result is wanted.
+            self._return(ended)
+            return
         try:
             self._over(ended)
         except BaseException:

@@ -1,9 +1,7 @@
 """The worker stage: calls a handler for each event, as its limit and the events' turns allow.
 
-An async handler is called by slots, a plain one in the loop of `on_events`, within a time slice; a
-plain call that returns an awaitable continues in a slot. Calls that have ended are flushed
-together: the limiter receives their completions, results are sent on, turns end, and more events
-are requested.
+An async handler is called by slots. Calls that have ended are flushed together: the limiter
+receives their completions, results are sent on, turns end, and more events are requested.
 """
 
 from __future__ import annotations
@@ -15,12 +13,11 @@ from typing import Any
 
 from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
-from penstock.streams.base.validation import is_async, is_coroutine_function
-from penstock.streams.diagnostics.loop_lag import BLOCKED
+from penstock.streams.base.validation import is_coroutine_function
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.handler import check_result, opened
-from penstock.streams.execution.iterators import Iterators, is_beginning, is_iterator
+from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
@@ -30,12 +27,9 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.time_slice import PAUSE, TimeSlice, fitting
+from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["WorkerStage"]
-
-# Seconds, read between two plain calls, after which the results so far do not wait for the rest.
-_FLUSH_AFTER = 0.001
 
 # A name of the module is looked up several times faster than a member of an enum.
 _SUCCESS = Outcome.SUCCESS
@@ -44,10 +38,7 @@ _SUCCESS = Outcome.SUCCESS
 class WorkerStage(CallingStage):
     """Keeps as many calls in flight as its limit, or its `slots` of a shared limit, allows.
 
-    `admitted` counts the events that are requested, waiting to begin, or in flight. A plain
-    handler has one call in flight at a time: the stage requests as many events as take about a time
-    slice, and no more than there is demand for. One slot of a shared limit serves them all, unless
-    another stage waits for it.
+    `admitted` counts the events that are requested, waiting to begin, or in flight.
     """
 
     __slots__ = (
@@ -58,7 +49,6 @@ class WorkerStage(CallingStage):
         "_gate",
         "_handler",
         "_hold_timer",
-        "_in_slots",
         "_is_awaited",
         "_is_concurrent",
         "_iterators",
@@ -67,8 +57,6 @@ class WorkerStage(CallingStage):
         "_refills",
         "_slice",
         "_slot_drains",
-        "_stride",
-        "_stride_began",
         "_wake_is_due",
         "admitted",
         "allowed",
@@ -86,18 +74,17 @@ class WorkerStage(CallingStage):
         super().__init__(downstream, run, info, options)
         self._options = options
         self._handler = opened(options.handler, run)
-        # Whether a call is made in a slot, and makes a coroutine.
-        self._in_slots = is_async(options.handler)
+        # Whether a call makes a coroutine.
         self._is_awaited = is_coroutine_function(options.handler)
-        # Whether calls may be in flight together; a plain call may return an awaitable.
-        self._is_concurrent = self._in_slots
+        # Whether calls may be in flight together.
+        self._is_concurrent = not options.is_plain
         self.admitted: int = 0
         self.allowed: int = 0
         self._hold_timer = Timer(run, info, self._drain)
         self._gate = self._gate_of(limiter)
         self._read_gate()
-        # Assigned to a slot that has not taken them; where the handler is a plain one, each with
-        # the awaitable or the iterator that it returned.
+        # Assigned to a slot that has not taken them; of a plain handler, each with the awaitable or
+        # the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
         self._awaitables: deque[Any] = deque()
         self.flush_is_due = self._wake_is_due = self._slot_drains = False
@@ -109,7 +96,6 @@ class WorkerStage(CallingStage):
             self._results, self._watched, self._check, self._checked, self._drain, self
         )
         self._slice = TimeSlice(run, self._drain)
-        self._stride, self._stride_began = 0, 0.0
         run.withdrawals.append(self.withdraw)
 
     def _gate_of(self, limiter: Limiter) -> Gate:
@@ -219,10 +205,7 @@ class WorkerStage(CallingStage):
         # New events begin below; a request depends on them only if they change the limit.
         self._noted = self._noted and (self._from_arrival or self._gate.is_shared)
         if self._inbox and not self._hold_timer.is_set and self.state < FAILED:
-            if self._in_slots:
-                self._begin()
-            else:
-                self._call_plain()
+            self._begin()
         self._gate.just_ended = 0
         if has_flushed:
             self._refills = bool(self._due)
@@ -231,26 +214,12 @@ class WorkerStage(CallingStage):
 
     def _request_more(self) -> None:
         gate = self._gate
-        if self._is_concurrent:
-            room = self.allowed - self.admitted
-            if gate.is_shared:
-                room += gate.spare
-            spare = self._options.window - self._results.waiting
-            if spare < 0:
-                room += spare
-        elif self.admitted or self._results.ready or self._hold_timer.is_set:
-            return
-        else:
-            now = self._now()
-            if self._slice.is_over(now):
-                return
-            is_first = not self._stride or gate.is_wanted
-            self._stride = 1 if is_first else fitting(self._stride, now - self._stride_began)
-            self._stride_began = now
-            room = min(self._stride, self._results.demand)
-            if self._is_ordered:
-                # Results may wait for an event that is tried again, however much is requested.
-                room = min(room, gate.limit + self._options.window - self._results.waiting)
+        room = self.allowed - self.admitted
+        if gate.is_shared:
+            room += gate.spare
+        spare = self._options.window - self._results.waiting
+        if spare < 0:
+            room += spare
         if room > 0 and self._waiting.has_room(gate.limit):
             self.admitted += room
             self.upstream.request(room)
@@ -274,12 +243,6 @@ class WorkerStage(CallingStage):
             return 0
         self._gate.grant(1)
         return 1
-
-    def _may_call(self) -> int:
-        """How many events of the inbox may begin one after the other."""
-        if self.allowed <= self.in_flight:
-            return 0
-        return 1 if self._gate.is_wanted else len(self._inbox)
 
     def _with_room(self) -> int:
         """How many events of the inbox have room for a result; the head of the order always has.
@@ -347,10 +310,9 @@ class WorkerStage(CallingStage):
 
     def _recall(self) -> None:
         """Return events that are due and have not begun to the inbox."""
-        if self._in_slots:
-            self._inbox.extendleft(reversed(self._due))
-            self.in_flight -= len(self._due)
-            self._due.clear()
+        self._inbox.extendleft(reversed(self._due))
+        self.in_flight -= len(self._due)
+        self._due.clear()
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return the events for which this is true, unless they have begun before."""
@@ -499,106 +461,6 @@ class WorkerStage(CallingStage):
         if kind not in self._checked and check_result(result, self._name):
             self._checked.add(kind)
 
-    # Plain calls.
-
-    def _call_plain(self) -> None:
-        """Call for as many events as may begin within the time slice, one after the other."""
-        now, handler, checked = self._now, self._handler, self._checked
-        lessors = self.run.lessors
-        n = self._room_to_begin() if self._is_concurrent else self._may_call()
-        ended = now()
-        if n <= 0 or self._slice.is_over(ended):
-            return
-        flush_at, state = ended + _FLUSH_AFTER, self.state
-        is_concurrent, limit = self._is_concurrent, self._gate.limit
-        events = taken(self._inbox, n)
-        if self._traced is not None:
-            handler = self._traced.plain(handler, events)
-        self.in_flight += 1
-        level = self._concurrency if self._learns else 0
-        done, is_later = 0, False
-        result: Any = None
-        error: BaseException | None = None
-        for event in events:
-            # The end of one call is the start of the next.
-            event.started = ended
-            try:
-                if lessors and not may_begin(event, lessors):
-                    raise Withdrawn
-                result = handler(event.value)
-                if type(result) not in checked:
-                    is_later = is_beginning(result)
-                    if is_later:
-                        break
-                    self._check(result)
-            except BaseException as raised:
-                error = raised
-                break
-            event.ended = ended = now()
-            event.value = result
-            done += 1
-            # A call may change the limit, which counts where others are in flight.
-            is_over = self.state is not state or (is_concurrent and self._gate.limit != limit)
-            if ended >= flush_at or is_over:
-                self._look_at(event)
-                break
-        begun = done + (is_later or error is not None)
-        rest = events[begun:]
-        ended_events = events[:done] if rest or begun > done else events
-        self._noted = True
-        if self._is_ordered:
-            self._results.begin(events[:begun] if rest else events)
-        self.in_flight += begun - 1
-        if not is_concurrent:
-            # They have one slot after the other.
-            self._gate.grant(begun - 1)
-        if self.state >= CLOSED:
-            # Cancelled from inside a call: no result is wanted.
-            self._gate.ended(done)
-            give_back_all([*ended_events, *rest])
-        else:
-            self._inbox.extendleft(reversed(rest))
-            self._ended.extend(ended_events)
-            if self._learns:
-                for event in events[:begun]:
-                    event.level = level
-            if rest and self.state is FAILED:
-                self.give_back_unstarted()
-        if error is not None:
-            failed = events[done]
-            failed.ended = now()
-            self._failures.append((failed, error))
-            # Plain calls after a failure are few at first: the sink of letters may take only a few.
-            self._stride = 0
-            # Its traceback leads to this frame: they would keep each other, and what the handler
-            # has in its variables, until the garbage collector comes.
-            error = None
-        elif is_later:
-            self._begin_later(events[done], result)
-
-    def _look_at(self, event: Event[Any]) -> None:
-        """Warn of a call that has blocked the loop."""
-        assert event.started is not None
-        seconds = event.ended - event.started
-        if seconds > BLOCKED and self.run.has_loop:
-            self.run.blocks.called(self.who, seconds, is_own=self._is_own)
-
-    def _begin_later(self, event: Event[Any], call: Any) -> None:
-        """The handler returned an awaitable or an iterator, which a slot continues."""
-        if self.state >= CLOSED:
-            not_awaited(call)
-            self._return([event])
-            return
-        if not self._is_concurrent:
-            # From now on as if the handler had been declared so.
-            self._is_concurrent = True
-            self._read_gate()
-        event.level = self._concurrency
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        self._watch.begin()
-        self._awaitables.append(call)
-        self._due.append(event)
-
     # Outcomes.
 
     def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
@@ -672,7 +534,7 @@ class WorkerStage(CallingStage):
     @property
     def ready(self) -> int:
         """Events that would begin now if there were slots."""
-        return self._with_room() if self._is_concurrent else bool(self._inbox)
+        return self._with_room()
 
     def begin(self) -> None:
         """Use new slots. An error ends this run, not that of the stage which has freed them."""

@@ -11,6 +11,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import is_async
 from penstock.streams.execution.handler import check_handler
 from penstock.streams.execution.options import CallOptions
+from penstock.streams.execution.plain_stage import working_stage
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, routed_by
 from penstock.streams.limits.choice import Limit, limiter_for
@@ -63,9 +64,7 @@ def worker(jobs: Flowable[Any], limit: Limit, options: CallOptions) -> Pipeline:
 
     def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
         own = limiter_for(copy.deepcopy(limit if run.limit is None else run.limit))
-        stage = WorkerStage(downstream, run, info, options, own)
-        run.add_tunable(info, stage.retune)
-        return stage
+        return working_stage(downstream, run, info, options, own)
 
     info = StageInfo("work", name, None, routed=routed_by(options.on_error))
     return jobs.then(make, info).to(_Done())
