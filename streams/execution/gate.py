@@ -1,5 +1,5 @@
 """The gate of a working stage: how many calls may be in flight, under a limit of its own or one
-that several stages share."""
+that several stages share, and what its limiter learns from them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Any, Protocol
 from penstock.streams.base.errors import BuildError
 from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.limits import Limiter, Shared
+from penstock.streams.execution.waiting import Waiting
+from penstock.streams.limits import Completion, Limiter, Outcome, Shared
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Gate", "Gated", "SharedGate"]
+
+
+# A name of the module is looked up several times faster than a member of an enum.
+_SUCCESS = Outcome.SUCCESS
 
 
 class Gated(Protocol):
@@ -24,6 +30,9 @@ class Gated(Protocol):
     who: str
     """The handler and the stage, in messages."""
     in_flight: int
+    peak_in_flight: int
+    is_concurrent: bool
+    """Whether calls may be in flight together."""
     admitted: int
     """Events that are requested, waiting or in flight."""
     allowed: int
@@ -33,6 +42,9 @@ class Gated(Protocol):
     def ready(self) -> int:
         """Events that would begin now if there were slots."""
         ...
+
+    def follow_limiter(self) -> None:
+        """The limit may have changed: begin nothing more under the old one."""
 
     def begin(self) -> None:
         """Use slots that are new. An error ends the run of this stage, not of the caller's."""
@@ -49,6 +61,7 @@ class Gate(LimitControl):
         stage: Gated,
         limiter: Limiter,
         options: CallOptions,
+        waiting: Waiting,
         broke: Callable[[Exception, str], None],
         moved: Callable[[], None],
     ) -> None:
@@ -57,8 +70,11 @@ class Gate(LimitControl):
             *(limiter, broke, options.overload, options.on_limit_change, watch), moved=moved
         )
         self._stage = stage
+        self._waiting = waiting
         self.just_ended = 0
         """Calls that have just ended, in whose place others may begin."""
+        # Calls that run one at a time teach nothing, unless others call the same dependency.
+        self.teach(self.is_shared or stage.is_concurrent)
 
     is_shared = False
 
@@ -99,6 +115,57 @@ class Gate(LimitControl):
 
     def grant(self, n: int) -> None:
         """Give the stage `n` slots more, where it has others than the limit says."""
+
+    @property
+    def concurrency(self) -> int:
+        """Calls in flight in all stages that share the limit, as reported to the limiter.
+
+        When as many events as the limit wait for their next attempt, nothing new begins: the limit
+        is then reported as used up.
+        """
+        return max(self.total, self.limit) if self._waiting.held else self.total
+
+    def take(self, events: list[Event[Any]]) -> None:
+        """The calls of these events begin: note how many are in flight as each of them does."""
+        stage, n = self._stage, len(events)
+        if self.learns:
+            # A call that takes the place of one that has just ended counts as begun at that end,
+            # however many ends were flushed together.
+            total = self.total
+            least = total + self.replaced(n)
+            if self._waiting.held and least < self.limit:
+                least = self.limit
+            for level, event in enumerate(events, total + 1):
+                event.level = level if level > least else least
+        stage.in_flight += n
+        if stage.in_flight > stage.peak_in_flight:
+            stage.peak_in_flight = stage.in_flight
+
+    def report(self, events: list[Event[Any]], error: BaseException | None) -> None:
+        """The calls of these events have ended: let the limiter learn from them."""
+        stage, outcome, total = self._stage, _SUCCESS, 0
+        if error is not None:
+            outcome, seconds = self.outcome(error)
+            if seconds:
+                self.overloaded(seconds)
+        if self.from_arrival:
+            total = self.concurrency if stage.is_concurrent else events[0].level
+        self.ended(len(events))
+        if not self.learns:
+            return
+        completions: list[Completion]
+        if self.from_arrival:
+            completions = [(event.ended, event.created, total, outcome) for event in events]
+        else:
+            # A plain call with no other in flight teaches nothing, as where no limit is shared.
+            least = 0 if stage.is_concurrent or error is not None else 2
+            completions = [
+                (event.ended, event.started or 0.0, event.level or 1, outcome)
+                for event in events
+                if event.level >= least
+            ]
+        self.completed(completions)
+        stage.follow_limiter()
 
     def ended(self, n: int) -> None:
         """`n` calls have ended."""

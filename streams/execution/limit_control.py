@@ -54,8 +54,6 @@ class LimitControl:
         self._moved = moved
         if isinstance(limiter, Fixed):
             limiter.tell(self)
-        self.learns = not isinstance(limiter, Fixed)
-        """Whether the limiter learns from calls."""
         self._broke = broke
         self._overload = overload
         self._on_limit_change = on_limit_change
@@ -66,8 +64,15 @@ class LimitControl:
             self._report = one_by_one(limiter.on_depart)
         else:
             self._report = list_form(limiter) or one_by_one(limiter.on_complete)
-        self.from_arrival = self._on_arrive is not None
-        """Whether the limiter measures from the arrival of an event, see `completed`."""
+        self.learns = self.from_arrival = False
+        """Whether the limiter learns from calls, and measures from the arrival of an event: see
+        `completed`. Neither once something of it has raised."""
+        self.teach()
+
+    def teach(self, learns: bool = True) -> None:
+        """Let the limiter learn from calls, if it does, or not."""
+        self.learns = learns and not isinstance(self._limiter, Fixed)
+        self.from_arrival = learns and self._on_arrive is not None
 
     def arrived(self) -> None:
         """Report one arrival to a limiter that measures `from_arrival`."""
@@ -144,6 +149,7 @@ class LimitControl:
         self._function_broke(raised, f"limiter '{type(self._limiter).__name__}'")
 
     def _function_broke(self, raised: BaseException, what: str) -> None:
+        self.teach(False)
         self._broke(own_error(raised, f"the {what}"), what)
 
 

@@ -42,7 +42,7 @@ class PlainStage(WorkerStage):
         self._stride, self._stride_began = 0, 0.0
 
     def _request_more(self) -> None:
-        if self._is_concurrent:
+        if self.is_concurrent:
             super()._request_more()
             return
         if self.admitted or self._results.ready or self._hold_timer.is_set:
@@ -62,7 +62,7 @@ class PlainStage(WorkerStage):
             self.upstream.request(room)
 
     def _room_to_begin(self) -> int:
-        if self._is_concurrent:
+        if self.is_concurrent:
             return super()._room_to_begin()
         if self.allowed <= self.in_flight:
             return 0
@@ -70,7 +70,7 @@ class PlainStage(WorkerStage):
 
     @property
     def ready(self) -> int:
-        return super().ready if self._is_concurrent else bool(self._inbox)
+        return super().ready if self.is_concurrent else bool(self._inbox)
 
     def _recall(self) -> None:
         """Events that are due have begun."""
@@ -83,12 +83,13 @@ class PlainStage(WorkerStage):
         if n <= 0 or self._slice.is_over(ended):
             return
         flush_at, state = ended + _FLUSH_AFTER, self.state
-        is_concurrent, limit = self._is_concurrent, self._gate.limit
+        is_concurrent, gate = self.is_concurrent, self._gate
+        limit = gate.limit
         events = taken(self._inbox, n)
         if self._traced is not None:
             handler = self._traced.plain(handler, events)
         self.in_flight += 1
-        level = self._concurrency if self._learns else 0
+        level = gate.concurrency if gate.learns else 0
         done, is_later = 0, False
         result: Any = None
         error: BaseException | None = None
@@ -121,10 +122,12 @@ class PlainStage(WorkerStage):
         if self._is_ordered:
             self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
+        # A call may have retuned the stage.
+        gate = self._gate
         if not is_concurrent:
             # They have one slot after the other.
-            self._gate.grant(begun - 1)
-        if self._learns:
+            gate.grant(begun - 1)
+        if gate.learns:
             for event in events[:begun]:
                 event.level = level
         self._ended += events if done == len(events) else events[:done]
@@ -156,11 +159,11 @@ class PlainStage(WorkerStage):
             not_awaited(call)
             self._return([event])
             return
-        if not self._is_concurrent:
+        if not self.is_concurrent:
             # From now on as if the handler had been declared so.
-            self._is_concurrent = True
-            self._read_gate()
-        event.level = self._concurrency
+            self.is_concurrent = True
+            self._gate.teach()
+        event.level = self._gate.concurrency
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._watch.begin()
         self._awaitables.append(call)

@@ -25,6 +25,8 @@ class Results:
         self.demand = 0
         self.window = window
         self.ready: deque[Event[Any]] = deque()
+        self.held = 0
+        """Results of calls behind an unfinished one, where there is an order."""
         self._downstream = downstream
         self._returns = False
         # Whether a list is being sent on: the stage must not end before that has returned.
@@ -33,7 +35,7 @@ class Results:
     @property
     def waiting(self) -> int:
         """Results that wait."""
-        return len(self.ready)
+        return len(self.ready) + self.held
 
     @property
     def head(self) -> Event[Any] | None:
@@ -108,12 +110,6 @@ class InOrder(Results):
         self._order: deque[Event[Any]] = deque()
         # The same: a set costs less than a record for each event.
         self._placed: set[Event[Any]] = set()
-        # Results of calls other than the first one, which wait in their calls' records.
-        self._held = 0
-
-    @property
-    def waiting(self) -> int:
-        return len(self.ready) + self._held
 
     @property
     def head(self) -> Event[Any] | None:
@@ -138,7 +134,7 @@ class InOrder(Results):
             call.results = [result]
         else:
             call.results.append(result)
-        self._held += 1
+        self.held += 1
 
     def complete(self, events: list[Event[Any]]) -> None:
         if self._returns:
@@ -173,7 +169,7 @@ class InOrder(Results):
                 break
             results, call.results = call.results, None
             if results is not None:
-                self._held -= len(results)
+                self.held -= len(results)
                 next_ones += results
                 # It may be the event of the call, which leaves the stage.
                 results[-1].call = None
@@ -195,4 +191,4 @@ class InOrder(Results):
             give_back_all(call_of(event).results or ())
         self._order.clear()
         self._placed.clear()
-        self._held = 0
+        self.held = 0

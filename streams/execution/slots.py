@@ -73,7 +73,7 @@ class Slots:
 
     async def sleep(self) -> None:
         """Wait until there is something to do."""
-        sleeper = self._run.loop.create_future()
+        sleeper = asyncio.get_running_loop().create_future()
         self._sleepers.append(sleeper)
         try:
             await sleeper

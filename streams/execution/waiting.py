@@ -83,21 +83,17 @@ class Waiting:
         self.inbox: deque[Event[Any]] = deque()
         self.siblings = Siblings()
         self.retries = RetryQueue(policy, run, again) if isinstance(policy, Retry) else None
-        self._held: deque[Event[Any]] = deque()
+        self.held: deque[Event[Any]] = deque()
+        """New events, while as many as the limit wait for their next attempt."""
 
     def __len__(self) -> int:
         """Events that wait."""
-        return len(self.inbox) + len(self._held) + self.siblings.waiting + self.retrying
+        return len(self.inbox) + len(self.held) + self.siblings.waiting + self.retrying
 
     @property
     def retrying(self) -> int:
         """Those of them that wait for their next attempt."""
         return 0 if self.retries is None else self.retries.waiting
-
-    @property
-    def holding(self) -> bool:
-        """Whether new events are held, because as many as the limit wait for their next attempt."""
-        return bool(self._held)
 
     def has_room(self, limit: int) -> bool:
         """Whether more events may be requested."""
@@ -107,8 +103,8 @@ class Waiting:
     def put(self, events: Iterable[Event[Any]], limit: int) -> bool:
         """Add new events. Returns whether they may begin."""
         retries = self.retries
-        if self._held or (retries is not None and retries.waiting >= limit):
-            self._held += events
+        if self.held or (retries is not None and retries.waiting >= limit):
+            self.held += events
             return False
         self.inbox += events
         return True
@@ -118,15 +114,23 @@ class Waiting:
         assert self.retries is not None
         self.retries.put(event, asked)
         if self.retries.waiting >= limit:
-            self._held.extend(self.inbox)
+            self.held.extend(self.inbox)
             self.inbox.clear()
 
     def retry(self, event: Event[Any], limit: int) -> None:
         """The wait of `event` is over: it begins next, and held events may begin after it."""
         self.inbox.appendleft(event)
         if self.retrying < limit:
-            self.inbox.extend(self._held)
-            self._held.clear()
+            self.inbox.extend(self.held)
+            self.held.clear()
+
+    def bring(self, event: Event[Any] | None) -> bool:
+        """Whether `event` is in the inbox, where it then is the first."""
+        if event is None or event not in self.inbox:
+            return False
+        self.inbox.remove(event)
+        self.inbox.appendleft(event)
+        return True
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
         """Remove and return the events for which this is true, but none that was tried before."""
@@ -134,14 +138,14 @@ class Waiting:
         def is_new_and_gone(event: Event[Any]) -> bool:
             return (self.retries is None or self.retries.count(event) == 1) and is_gone(event)
 
-        gone = _removed(self.inbox, is_new_and_gone) + _removed(self._held, is_new_and_gone)
+        gone = _removed(self.inbox, is_new_and_gone) + _removed(self.held, is_new_and_gone)
         return gone + self.siblings.withdraw(is_gone)
 
     def clear(self) -> list[Event[Any]]:
         """Remove and return all events."""
-        events = [*self.inbox, *self._held, *self.siblings.clear()]
+        events = [*self.inbox, *self.held, *self.siblings.clear()]
         self.inbox.clear()
-        self._held.clear()
+        self.held.clear()
         return events if self.retries is None else events + self.retries.clear()
 
 

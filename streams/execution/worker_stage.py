@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from penstock.streams.base.errors import not_awaited
@@ -19,7 +20,7 @@ from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.handler import check_result, opened
 from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.limits import Completion, Limiter, Outcome, Shared
+from penstock.streams.limits import Limiter, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
@@ -30,9 +31,6 @@ from penstock.streams.runtime.timer import Timer
 from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["WorkerStage"]
-
-# A name of the module is looked up several times faster than a member of an enum.
-_SUCCESS = Outcome.SUCCESS
 
 
 class WorkerStage(CallingStage):
@@ -45,22 +43,19 @@ class WorkerStage(CallingStage):
         "_awaitables",
         "_checked",
         "_due",
-        "_from_arrival",
         "_gate",
         "_handler",
         "_hold_timer",
         "_is_awaited",
-        "_is_concurrent",
         "_iterators",
-        "_learns",
         "_options",
         "_refills",
         "_slice",
         "_slot_drains",
-        "_wake_is_due",
         "admitted",
         "allowed",
         "flush_is_due",
+        "is_concurrent",
     )
 
     def __init__(
@@ -77,17 +72,17 @@ class WorkerStage(CallingStage):
         # Whether a call makes a coroutine.
         self._is_awaited = is_coroutine_function(options.handler)
         # Whether calls may be in flight together.
-        self._is_concurrent = not options.is_plain
+        self.is_concurrent = not options.is_plain
         self.admitted: int = 0
         self.allowed: int = 0
         self._hold_timer = Timer(run, info, self._drain)
         self._gate = self._gate_of(limiter)
-        self._read_gate()
+        self._acts_after_drain = self._gate.is_shared
         # Assigned to a slot that has not taken them; of a plain handler, each with the awaitable or
         # the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
         self._awaitables: deque[Any] = deque()
-        self.flush_is_due = self._wake_is_due = self._slot_drains = False
+        self.flush_is_due = self._slot_drains = False
         # Whether events have begun at once in place of those that were flushed last.
         self._refills = True
         # Types of results that need no check.
@@ -96,24 +91,13 @@ class WorkerStage(CallingStage):
             self._results, self._watched, self._check, self._checked, self._drain, self
         )
         self._slice = TimeSlice(run, self._drain)
-        run.withdrawals.append(self.withdraw)
+        run.withdrawals.append(partial(self.within, self._withdraw))
 
     def _gate_of(self, limiter: Limiter) -> Gate:
-        more = self._options, self._control_broke, self._limit_assigned
+        more = self._options, self._waiting, self._broke, self._limit_assigned
         if isinstance(limiter, Shared):
             return SharedGate(self, limiter, *more)
         return Gate(self, limiter, *more)
-
-    def _read_gate(self) -> None:
-        # Calls that run one at a time teach nothing, unless other stages call the same dependency.
-        gate = self._gate
-        self._acts_after_drain = gate.is_shared
-        self._learns = gate.learns and (self._is_concurrent or gate.is_shared)
-        self._from_arrival = self._learns and gate.from_arrival
-
-    def _control_broke(self, error: Exception, what: str) -> None:
-        self._learns = self._from_arrival = False
-        self._broke(error, what)
 
     def retune(self, limiter: Limiter) -> None:
         """Follow another limiter from the next event on; nothing is cancelled."""
@@ -123,14 +107,15 @@ class WorkerStage(CallingStage):
         gate, old = self._gate_of(limiter), self._gate
         gate.open(old)
         self._gate = gate
-        self._read_gate()
+        self._acts_after_drain = gate.is_shared
         for event in self._due:
-            event.level = self._concurrency
+            event.level = gate.concurrency
         gate.retuned(old.limit)
         # An error of what begins now is one of the run, not of the caller.
         self.begin()
 
-    def _follow_limiter(self) -> None:
+    def follow_limiter(self) -> None:
+        """Begin no call under a limit that is not the limiter's any more."""
         if self._gate.follow():
             # Nothing more begins under the old limit.
             self._recall()
@@ -138,7 +123,7 @@ class WorkerStage(CallingStage):
 
     def _limit_assigned(self) -> None:
         if self.state < CLOSED:
-            self._follow_limiter()
+            self.follow_limiter()
             # As in `retune`.
             self.begin()
 
@@ -161,7 +146,7 @@ class WorkerStage(CallingStage):
             self._drain()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        are_admitted = not self.state and not self._from_arrival
+        are_admitted = not self.state and not self._gate.from_arrival
         for event in events if are_admitted else ():
             turn = event.turn
             if turn is not None and turn.holders > 1:
@@ -181,9 +166,9 @@ class WorkerStage(CallingStage):
 
     def _is_admitted(self, event: Event[Any]) -> bool:
         """Whether an event may wait for its call."""
-        if self._from_arrival and not self.state:
+        if self._gate.from_arrival and not self.state:
             self._gate.arrived()
-            self._follow_limiter()
+            self.follow_limiter()
         if self.state:
             event.give_back()
             return False
@@ -203,21 +188,25 @@ class WorkerStage(CallingStage):
         if not self.state:
             self._request_more()
         # New events begin below; a request depends on them only if they change the limit.
-        self._noted = self._noted and (self._from_arrival or self._gate.is_shared)
+        self._noted = self._noted and (self._gate.from_arrival or self._gate.is_shared)
         if self._inbox and not self._hold_timer.is_set and self.state < FAILED:
             self._begin()
         self._gate.just_ended = 0
         if has_flushed:
             self._refills = bool(self._due)
         if len(self._due) > self._slots.looking:
-            self._wake_slots()
+            if self._slot_drains:
+                # The current slot continues first: calls that do not wait need no other slot.
+                self.flush_soon()
+            else:
+                self._slots.wake(len(self._due), max(self.allowed, self.in_flight))
 
     def _request_more(self) -> None:
-        gate = self._gate
+        gate, results = self._gate, self._results
         room = self.allowed - self.admitted
         if gate.is_shared:
             room += gate.spare
-        spare = self._options.window - self._results.waiting
+        spare = self._options.window - len(results.ready) - results.held
         if spare < 0:
             room += spare
         if room > 0 and self._waiting.has_room(gate.limit):
@@ -239,10 +228,11 @@ class WorkerStage(CallingStage):
             n = free
         if n > 0:
             return n
-        if not in_flight or self._iterators.suspended < in_flight or not self._bring_head():
+        if not in_flight or self._iterators.suspended < in_flight:
             return 0
-        self._gate.grant(1)
-        return 1
+        n = int(self._waiting.bring(self._results.head))
+        self._gate.grant(n)
+        return n
 
     def _with_room(self) -> int:
         """How many events of the inbox have room for a result; the head of the order always has.
@@ -254,16 +244,7 @@ class WorkerStage(CallingStage):
         waiting = self._results.waiting
         room = self._gate.limit + self._options.window - waiting - self.in_flight
         n = min(len(self._inbox), room)
-        return n if n > 0 else int(self._bring_head())
-
-    def _bring_head(self) -> bool:
-        """Whether the head of the order is in the inbox, whose first event it then is."""
-        head, inbox = self._results.head, self._inbox
-        if head is None or head not in inbox:
-            return False
-        inbox.remove(head)
-        inbox.appendleft(head)
-        return True
+        return n if n > 0 else int(self._waiting.bring(self._results.head))
 
     def _begin(self) -> None:
         """Assign events of the inbox to slots."""
@@ -276,37 +257,7 @@ class WorkerStage(CallingStage):
         self._due.extend(begun)
         if self._is_ordered:
             self._results.begin(begun)
-        if self._learns:
-            for event, level in zip(begun, self._levels_of(n), strict=True):
-                event.level = level
-        self.in_flight += n
-        if self.in_flight > self.peak_in_flight:
-            self.peak_in_flight = self.in_flight
-
-    def _levels_of(self, n: int) -> list[int]:
-        """How many calls are in flight as each of the next `n` begins.
-
-        A call that takes the place of one that has just ended counts as begun at that end, however
-        many ends were flushed together.
-        """
-        total = self._gate.total
-        ended = self._gate.replaced(n)
-        same = min(ended, n)
-        levels = [total + ended] * same + list(range(total + ended + 1, total + n + 1))
-        return list(map(self._reported, levels)) if self._waiting.holding else levels
-
-    def _wake_slots(self) -> None:
-        """Make slots take the events that are due."""
-        if not self._slot_drains:
-            self._slots.wake(len(self._due), max(self.allowed, self.in_flight))
-        elif not self._wake_is_due:
-            # The current slot continues first: calls that do not wait need no other slot.
-            self._wake_is_due = True
-            self.run.call_soon(self.info, self._wake_others)
-
-    def _wake_others(self) -> None:
-        self._wake_is_due = False
-        self._wake_slots()
+        self._gate.take(begun)
 
     def _recall(self) -> None:
         """Return events that are due and have not begun to the inbox."""
@@ -314,11 +265,8 @@ class WorkerStage(CallingStage):
         self.in_flight -= len(self._due)
         self._due.clear()
 
-    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
-        """Return the events for which this is true, unless they have begun before."""
-        self.within(self._withdraw, is_gone)
-
     def _withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Return the events for which this is true, unless they have begun before."""
         self._recall()
         siblings = self._siblings.waiting
         events = self._waiting.withdraw(is_gone)
@@ -442,7 +390,7 @@ class WorkerStage(CallingStage):
         self.flush_is_due = False
         if self._iterators.kept:
             self._iterators.send_kept()
-        if self._ended:
+        if self._ended or self._due:
             self._drain()
 
     async def _give_way(self) -> float:
@@ -464,27 +412,7 @@ class WorkerStage(CallingStage):
     # Outcomes.
 
     def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
-        gate, outcome = self._gate, _SUCCESS
-        if error is not None:
-            outcome, seconds = gate.outcome(error)
-            if seconds:
-                gate.overloaded(seconds)
-        total = 0
-        if self._from_arrival:
-            total = self._concurrency if self._is_concurrent else events[0].level
-        gate.ended(len(events))
-        if self._learns:
-            # A plain call with no other in flight teaches nothing, as where no limit is shared.
-            least = 0 if self._is_concurrent or error is not None else 2
-            completions: list[Completion] = []
-            for event in events:
-                if self._from_arrival:
-                    completions.append((event.ended, event.created, total, outcome))
-                elif event.level >= least:
-                    started = event.started or 0.0
-                    completions.append((event.ended, started, event.level or 1, outcome))
-            gate.completed(completions)
-            self._follow_limiter()
+        self._gate.report(events, error)
         if self._iterators.suspended:
             self._iterators.resume()
 
@@ -539,18 +467,6 @@ class WorkerStage(CallingStage):
     def begin(self) -> None:
         """Use new slots. An error ends this run, not that of the stage which has freed them."""
         self.run.call(self.info, self._drain)
-
-    @property
-    def _concurrency(self) -> int:
-        """Calls in flight in all stages that share the limit, as reported to the limiter.
-
-        When as many events as the limit wait for their next attempt, nothing new begins: the limit
-        is then reported as used up.
-        """
-        return self._reported(self._gate.total)
-
-    def _reported(self, in_flight: int) -> int:
-        return max(in_flight, self._gate.limit) if self._waiting.holding else in_flight
 
     # The end.
 

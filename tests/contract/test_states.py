@@ -120,7 +120,7 @@ class Watched:
         steps, waiting = Steps(), stage._waiting
         self.stages[stage] = steps
         stage._inbox = waiting.inbox = queue(steps, "waiting")
-        waiting._held = queue(steps, "held")
+        waiting.held = queue(steps, "held")
         stage._due = queue(steps, "due")
         stage._ended = Ended()
         stage._ended.steps = steps

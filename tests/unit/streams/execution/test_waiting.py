@@ -44,7 +44,7 @@ def test_events_are_held_when_the_limit_has_fallen_below_those_that_wait_for_an_
             waiting.put_retry(event(value), 0.0, 9)
         assert waiting.put([event(3)], 9)
         waiting.put_retry(event(4), 0.0, 2)
-        assert waiting.holding
+        assert waiting.held
         assert not waiting.inbox
         waiting.clear()
 
@@ -59,7 +59,7 @@ def test_what_was_not_tried_is_withdrawn_wherever_it_waits() -> None:
             waiting.siblings.enter(turn, one)  # type: ignore[arg-type]
         waiting.put([new], 1)
         waiting.put_retry(tried, 0.0, 1)
-        assert waiting.holding
+        assert waiting.held
         waiting.retry(tried, 1)
         assert waiting.withdraw(lambda _: True) == [new, others[1]]
         assert list(waiting.inbox) == [tried]
