@@ -144,13 +144,13 @@ class Gate(LimitControl):
     def report(self, events: list[Event[Any]], error: BaseException | None) -> None:
         """The calls of these events have ended: let the limiter learn from them."""
         stage, outcome, total = self._stage, _SUCCESS, 0
+        if self.from_arrival:
+            total = self.concurrency if stage.is_concurrent else events[0].level
+        self.ended(len(events))
         if error is not None:
             outcome, seconds = self.outcome(error)
             if seconds:
                 self.overloaded(seconds)
-        if self.from_arrival:
-            total = self.concurrency if stage.is_concurrent else events[0].level
-        self.ended(len(events))
         if not self.learns:
             return
         completions: list[Completion]
