@@ -125,24 +125,27 @@ class _Calling(BaseSinkStage):
         at_once = not self._async and self._traced is None
         if at_once and not self._waiting and not self._in_flight:
             function = self._function
-            for event in events:
-                if self.state >= CLOSED:
-                    break
-                try:
-                    if lessors and not may_begin(event, lessors):
-                        raise Withdrawn
-                    result = function(event.value)
-                    self._begun = None if result is None else self._to_await(result)
-                except BaseException as error:
-                    tried += 1
-                    survived += self._survives(event, error)
-                else:
-                    if self._begun is not None:
+            try:
+                for event in events:
+                    if self.state >= CLOSED:
                         break
-                    tried += 1
-                    done.append(event)
+                    try:
+                        if lessors and not may_begin(event, lessors):
+                            raise Withdrawn
+                        result = function(event.value)
+                        self._begun = None if result is None else self._to_await(result)
+                    except BaseException as error:
+                        tried += 1
+                        survived += self._survives(event, error)
+                    else:
+                        if self._begun is not None:
+                            break
+                        tried += 1
+                        done.append(event)
+            finally:
+                # Also before an exit: what is done stays done.
+                finish_all(done)
         rest = events[tried:]
-        finish_all(done)
         if self.state >= CLOSED:
             self.give_back()
             give_back_all(rest)
