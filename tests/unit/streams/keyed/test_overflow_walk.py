@@ -1,4 +1,4 @@
-"""A random walk over a `group_by` whose keys spill: what comes, what is taken, and what ends."""
+"""A random walk over a `group_by` whose keys spill: what comes, is taken or withdrawn, and ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Walk:
         self.share = rng.choice([None, 1, rng.randint(1, self.buffer), self.buffer])
         self.most = rng.choice([1, 10, 1000])
         self.unpicklable = rng.random() < 0.2
-        self.pushed = 0
+        self.pushed = self.withdrawn = 0
         self.taken: dict[str, list[int]] = defaultdict(list)
         self.probe: Probe[Value] = Probe(hold=True)
         self.stages: list[KeyedStage] = []
@@ -109,10 +109,21 @@ class _Walk:
     def end(self, event: Event[Any]) -> None:
         self.rng.choice([event.finish, event.finish, event.finish, event.give_back])()
 
+    def withdraw(self) -> None:
+        part = self.rng.choice([0.1, 0.9])
+
+        def is_gone(event: Event[Any]) -> bool:
+            gone = self.rng.random() < part
+            self.withdrawn += gone
+            return gone
+
+        self.stage.withdraw(is_gone)
+
     def look(self) -> None:
         queues = self.stage.queues
         in_memory = queues.waiting - queues.overflow.on_disk
         assert in_memory >= 0, "a count is wrong"
+        assert sum(queue.size for queue in queues.all) == queues.waiting, "a size is wrong"
         assert in_memory + self.stage.asked <= self.buffer, "more than fits"
         if not self.stage.state:
             free = self.stage._freed  # pyright: ignore[reportPrivateUsage]
@@ -139,8 +150,10 @@ class _Walk:
             elif step < 0.95:
                 if probe.events:
                     self.end(rng.choice(probe.events))
-            else:
+            elif step < 0.99:
                 await asyncio.sleep(rng.choice([0, 0.03, 0.1]))
+            else:
+                self.withdraw()
             self.look()
         if rng.random() < 0.5:
             probe.cancel()
@@ -155,7 +168,7 @@ class _Walk:
                 else:
                     await asyncio.sleep(0.1)
             self.look()
-            assert sum(map(len, self.taken.values())) == self.pushed
+            assert sum(map(len, self.taken.values())) == self.pushed - self.withdrawn
         for event in probe.events:
             event.finish()
         came = self.pushed - len(self.source.pending)
