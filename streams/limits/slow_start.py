@@ -120,7 +120,7 @@ class SlowStart:
         limit, filling, since, failures = self.limit, self._filling, self._since, self._failures
         calls, size, full = failures.calls, self._size, self._full
         busy, logs, logs2 = self._succeeded_busy, self._logs, self._logs2
-        due = False
+        due, half = False, limit // 2
         for now, started, in_flight, outcome in completions[at:] if at else completions:
             if outcome is not _SUCCESS:
                 break
@@ -141,7 +141,7 @@ class SlowStart:
             size += 1
             if in_flight >= limit:
                 full += 1
-            if 2 * size <= limit:
+            if size <= half:
                 continue
             # A new limit is filled by a burst that begins below it: reaching it is enough. Later
             # on, most of the work must begin at the limit, or something else holds the work back.
