@@ -158,11 +158,10 @@ class Gate(LimitControl):
             completions = [(event.ended, event.created, total, outcome) for event in events]
         else:
             # A plain call with no other in flight teaches nothing, as where no limit is shared.
-            least = 0 if stage.is_concurrent or error is not None else 2
+            if not stage.is_concurrent and error is None:
+                events = [event for event in events if event.level > 1]
             completions = [
-                (event.ended, event.started or 0.0, event.level or 1, outcome)
-                for event in events
-                if event.level >= least
+                (event.ended, event.started or 0.0, event.level or 1, outcome) for event in events
             ]
         self.completed(completions)
         stage.follow_limiter()
