@@ -1003,7 +1003,8 @@ class RandomStreams:
         dropped = by.get(Ending.DROPPED, set()) & accepted
         if dropped and not self.gives_again:
             self.blame(f"accepted, and dropped: {sorted(dropped)}")
-        if not self.fans_out and (other := accepted - finished):
+        # One that is in several lists is dropped with one of them, and accepted in another.
+        if not self.fans_out and (other := accepted - finished - dropped):
             self.blame(f"accepted, and not finished: {sorted(other)}")
 
     def _kept(self) -> list[Leaf]:
