@@ -206,7 +206,8 @@ class WorkerStage(CallingStage):
         room = self.allowed - self.admitted
         if gate.is_shared:
             room += gate.spare
-        spare = self._options.window - len(results.ready) - results.held
+        # Siblings that wait are not counted as admitted, and will have results, too.
+        spare = self._options.window - len(results.ready) - results.held - self._siblings.waiting
         if spare < 0:
             room += spare
         if room > 0 and self._waiting.has_room(gate.limit):

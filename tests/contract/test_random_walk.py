@@ -75,7 +75,9 @@ def test_what_goes_in_comes_to_its_end_once_and_in_order_whatever_meets_in_a_pip
         assert all(met[pair] * OF >= TIMES * len(numbers) for pair in pairs), met
 
 
-@pytest.mark.parametrize("walk", ["2912 790", "2913 1577", "2915 379", "2917 427", "360 826"])
+@pytest.mark.parametrize(
+    "walk", ["2912 790", "2913 1577", "2915 379", "2917 427", "360 826", "361002 6903"]
+)
 def test_walks_that_have_found_a_fault_find_it_no_more(walk: str) -> None:
     with ends(LONG):
         RandomWalk(walk).run()

@@ -159,6 +159,27 @@ def test_the_turn_of_an_iterator_ends_with_its_call_not_with_its_results(run: Ru
     run(story())
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_results_of_events_that_waited_for_their_turn_wait_within_the_window(
+    run: Run, ordered: bool
+) -> None:
+    async def story() -> None:
+        sink = MemorySink(hold=True)
+        flow = MemorySource(range(20)).pipe(
+            group_by(lambda n: n),
+            spread(),
+            rx.flat_map(lambda n: from_iterable([n] * 8)),
+            adaptive_flat_map(lambda n: asyncio.sleep(1, n), Fixed(4), ordered=ordered, window=3),
+        )
+        async with flow.to(sink).start() as running:
+            await asyncio.sleep(100)
+            assert running.statistics()["stages"][-2]["undelivered"] <= 3 + 4
+            sink.accept(20 * 8)
+        assert sorted(sink.values) == sorted([*range(20)] * 8)
+
+    run(story())
+
+
 def test_a_cancelled_stage_holds_no_turn(run: Run) -> None:
     async def story() -> None:
         source = MemorySource([1, 2, 3, 101, 102, 201])
