@@ -20,6 +20,7 @@ from penstock.operators.in_threads import in_threads
 from penstock.operators.monitor import monitor
 from penstock.operators.rate_limit import rate_limit
 from penstock.operators.spread import spread
+from penstock.operators.stateful import stateful
 from penstock.operators.using import using
 from penstock.operators.violations import violations
 from penstock.streams.base.pages import show_pages
@@ -36,6 +37,7 @@ __all__ = [
     "monitor",
     "rate_limit",
     "spread",
+    "stateful",
     "using",
     "violations",
 ]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         monitor,
         rate_limit,
         spread,
+        stateful,
         using,
         violations,
     )
@@ -76,11 +77,14 @@ if TYPE_CHECKING:
     from penstock.streams.protocol.event import Event
     from penstock.streams.stages.own import SinkStage
     from penstock.streams.stages.sink_stage import Sink
+    from penstock.streams.state.stage import Context
+    from penstock.streams.state.store import Store
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
+    "Context",
     "DeadLetter",
     "Event",
     "Fixed",
@@ -97,6 +101,7 @@ __all__ = [
     "Shared",
     "Sink",
     "SinkStage",
+    "Store",
     "WorkPool",
     "adaptive_flat_map",
     "batch",
@@ -132,6 +137,7 @@ __all__ = [
     "route",
     "run",
     "spread",
+    "stateful",
     "using",
     "violations",
     "write_jetstream",
@@ -153,6 +159,7 @@ _PUBLIC = {
         "monitor",
         "rate_limit",
         "spread",
+        "stateful",
         "using",
         "violations",
     ),
@@ -211,6 +218,8 @@ _PUBLIC = {
     "streams.protocol.event": ("Event",),
     "streams.stages.own": ("SinkStage",),
     "streams.stages.sink_stage": ("Sink",),
+    "streams.state.stage": ("Context",),
+    "streams.state.store": ("Store",),
     "streams.pipelines.running": (
         "Report",
         "Running",

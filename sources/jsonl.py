@@ -44,6 +44,7 @@ from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
+from penstock.streams.state.store import Store
 
 __all__ = ["read_jsonl"]
 
@@ -58,7 +59,7 @@ def read_jsonl(
     on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[dict[str, Any]]: ...
 
 
@@ -71,7 +72,7 @@ def read_jsonl(
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: type[T] | Callable[[bytes], T],
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[T]: ...
 
 
@@ -84,7 +85,7 @@ def read_jsonl(
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: Callable[[bytes], Any] | None = None,
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[Any]:
     """Read events from a file, a pipe or standard input.
 

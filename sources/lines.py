@@ -36,6 +36,7 @@ from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.paths import Path
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
+from penstock.streams.state.store import Store
 
 __all__ = ["read_lines"]
 
@@ -50,7 +51,7 @@ def read_lines(
     on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[str]: ...
 
 
@@ -63,7 +64,7 @@ def read_lines(
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: type[T] | Callable[[bytes], T],
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[T]: ...
 
 
@@ -76,7 +77,7 @@ def read_lines(
     max_line: int = 16 * 1024 * 1024,
     *,
     decode: Callable[[bytes], Any] | None = None,
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
 ) -> Flowable[Any]:
     """Read lines of text from a file, a pipe or standard input.
 

@@ -56,6 +56,7 @@ SECTIONS: dict[str, list[str]] = {
         "explanation/demand.md",
         "explanation/order.md",
         "explanation/limit.md",
+        "explanation/state.md",
         "limits.md",
         "explanation/inside.md",
         "architecture.md",

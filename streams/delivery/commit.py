@@ -130,9 +130,10 @@ class Commit:
         if not self._is_due:
             self._is_due = True
             if self._writing is None:
-                self._soon(self._begin)
+                self._soon(self.begin)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Write what was added now, unless a unit is being written."""
         # By the time it is called the last unit may have been written.
         if self._is_due and self._writing is None:
             self._is_due = False
@@ -150,7 +151,7 @@ class Commit:
         )
         if error is None:
             if self._is_due:
-                self._soon(self._begin)
+                self._soon(self.begin)
         elif not self._is_flushed:
             self._failed(error)
 
@@ -164,7 +165,7 @@ class Commit:
         self._is_flushed = True
         try:
             while self.is_busy:
-                self._begin()
+                self.begin()
                 writing = self._writing
                 if writing is not None:
                     if writing.done():

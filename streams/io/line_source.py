@@ -17,6 +17,7 @@ from penstock.streams.base import clock
 from penstock.streams.base.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import is_count, require_parameters, seconds_of, unit_of
+from penstock.streams.delivery.marks import Marks
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import NotAValue
@@ -74,7 +75,7 @@ class LineOptions:
     created: By[Any] | None
     on_bad_line: OnBadInput
     max_line: int
-    position: str | os.PathLike[str] | None
+    position: str | os.PathLike[str] | Marks | None
 
 
 def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Stream[T]:
@@ -92,12 +93,14 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
         )
     if options.created is not None:
         Key(options.created)
-    if options.position is not None and not is_path(options.position):
+    position = options.position
+    marks = position if hasattr(position, "marks_in") else None
+    if position is not None and marks is None and not is_path(position):
         raise BuildError(
-            f"{name}(position={options.position!r}): the path of a file is needed, in which the "
-            "position is kept"
+            f"{name}(position={position!r}): the path of a file is needed, in which the position "
+            "is kept, or a Store"
         )
-    if options.position is not None and compressed:
+    if position is not None and compressed:
         raise BuildError(
             f"{name}({source!r}, position=...): in a compressed file there is no place to go on "
             "from; decompress it first"
@@ -108,8 +111,10 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
         details.append("followed")
     if options.created is not None:
         details.append(f"created by {key_name(options.created)}")
-    if options.position is not None:
-        details.append(f"position in {os.fspath(options.position)}")
+    if position is not None:
+        # Any: a path or a store.
+        kept: Any = getattr(marks, "name", position)
+        details.append(f"position in {os.fspath(kept)}")
     info = StageInfo(
         name,
         ", ".join(details),
@@ -117,8 +122,9 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
         f"reads {CHUNK // 1024} KiB at a time",
         routed=routed_by(options.on_bad_line),
         delivery=Delivery(
-            acknowledges=options.position is not None,
-            continues=options.position is not None,
+            acknowledges=position is not None,
+            continues=position is not None,
+            store=marks,
             once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
         ),
         placement=Placement(
@@ -238,7 +244,7 @@ class _Reading(BaseSourceStage):
         self._position: Position | None = None
         if options.position is not None:
             self._position = Position(
-                os.fspath(options.position), run, self._all_finished, follow=options.follow
+                options.position, run, self, self._all_finished, follow=options.follow
             )
             self._wait = Wait(run, self.info, self._waits)
             self.ack = self._position.settle

@@ -21,54 +21,62 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
-from orjson import JSONDecodeError, dumps, loads
+from orjson import dumps
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.ledger import Ledger
-from penstock.streams.delivery.text import Unusable, body_in, text_of
+from penstock.streams.delivery.marks import Marks
+from penstock.streams.delivery.text import text_of
 from penstock.streams.io.compression import MAGIC_SIZE, compression_of
+from penstock.streams.io.kept_position import ABOUT, InFile, InStore, written
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.rotated import Untraceable, Version, rotated
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, Origin
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.runtime.context import Run
 
 if sys.platform != "win32":
-    import fcntl
+    pass
 
 __all__ = ["Position"]
 
 # Bytes by which a file is recognized. Chosen: some lines of a log.
 _CHECKED = 1024
 
-# What the text in the file is, to `streams.delivery.text`. The file it is about is in its body: one
-# that was renamed or copied since is still the same.
-_ABOUT = ("position",)
-
 
 class Position:
     """The position in one file, and in the next when another file takes its name.
 
-    `finished` is called when no taken line is unfinished any more. With `follow`, another file may
-    take the name at any time. Memory: a few numbers for each line that is unfinished. Time: O(1)
-    per line, and one small file written per loop iteration in which lines finish.
+    It is kept in a file of its own, whose path is given, or in a store. `finished` is called when
+    no taken line is unfinished any more. With `follow`, another file may take the name at any time.
+    Memory: a few numbers for each line that is unfinished. Time: O(1) per line, and one small file
+    written per loop iteration in which lines finish.
     """
 
-    def __init__(self, path: str, run: Run, finished: Callable[[], None], *, follow: bool) -> None:
-        self._path = path
+    def __init__(
+        self,
+        kept: str | os.PathLike[str] | Marks,
+        run: Run,
+        origin: Origin,
+        finished: Callable[[], None],
+        *,
+        follow: bool,
+    ) -> None:
+        self._kept = (
+            InFile(os.fspath(kept), run, self._content)
+            if isinstance(kept, str | os.PathLike)
+            else InStore(kept, run, origin, self._content, self._finish)
+        )
         self._run = run
         self._follow = follow
         self._name = self._generation = ""
         self._finished = finished
         self._saved: dict[str, Any] | None = None
-        self._is_locked = False
-        self._lock: int | None = None
+        self._is_loaded = False
         self._inode = self._size = 0
         # The lines that were taken; the mark of an unfinished one is where it begins.
         self._ledger = Ledger[int](1)
@@ -84,10 +92,6 @@ class Position:
         self._unended: tuple[int, int, int] | None = None
         # The number of that line, if what the last process took was another.
         self._changed = 0
-        self._commit = Commit(
-            "position", self._write_finished, partial(run.call_soon, run.attaching), run.failed
-        )
-        run.on_close(self._close)
 
     @property
     def unfinished(self) -> int:
@@ -107,7 +111,7 @@ class Position:
     def identity(self, number: int) -> Identity:
         """The identity of a line of the file: its path, a random id that the file was given when it
         was begun, and the number of the line."""
-        return Identity(_written(self._name), self._generation, number)
+        return Identity(written(self._name), self._generation, number)
 
     @property
     def resuming(self) -> bool:
@@ -126,19 +130,18 @@ class Position:
     def rotated(self, name: str) -> list[Version]:
         """The file of the position and those that had its name after it, in order, if what has the
         name now is another one; their reader closes them. Raises CannotOpen."""
-        if not os.path.exists(self._path):
+        if self._kept.is_new:
             return []
-        self._load()
+        self._load(name)
         saved = self._saved
-        if saved is None or saved["path"] != _written(os.path.abspath(name)):
+        if saved is None or saved["path"] != written(os.path.abspath(name)):
             return []
-        own = os.path.abspath(self._path)
         try:
             versions = rotated(
                 name,
                 saved["inode"],
                 (lambda file: _has_what_was_read(saved, file)) if saved["read"] else None,
-                [f"{own}{suffix}" for suffix in ("", ".new", ".lock")],
+                self._kept.files,
             )
         except Untraceable as untraceable:
             why = f"{_difference(saved, name)}, and {untraceable}"
@@ -155,11 +158,10 @@ class Position:
             )
         return versions
 
-    def _load(self) -> None:
-        if not self._is_locked:
-            self._lock = _locked(f"{self._path}.lock")
-            self._is_locked = True
-            self._saved = _saved(self._path)
+    def _load(self, name: str) -> None:
+        if not self._is_loaded:
+            self._is_loaded = True
+            self._saved = self._kept.load(name)
 
     def begin(self, descriptor: int, name: str) -> int:
         """Seek `descriptor`, just opened, to the position, and return that.
@@ -175,7 +177,7 @@ class Position:
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
             )
-        self._load()
+        self._load(name)
         saved, self._saved = self._saved, None
         offset, ledger, generation = 0, Ledger[int](1), os.urandom(8).hex()
         # Any: three numbers.
@@ -200,10 +202,7 @@ class Position:
         self._unended, self._changed = unended, 0
         self._ledger = ledger
         os.lseek(descriptor, offset, os.SEEK_SET)
-        try:
-            self._write()
-        except OSError as error:
-            raise CannotOpen(f"Cannot write {self._path}: {error.strerror}.") from error
+        self._kept.begin()
         return offset
 
     # Any: numbers, but for the ranges.
@@ -226,15 +225,15 @@ class Position:
         self, name: str, why: str, saved: dict[str, Any], *, moved: bool = True
     ) -> CannotOpen:
         about = f", which is about {saved['path']}" if saved["path"] else ""
-        advice = f"To read {name} from its start, remove {self._path}."
+        advice = self._kept.again(name)
         if moved:
             advice = (
                 "If what was read was renamed or copied, as log rotation does, finish it first: "
                 "read it once under its new name with the same position, without follow=True. "
-                f"Then, or if it is gone, remove {self._path}: this reads {name} from its start."
+                f"{advice}"
             )
         return CannotOpen(
-            f"Cannot go on in {name} from the position in {self._path}{about}: {why}. {advice}"
+            f"Cannot go on in {name} from the position in {self._kept.name}{about}: {why}. {advice}"
         )
 
     def has_read(self, data: bytes) -> None:
@@ -243,7 +242,7 @@ class Position:
         if end:
             if not self._whole:
                 # Until something is written of it, only its inode tells that it was read.
-                self._commit.due()
+                self._kept.changed()
             self._whole = self._read + end
             self._tail = (self._tail + self._rest + data[max(0, end - _CHECKED) : end])[-_CHECKED:]
             self._rest = b""
@@ -296,32 +295,32 @@ class Position:
                 "since: it is read again."
             )
 
-    def settle(self, events: list[Event[Any]]) -> None:
+    def settle(self, events: Sequence[Event[Any]]) -> None:
         """Note that the lines of these events are finished."""
-        for event in events:
-            self._ledger.finish(event.token)
-        self._settled()
+        before = len(self._ledger)
+        self._finish(events)
+        self._settled(before)
 
     def settle_line(self, number: int) -> None:
         """Note that a line is finished, or need not be emitted."""
+        before = len(self._ledger)
         self._ledger.finish(number)
-        self._settled()
+        self._settled(before)
 
-    def _settled(self) -> None:
-        self._commit.due()
+    def _finish(self, events: Sequence[Event[Any]]) -> None:
+        for event in events:
+            self._ledger.finish(event.token)
+
+    def _settled(self, before: int) -> None:
+        # The store notes what it is about to write.
+        if len(self._ledger) < before:
+            self._kept.changed()
         if not self._ledger:
             self._finished()
 
-    def _write_finished(self) -> None:
-        try:
-            self._write()
-        except OSError as error:
-            error.filename = self._path
-            raise
-
-    def _write(self) -> None:
+    def _content(self) -> bytes:
         content = {
-            "path": _written(self._name),
+            "path": written(self._name),
             "generation": self._generation,
             "inode": self._inode,
             "size": self._size,
@@ -332,21 +331,7 @@ class Position:
             "finished": list(self._ledger.finished()),
             "unended": self._unended or (),
         }
-        new = f"{self._path}.new"
-        with open(new, "wb") as file:
-            file.write(text_of(_ABOUT, dumps(content).decode()).encode() + b"\n")
-        os.replace(new, self._path)
-
-    async def _close(self) -> None:
-        await self._commit.flush()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def _written(path: str) -> str:
-    """A path as it is written: any bytes may be in its name."""
-    return path.encode("utf-8", "backslashreplace").decode()
+        return text_of(ABOUT, dumps(content).decode()).encode()
 
 
 # Any: numbers, but for the ranges.
@@ -380,70 +365,6 @@ def _before(descriptor: int, offset: int) -> bytes:
     again."""
     start = max(0, offset - _CHECKED)
     return os.pread(descriptor, offset - start, start)
-
-
-def _locked(path: str) -> int | None:
-    """Lock the position until the process ends, so that no other run uses it."""
-    if sys.platform == "win32":
-        return None
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise CannotOpen(
-            f"{path} is locked: another run keeps its position there. Wait until it has ended, or "
-            "give this one a different position. A pipeline that reads one source twice reads it "
-            "once with share()."
-        ) from error
-    return lock
-
-
-def _saved(path: str) -> dict[str, Any] | None:
-    """The position that the last process saved, None if there was none."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CannotOpen(f"Cannot read {path}: {error.strerror}.") from error
-    text = content.decode(errors="surrogateescape").removesuffix("\n")
-    # Without a version: as positions were before there was one.
-    body = text if text.startswith("{") else body_in(text, _ABOUT)
-    if isinstance(body, str):
-        found = _position_in(body)
-        if found is not None:
-            return found
-        body = Unusable("damaged", "it is not a position")
-    raise CannotOpen(
-        f"Cannot go on from {path}: {body}. Put a whole copy of it there; or, to read the input "
-        f"from its start, remove {path}."
-    )
-
-
-def _position_in(body: str) -> dict[str, Any] | None:
-    try:
-        # Any: whatever the file holds.
-        saved: Any = loads(body)
-        numbers: list[Any] = [saved[name] for name in ("inode", "size", "offset", "checksum")]
-        # Once the checksum was of the bytes before the offset.
-        numbers.append(saved.setdefault("read", saved["offset"]))
-        numbers.append(saved["line"])
-        numbers += saved.setdefault("unended", [])
-        for first, end in saved["finished"]:
-            numbers += [first, end]
-        saved.setdefault("path", "")
-        # One of before there were any begins with this run.
-        saved.setdefault("generation", os.urandom(8).hex())
-    except (JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
-        return None
-    good = all(type(number) is int and number >= 0 for number in numbers)
-    texts = type(saved["path"]) is type(saved["generation"]) is str
-    return saved if good and texts and len(saved["unended"]) in (0, 3) else None
 
 
 def _checksum(line: bytes | bytearray) -> int:

@@ -34,6 +34,9 @@ class Delivery:
     makes: bool = False
     """One that may read streams which are made while it runs, whose stages hold what their own
     bounds say."""
+    store: Any = None
+    """The store with the states of a stage, or with the marks of a source; what it is called where
+    the states last as long as the run."""
     inside: Callable[[], list[StageInfo]] | None = None
     """The stages inside each group."""
     on_end: Callable[[Any], object] | None = None

@@ -16,7 +16,13 @@ from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.source_stage import BaseSourceStage
 
-__all__ = ["not_seen", "refuse_early_end", "refuse_engine", "refuse_to_absorb"]
+__all__ = [
+    "not_seen",
+    "refuse_early_end",
+    "refuse_engine",
+    "refuse_other_store",
+    "refuse_to_absorb",
+]
 
 
 def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
@@ -33,9 +39,58 @@ def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
             raise BuildError(_early_end(str(stage), str(source)))
 
 
+def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
+    """Raise BuildError if `stage` keeps states elsewhere than a stage above it, or than the source
+    keeps what is done: after a crash only one of them would have an event.
+
+    `above` are the stages above it, source first.
+    """
+    store = stage.delivery.store
+    columns = (above, *stage.inputs)
+    others = [one for column in columns for one in all_stages(column) if _keeps(one)]
+    stores = [one for one in others if one.delivery.store is not None]
+    if store is None:
+        # Streams that meet here.
+        if len({id(one.delivery.store) for one in stores}) > 1:
+            first, second = (
+                stores[0],
+                next(one for one in stores if one.delivery.store is not stores[0].delivery.store),
+            )
+            raise BuildError(_two_stores(first, second))
+        return
+    for other in others:
+        if other.delivery.store is None:
+            raise BuildError(
+                f"{stage} keeps states, and {other} does not give again what was done: states and "
+                "what is done are kept in one place, or a crash between the two would lose an "
+                "event or count it twice. So far read_jsonl and read_lines can: give them "
+                "position=Store(path), and the stage store= the same store"
+            )
+        if other.delivery.store is not store:
+            raise BuildError(_two_stores(other, stage))
+
+
+def _keeps(stage: StageInfo) -> bool:
+    return stage.delivery.acknowledges or stage.delivery.store is not None
+
+
+def _two_stores(one: StageInfo, other: StageInfo) -> str:
+    stores = [getattr(stage.delivery.store, "name", "memory") for stage in (one, other)]
+    return (
+        f"{one} keeps what is done in {stores[0]}, and {other} in {stores[1]}: after a crash only "
+        "one of them would have an event. Give both the same store"
+    )
+
+
 def refuse_engine(stages: Iterable[StageInfo]) -> None:
-    """Raise BuildError if one of the stages would end events that come from servers."""
+    """Raise BuildError if one of the stages would end events that come from servers, or keeps
+    states on this machine."""
     for stage in stages:
+        if stage.delivery.store is not None:
+            raise BuildError(
+                f"{stage} keeps states in one process, and what reads the events from servers "
+                "gives a key to whoever is there: run such a pipeline in one process"
+            )
         if absorbing := _absorbing(stage):
             raise BuildError(_early_end(absorbing, "what reads the events from servers"))
 

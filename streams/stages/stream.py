@@ -15,7 +15,7 @@ from penstock.streams.protocol.numbering import numbered_below
 from penstock.streams.protocol.stage import RunningStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.forgetting import refuse_to_absorb
+from penstock.streams.stages.forgetting import refuse_other_store, refuse_to_absorb
 from penstock.streams.stages.user_stage import guarded
 
 __all__ = ["Stream", "Whole"]
@@ -79,6 +79,7 @@ class Stream(Generic[T_co]):
             if info.inputs:
                 self.info = numbered_below(self.info, stages)
             refuse_to_absorb(self.info, stages)
+            refuse_other_store(self.info, stages)
         if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         if passes and above is not None:

@@ -78,6 +78,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     # The loop's time is exact: no other clock is needed.
     virtual: Literal[True] = True
 
+    # How many iterations are made in one go.
+    _most = _ASKS
+
     # Asyncio's own. It has no timers: they are here.
     _ready: deque[asyncio.Handle]
     _stopping: bool
@@ -202,7 +205,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         come, once in a while is enough; an iteration then takes a third of the time.
         """
         ready, selector, timers = self._ready, self._selector, self._timers
-        for _ in range(0 if self._stopping else _ASKS):
+        for _ in range(0 if self._stopping else self._most):
             if selector.watches_input or self._debug:
                 break
             if not (ready or self._jump()):

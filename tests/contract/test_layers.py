@@ -31,6 +31,7 @@ ORDER = [
     "execution",
     "recording",
     "io",
+    "state",
     "rx",
     "sql_queue",
     "running",

@@ -30,6 +30,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("boundary", "failures", None),
     ("delivery", "keyed", None),
     ("io", "execution", "recording"),
+    (None, "state", None),
     ("sql_queue", "rx", "running"),
     ("monitoring", None, "telemetry"),
     (None, None, "workers"),

@@ -1,0 +1,209 @@
+"""Keep a state for each key, from event to event and from run to run.
+
+Items:   the results that `step(state, event)` returns with the key's new state, in order; and those
+         of `on_timer`, when a timer is due.
+Time:    at once. Timers are of the wall clock; one that fell due while no run was there fires at
+         the start of the next, once. None fires while nothing is requested.
+Memory:  the states of the store's `cache` of keys, and of those whose changes are not committed
+         yet: up to 10,000 events are unfinished behind the stage, or wait for their commit.
+Demand:  one more for each event without a result; none while 10,000 events wait.
+Ends:    with the source, after the last results; timers that are not due are kept for the next run.
+         Cancel returns the events whose results were not sent, and their changes are not committed.
+Errors:  passes the source's on. A missing or unhashable key, an error of `step` or of `on_timer`,
+         and an answer that is no pair are this stage's error, and leave the state as it was; by
+         default they end the pipeline, `on_error="skip"` or `route(sink)` go on. A store that
+         cannot be opened, or has states of other stages, is CannotOpen or BuildError; one that
+         cannot be written ends the run.
+
+    source                   --a--b--a--a--|
+    stateful(count, "user")  --1--1--2--3--|
+
+A state is committed in one transaction with the mark that its event is done, after all sinks have
+accepted the results; only then is the source told. See docs/explanation/state.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
+from typing import Any, TypeVar, cast, overload
+
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.validation import (
+    given,
+    is_async,
+    is_count,
+    is_text,
+    require_parameters,
+    require_seconds,
+)
+from penstock.streams.execution.handler import called_name, handler_name
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import on_stream
+from penstock.streams.state.backend import KeptStage
+from penstock.streams.state.codec import decoder
+from penstock.streams.state.stage import MOST_HELD, Context, StatefulStage
+from penstock.streams.state.states import States
+from penstock.streams.state.store import Store
+
+__all__ = ["Context", "stateful"]
+
+T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R")
+
+Answer = tuple[S | None, Iterable[R]]
+
+
+@overload
+def stateful(
+    step: Callable[[S, T], Answer[S, R]] | Callable[[S, T, Context], Answer[S, R]],
+    by: By[T],
+    *,
+    start: S,
+    on_timer: Callable[[S, str, Context], Answer[S, R]] | None = None,
+    ttl: float | None = None,
+    name: str | None = None,
+    version: int = 1,
+    migrate: Mapping[int, Callable[[Any], Any]] | None = None,
+    type: Any = None,
+    store: Store | None = None,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+@overload
+def stateful(
+    step: Callable[[S | None, T], Answer[S, R]] | Callable[[S | None, T, Context], Answer[S, R]],
+    by: By[T],
+    *,
+    start: None = None,
+    on_timer: Callable[[S | None, str, Context], Answer[S, R]] | None = None,
+    ttl: float | None = None,
+    name: str | None = None,
+    version: int = 1,
+    migrate: Mapping[int, Callable[[Any], Any]] | None = None,
+    type: Any = None,
+    store: Store | None = None,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+def stateful(
+    step: Any,
+    by: By[Any],
+    *,
+    start: Any = None,
+    on_timer: Any = None,
+    ttl: float | None = None,
+    name: str | None = None,
+    version: int = 1,
+    migrate: Mapping[int, Callable[[Any], Any]] | None = None,
+    type: Any = None,
+    store: Store | None = None,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Let `step` make a new state and results of each event and the state of its key.
+
+    `step(state, event)`, or `step(state, event, ctx)`, returns the new state and an iterable of
+    results; with the state None the key goes, and its timers with it. A key without a state has
+    `start`. `ctx` has the `key`, the `time` of the event, and `timer(name, at= or after=)`, after
+    which `on_timer(state, name, ctx)` is called once, and returns what `step` does. Both are plain
+    functions that do nothing else: they are called again for events that were not done when the
+    process died. A state may be changed in place.
+
+    `by` is a name, an index or a function, and gives texts, numbers, or tuples of them. States are
+    kept as JSON: a tuple comes back as a list. `type` is a msgspec Struct, a pydantic model or a
+    dataclass, of which the states are. `ttl` is for how many seconds a state is kept after its last
+    change. In its `store` a stage goes by its `name` ("stateful by ..." unless given). When states
+    change their form, raise `version` and give in `migrate`, by version, the function that makes a
+    state of the next one; it is called when a key is used. Without a `store` the states last as
+    long as the run. Raises BuildError for wrong options and for an async function.
+    """
+    for what, function in given(step=step, on_timer=on_timer).items():
+        _check_function(what, function)
+    Key(by)
+    if name is not None and not is_text(name):
+        raise BuildError(f"stateful(name={name!r}): a text is needed")
+    require_seconds("stateful", **given(ttl=ttl))
+    steps = dict(migrate or {})
+    if (
+        not is_count(version)
+        or any(not callable(one) for one in steps.values())
+        or set(steps) - set(range(1, version))
+    ):
+        raise BuildError(
+            f"stateful(version={version!r}, migrate={migrate!r}): version= is a whole number of at "
+            "least 1, and migrate= has functions for versions before it, such as {1: function} for "
+            "version=2"
+        )
+    if store is not None and not isinstance(cast(Any, store), Store):
+        raise BuildError(f"stateful(store={store!r}): give a Store(path)")
+    check_policy(on_error, "stateful")
+    decode = decoder(type)
+    kept = KeptStage(name or f"stateful by {key_name(by)}", key_name(by), version)
+    called, timed = _with_context(step, 2), on_timer
+
+    def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
+        if info.within is not None:
+            raise BuildError(
+                f"{info}: a stage inside group_by(each=...) is made anew for each group: put "
+                f"stateful outside, by {key_name(by)}"
+            )
+        own = Store.memory(every=0.0) if store is None else store
+        commits = own.marks_in(run)
+        states = States(
+            *(info, own.declare(kept), kept, decode, start, ttl, steps, own.cache, run.wall)
+        )
+        return StatefulStage(*(downstream, run, info, by, called, timed, states, commits, on_error))
+
+    detail = f"by {key_name(by)}" + ("" if store is None else f", in {store.name}")
+    info = StageInfo(
+        "stateful",
+        detail,
+        MOST_HELD,
+        "events that are unfinished, or wait for their commit",
+        routed=routed_by(on_error),
+        placement=Placement(by=by, reads=(by,)),
+        delivery=Delivery(store="memory" if store is None else store),
+        picture=Picture(calls=called_name(step)),
+    )
+    return on_stream(lambda source: source.then(make, info), "stateful")
+
+
+def _check_function(what: str, function: Any) -> None:
+    if not callable(function):
+        raise BuildError(f"stateful({what}={function!r}): a function is needed")
+    if is_async(function):
+        raise BuildError(
+            f"stateful({what}={handler_name(function)}): it is async, and the next event of a key "
+            "would wait for it. Make it a plain function, and await in adaptive_flat_map before or "
+            "after it"
+        )
+    if what == "on_timer" or not _takes(function, 2):
+        of = "a state, an event and a context" if what == "step" else "a state, a name, a context"
+        require_parameters(function, f"stateful({what}={handler_name(function)})", 3, of)
+
+
+def _takes(function: Any, count: int) -> bool:
+    try:
+        signature(function, follow_wrapped=False).bind(*range(count))
+    except TypeError:
+        return False
+    except Exception:
+        # Of some functions in C nothing is known.
+        return True
+    return True
+
+
+def _with_context(function: Any, count: int) -> Callable[[Any, Any, Context], Any]:
+    """The function as one that is given a context too."""
+    if not _takes(function, count):
+        wanted: Callable[[Any, Any, Context], Any] = function
+        return wanted
+    return lambda state, value, context: function(state, value)

@@ -1,0 +1,1 @@
+"""State that survives: the states of keys, and the commits that write them with what is done."""

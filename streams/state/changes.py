@@ -1,0 +1,151 @@
+"""Changes of states that are not committed yet, and which of them may be.
+
+An event changes the states of keys at once, in memory. Its changes are committed in one transaction
+with the mark that it is done, so they must wait for its end. The changes of one key are committed
+in order, so an event also waits for those that changed one of its keys before it.
+
+    a ──> key 1        a, b and c have ended, d has not:
+    b ──> key 1, 2     a is committed, and b with c
+    c ──> key 2, 1     (each changed a key after the other one);
+    d ──> key 3        e waits for d
+    e ──> key 3, 2
+
+What an event of a source becomes shares its root: its children, or the list that it was put into
+together with others, which makes their roots one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.streams.protocol.event import Ending, Event
+
+__all__ = ["END", "NO_TIMERS", "Cell", "Change", "Root", "committable", "depending"]
+
+NO_TIMERS: dict[str, float] = {}
+
+END = ""
+"""The name of the timer at which a state ends; those of users have longer names."""
+
+
+class Cell:
+    """The state of one key, with its timers: when each is due, in seconds since 1970, by name.
+
+    The timer `END` is the end of the state. `timers` is replaced, never changed. `last` is the
+    newest change that is not committed. `used`: since somebody looked for cells to forget. `text`
+    is the key as it is kept.
+    """
+
+    __slots__ = ("key", "last", "state", "text", "timers", "used")
+
+    def __init__(
+        self, key: Any, text: bytes, state: Any, timers: dict[str, float] = NO_TIMERS
+    ) -> None:
+        self.key = key
+        self.text = text
+        self.state = state
+        self.timers = timers
+        self.last: Change | None = None
+        self.used = True
+
+
+class Change:
+    """A new state of a key, of the stage `room`; `before` and `after` are those of the same key.
+
+    `data` is the state as it is to be written, if that was made: before a state that can change is
+    given to a function again. A `state` that is None goes.
+    """
+
+    __slots__ = ("after", "before", "cell", "data", "room", "root", "state", "timers")
+
+    def __init__(
+        self, room: Any, cell: Cell, root: Root, state: Any, timers: dict[str, float]
+    ) -> None:
+        self.room = room
+        self.cell = cell
+        self.root = root
+        self.state = state
+        self.timers = timers
+        self.data: bytes | None = None
+        self.after: Change | None = None
+        self.before = before = cell.last
+        if before is not None:
+            before.after = self
+        cell.last = self
+        root.changes.append(self)
+
+    def written(self) -> None:
+        """It is committed, and so are all before it."""
+        after = self.after
+        if after is not None:
+            after.before = self.after = None
+        elif self.cell.last is self:
+            self.cell.last = None
+
+
+class Root:
+    """Events of sources that are done together: one, or those of which a list was made.
+
+    `missing` of them have not ended; of the others `ends` has how. `is_left`: it was not among
+    those that could be committed. `is_lost`: it will never be. `into` is the root that took it up.
+    """
+
+    __slots__ = ("changes", "ends", "into", "is_left", "is_lost", "missing")
+
+    def __init__(self) -> None:
+        self.into: Root | None = None
+        self.changes: list[Change] = []
+        self.missing = 1
+        self.ends: list[tuple[Event[Any], Ending, Any]] = []
+        self.is_left = self.is_lost = False
+
+    def join(self, other: Root) -> None:
+        """Take up another root, which is not used any more."""
+        for change in other.changes:
+            change.root = self
+        self.changes += other.changes
+        self.missing += other.missing
+        self.ends += other.ends
+        self.is_lost = self.is_lost or other.is_lost
+        other.into = self
+
+
+def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
+    """Those of the roots that have ended which may be committed, as many as possible, and the
+    others.
+
+    A root is left if it has changed a key after one that has not ended, or after one that is left.
+    Time: O(n) in their changes.
+    """
+    left: list[Root] = []
+    for root in ended:
+        root.is_left = False
+    for root in ended:
+        for change in root.changes:
+            before = change.before
+            if before is not None and before.root.missing:
+                root.is_left = True
+                left.append(root)
+                break
+    for root in left:
+        for change in root.changes:
+            after = change.after
+            if after is not None and not (after.root.missing or after.root.is_left):
+                after.root.is_left = True
+                left.append(after.root)
+    if not left:
+        return ended, []
+    ready = [root for root in ended if not root.is_left]
+    return ready, [root for root in ended if root.is_left]
+
+
+def depending(root: Root) -> list[Root]:
+    """The root, and all that cannot be committed before it. Time: O(n) in their changes."""
+    found, known = [root], {root}
+    for one in found:
+        for change in one.changes:
+            after = change.after
+            if after is not None and after.root not in known:
+                known.add(after.root)
+                found.append(after.root)
+    return found

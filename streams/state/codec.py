@@ -1,0 +1,75 @@
+"""States and keys as they are kept: JSON, which people can read and which holds no code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any, cast
+
+from orjson import dumps, loads
+
+from penstock.streams.base.errors import WrongType, describe
+from penstock.streams.io.encoding import encoded as encoded_checked
+from penstock.streams.io.line_source import decoding
+from penstock.streams.keyed.written import identity_json
+
+__all__ = ["FIXED", "decoder", "encoded", "key_in", "key_of", "timers_in", "timers_text"]
+
+FIXED: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of which no object changes."""
+
+_SIMPLE = frozenset({str, int, bool})
+
+
+def encoded(state: Any) -> bytes:
+    """A state as it is kept. Raises TypeError for one that JSON does not have."""
+    return dumps(state) if state.__class__ in _SIMPLE else encoded_checked(state)
+
+
+def key_of(key: object) -> bytes:
+    """A key as it is kept: the same for keys that are equal, never for others. Raises WrongType for
+    one that is not a text, a number, None or a tuple of these."""
+    text = identity_json(key)
+    if b"{" in text and _has_marks(loads(text)):
+        raise WrongType(
+            f"a key with a state is a text, a number, None or a tuple of these, and not "
+            f"{describe(key)}: give a function that makes one of it, as by=lambda event: str(...)"
+        )
+    return text
+
+
+def key_in(text: bytes) -> Any:
+    """The key that was kept as this."""
+    return _hashable(loads(text))
+
+
+def _has_marks(plain: Any) -> bool:
+    """Whether something in it is no text, number or None, which `identity_json` marks."""
+    if plain.__class__ is list:
+        return any(map(_has_marks, plain))
+    return plain.__class__ is dict
+
+
+def _hashable(plain: Any) -> Any:
+    return tuple(map(_hashable, plain)) if plain.__class__ is list else plain
+
+
+def decoder(kind: Any) -> Callable[[bytes], Any]:
+    """The function that makes a state of its JSON: of the type `kind`, a msgspec Struct, a pydantic
+    model or a dataclass of plain fields; None: of plain values. Raises BuildError for another."""
+    if kind is None:
+        return cast("Callable[[bytes], Any]", loads)
+    if isinstance(kind, type) and is_dataclass(kind) and not hasattr(kind, "__pydantic_fields__"):
+        return lambda data: kind(**loads(data))
+    return decoding("stateful", kind, skips_blank=False).decode
+
+
+def timers_text(timers: dict[str, float]) -> bytes:
+    """Timers as they are kept."""
+    return dumps(timers) if timers else b""
+
+
+def timers_in(text: bytes) -> dict[str, float]:
+    """The timers that were kept."""
+    timers: dict[str, float] = loads(text) if text else {}
+    return timers

@@ -1,0 +1,234 @@
+"""A backend in a file of SQLite: it survives the process, and any other program can read it.
+
+A commit is in the file when it returns; with `durable` it is on the disk too, and survives a power
+failure (`synchronous` of SQLite's documentation, with a write-ahead log). One run at a time may
+commit: the file has the name of the run that opened it last, and a commit of any other is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.io.file_lock import locked
+from penstock.streams.state.backend import KeptStage, Row, Unit
+
+__all__ = ["SQLite"]
+
+_FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS penstock (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS stage (
+    id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, "by" TEXT NOT NULL, version INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS state (
+    stage INTEGER NOT NULL, key BLOB NOT NULL, state BLOB NOT NULL, version INTEGER NOT NULL,
+    timers BLOB NOT NULL, due REAL, PRIMARY KEY (stage, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS state_due ON state (stage, due) WHERE due IS NOT NULL;
+CREATE TABLE IF NOT EXISTS mark (partition TEXT PRIMARY KEY, mark BLOB NOT NULL) WITHOUT ROWID;
+"""
+
+_PUT = """
+INSERT INTO state VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
+    state = excluded.state, version = excluded.version, timers = excluded.timers, due = excluded.due
+"""
+
+_MARK = """
+INSERT INTO mark VALUES (?, ?) ON CONFLICT (partition) DO UPDATE SET mark = excluded.mark
+"""
+
+# Keys that are asked for by one statement.
+_MOST_KEYS = 500
+
+# Seconds for which another program may be writing.
+_PATIENCE = 30.0
+
+
+class SQLite:
+    """States in the file `path`, and the two files that SQLite puts beside it."""
+
+    in_thread = True
+
+    def __init__(self, path: str, *, durable: bool = False) -> None:
+        self._path = path
+        self._durable = durable
+        self._owner = ""
+        self._lock: int | None = None
+        self._ids: dict[str, int] = {}
+        self._reading: sqlite3.Connection | None = None
+        self._writing: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        self._lock = locked(
+            f"{self._path}.lock",
+            "another run uses the store. Wait until it has ended, or give this one another store.",
+        )
+        with self._named("open"):
+            self._writing = self._connect()
+            self._writing.execute("PRAGMA journal_mode = WAL")
+            self._writing.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            self._owner = os.urandom(8).hex()
+            with self._transaction(checked=False) as writing:
+                for statement in _SCHEMA.split(";"):
+                    writing.execute(statement)
+                writing.execute("INSERT OR IGNORE INTO penstock VALUES ('format', ?)", (_FORMAT,))
+                self._check_format(writing)
+                writing.execute("REPLACE INTO penstock VALUES ('run', ?)", (self._owner,))
+        self.open_to_read()
+
+    def open_to_read(self) -> None:
+        """Open it beside the run that commits. Raises CannotOpen if it is not a store."""
+        if not os.path.exists(self._path):
+            raise CannotOpen(f"There is no store at {self._path}: no run has made it yet.")
+        with self._named("read"):
+            self._reading = self._connect()
+            self._reading.execute("PRAGMA query_only = ON")
+            self._check_format(self._reading)
+            self._read_ids()
+
+    def close(self) -> None:
+        for connection in (self._reading, self._writing):
+            if connection is not None:
+                connection.close()
+        self._reading = self._writing = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def stages(self) -> list[KeptStage]:
+        rows = self._read('SELECT name, "by", version FROM stage ORDER BY id')
+        return [KeptStage(*row) for row in rows]
+
+    def declare(self, stages: Iterable[KeptStage]) -> None:
+        with self._named("write"), self._transaction() as writing:
+            writing.executemany(
+                'INSERT INTO stage (name, "by", version) VALUES (?, ?, ?) ON CONFLICT (name) '
+                'DO UPDATE SET "by" = excluded."by", version = excluded.version',
+                list(stages),
+            )
+        self._read_ids()
+
+    def forget(self, stage: str) -> None:
+        with self._named("write"), self._transaction() as writing:
+            writing.execute("DELETE FROM state WHERE stage = ?", (self._ids[stage],))
+            writing.execute("DELETE FROM stage WHERE name = ?", (stage,))
+        self._read_ids()
+
+    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
+        found: list[Row] = []
+        number = self._ids[stage]
+        for at in range(0, len(keys), _MOST_KEYS):
+            part = keys[at : at + _MOST_KEYS]
+            marks = ", ".join("?" * len(part))
+            found += self._rows(f"stage = ? AND key IN ({marks})", number, *part)
+        return found
+
+    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
+        return self._read(
+            "SELECT due, key FROM state WHERE stage = ? AND due >= ? AND due < ? "
+            "ORDER BY due, key LIMIT ?",
+            *(self._ids[stage], after, until, most),
+        )
+
+    def mark(self, partition: str) -> bytes | None:
+        found = self._read("SELECT mark FROM mark WHERE partition = ?", partition)
+        mark: bytes | None = found[0][0] if found else None
+        return mark
+
+    def marks(self) -> list[tuple[str, bytes]]:
+        return self._read("SELECT partition, mark FROM mark ORDER BY partition")
+
+    def commit(self, unit: Unit) -> None:
+        with self._named("write"), self._transaction() as writing:
+            for stage, rows in unit.rows.items():
+                number = self._ids[stage]
+                writing.executemany(_PUT, [(number, *row) for row in rows])
+            for stage, keys in unit.gone.items():
+                number = self._ids[stage]
+                writing.executemany(
+                    "DELETE FROM state WHERE stage = ? AND key = ?", [(number, key) for key in keys]
+                )
+            writing.executemany(_MARK, list(unit.marks.items()))
+
+    def scan(self, stage: str) -> Iterator[Row]:
+        # A connection of its own: what is read is one state of the file, however long it takes.
+        with self._named("read"), closing(self._connect()) as reading:
+            for row in reading.execute(f"{_ROWS} stage = ? ORDER BY key", (self._ids[stage],)):
+                yield Row(*row)
+
+    def size(self, stage: str) -> tuple[int, int]:
+        ((keys, size),) = self._read(
+            "SELECT count(*), coalesce(sum(length(key) + length(state)), 0) FROM state "
+            "WHERE stage = ?",
+            self._ids[stage],
+        )
+        return keys, size
+
+    def backup(self, path: str) -> None:
+        """Write a copy, as of now, to a file that does not exist yet. Raises CannotOpen."""
+        with self._named(f"copy to {path}"), closing(self._connect()) as connection:
+            connection.execute("VACUUM INTO ?", (path,))
+
+    # The connections.
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+        )
+
+    @contextmanager
+    def _named(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CannotOpen(f"Cannot {what} the store {self._path}: {error}.") from error
+
+    @contextmanager
+    def _transaction(self, *, checked: bool = True) -> Generator[sqlite3.Connection]:
+        writing = self._writing
+        assert writing is not None
+        writing.execute("BEGIN IMMEDIATE")
+        try:
+            if checked:
+                ((owner,),) = writing.execute("SELECT value FROM penstock WHERE name = 'run'")
+                if owner != self._owner:
+                    raise CannotOpen(
+                        f"Another run has opened the store {self._path}: this one may not write "
+                        "to it any more, so nothing more of it is committed. Let only one run at a "
+                        "time use a store."
+                    )
+            yield writing
+        except BaseException:
+            writing.execute("ROLLBACK")
+            raise
+        writing.execute("COMMIT")
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        found = connection.execute("SELECT value FROM penstock WHERE name = 'format'").fetchone()
+        if found is None or found[0] != _FORMAT:
+            version = "unknown" if found is None else found[0]
+            raise CannotOpen(
+                f"The store {self._path} has the format {version}, and this version of penstock "
+                f"reads format {_FORMAT}: use the version that has written it."
+            )
+
+    def _read(self, statement: str, *values: object) -> list[Any]:
+        # Any: the columns that are asked for.
+        assert self._reading is not None
+        with self._named("read"):
+            return self._reading.execute(statement, values).fetchall()
+
+    def _rows(self, where: str, *values: object) -> list[Row]:
+        return [Row(*row) for row in self._read(f"{_ROWS} {where}", *values)]
+
+    def _read_ids(self) -> None:
+        self._ids = dict(self._read("SELECT name, id FROM stage"))
+
+
+_ROWS = "SELECT key, state, version, timers, due FROM state WHERE"

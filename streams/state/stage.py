@@ -1,0 +1,303 @@
+"""The stage with a state for each key: it changes them as events come and as timers are due."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, cast
+
+from penstock.streams.base.errors import CALL_ERRORS, WrongType, describe, own_error
+from penstock.streams.base.keys import By, Key
+from penstock.streams.base.validation import is_at_least, is_iterable, is_text
+from penstock.streams.failures.policy import OnError
+from penstock.streams.keyed.key_faults import KeyFaults
+from penstock.streams.protocol.acknowledgement import NOBODY, Family
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
+from penstock.streams.stages.demand_stage import BaseDemandStage
+from penstock.streams.state.changes import END, Cell, Change
+from penstock.streams.state.commits import MOST, Commits
+from penstock.streams.state.states import States
+from penstock.streams.state.timers import Timers
+
+__all__ = ["MOST_HELD", "Context", "StatefulStage"]
+
+MOST_HELD = 2 * MOST
+"""So many events may be unfinished behind the stage, or wait for their commit."""
+
+_NO_RESULT = "no result"
+
+# Timers that fire before the loop goes on.
+_AT_ONCE = 100
+
+
+class Context:
+    """What a function of `stateful` is told besides the state and the event.
+
+    `key` is the key, and `time` when the event was created, or the timer was due, in seconds since
+    1970. It is valid during the call only.
+    """
+
+    __slots__ = ("_now", "key", "time", "timers")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.key: Any = None
+        self.time = 0.0
+        self._now = now
+        self.timers: dict[str, float] = {}
+
+    def timer(self, name: str, *, at: float | None = None, after: float | None = None) -> None:
+        """Have `on_timer` called once, at a time in seconds since 1970, or after some seconds.
+
+        A timer of the same key and name that is not due yet is replaced. Raises WrongType for a
+        name that is no text, and unless there is one of the two times.
+        """
+        if not is_text(name):
+            raise WrongType(f"ctx.timer({name!r}): the name is a text that is not empty")
+        if (at is None) == (after is None) or not is_at_least(after if at is None else at, 0):
+            raise WrongType(
+                f"ctx.timer({name!r}, at={at!r}, after={after!r}): give one of the two, a number "
+                "of seconds"
+            )
+        when = self._now() + cast(float, after) if at is None else at
+        self.timers = {**self.timers, name: when}
+
+    def cancel(self, name: str) -> None:
+        """Forget the timer of this name, if there is one."""
+        self.timers = {one: due for one, due in self.timers.items() if one != name}
+
+
+Step = Callable[..., Any]
+
+
+class StatefulStage(BaseDemandStage):
+    """Gives each event to `step`, with the state of its key, and sends the results."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        by: By[Any],
+        step: Step,
+        on_timer: Step | None,
+        states: States,
+        commits: Commits,
+        on_error: OnError,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._key = Key(by)
+        self._step = step
+        self._on_timer = on_timer
+        self._states = states
+        self._commits = commits
+        self._faults = KeyFaults(on_error, run, info, by)
+        self._context = Context(run.wall)
+        self._timers = Timers(states, run.wall)
+        self._alarm = Timer(run, info, self._drain)
+        self._has_timers = on_timer is not None or states.has_ends
+        self._out: deque[Event[Any]] = deque()
+        self._is_waiting = False
+        # From the clock of the loop to the time since 1970.
+        self._offset = 0.0
+
+    # Demand.
+
+    def _proceed(self) -> None:
+        if self._has_timers:
+            self._fire()
+        out = self._out
+        while out and self.demand and self.state < CLOSED:
+            n = min(self.demand, len(out))
+            events = [out.popleft() for _ in range(n)]
+            self.demand -= n
+            send_list(self.downstream, events)
+        if self.state:
+            if not out and self.state < CLOSED:
+                self.complete()
+            return
+        room = min(self.demand - len(out), MOST_HELD - self._commits.held) - self.asked
+        if room > 0:
+            self.ask(room)
+        elif self.demand > len(out) + self.asked and not self._is_waiting:
+            self._is_waiting = True
+            self._commits.when_less_is_held(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        self._drain()
+
+    # Events.
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        self._offset = self.run.wall() - self.run.now()
+        while events:
+            keys, error = self._keys_of(events)
+            self._states.load(keys)
+            for at, key in enumerate(keys):
+                if self.state or not self._take(events[at], key):
+                    give_back_all(events[at:])
+                    return
+            events = events[len(keys) :]
+            if error is not None and not self._key.adapts(events[0].value):
+                failed, events = events[0], events[1:]
+                if not self._survives(failed, error):
+                    give_back_all(events)
+                    return
+
+    def _keys_of(self, events: list[Event[Any]]) -> tuple[list[Any], Exception | None]:
+        """The keys of the events up to one whose key cannot be read, and its error."""
+        keys: list[Any] = []
+        get = self._key.get
+        try:
+            for event in events:
+                key = get(event.value)
+                hash(key)
+                keys.append(key)
+        except CALL_ERRORS as raised:
+            return keys, own_error(raised)
+        return keys, None
+
+    def _take(self, event: Event[Any], key: Any) -> bool:
+        """Give an event to the function; returns whether the stage goes on."""
+        cell = self._states.cells.get(key) or self._states.cell(key)
+        self._context.time = event.created + self._offset
+        return self._change(event, cell, self._step, event.value, cell.timers)
+
+    def _change(
+        self,
+        event: Event[Any],
+        cell: Cell,
+        function: Step,
+        value: Any,
+        timers: dict[str, float],
+    ) -> bool:
+        """Let a function make the next state of a key, for an event or for a timer, which is not
+        among the `timers` any more. Returns whether the stage goes on."""
+        states, context = self._states, self._context
+        root = self._commits.root_of(event)
+        state = states.begin(cell)
+        context.key = cell.key
+        context.timers = timers
+        error: Exception | None = None
+        results: list[Any] = []
+        try:
+            state, results = self._checked(function(state, value, context))
+            change: Change | None = states.change(cell, root, state, context.timers)
+        except CALL_ERRORS as raised:
+            error = own_error(raised)
+            cell = states.undo(cell)
+            # A timer is over, also if its function fails.
+            change = None if timers == cell.timers else states.keep(cell, root, timers)
+        if change is not None and change.before is not None and change.before.root.is_lost:
+            self._commits.lose(root)
+        if self._has_timers:
+            self._timers.note(cell)
+        if error is not None:
+            return self._survives(event, error)
+        self._send(event, results)
+        return True
+
+    def _send(self, event: Event[Any], results: list[Any]) -> None:
+        if len(results) == 1:
+            event.value = results[0]
+            self._out.append(event)
+        elif results:
+            family = Family(event, _NO_RESULT)
+            self._out.extend(map(family.child, results))
+            family.close()
+        else:
+            event.drop(_NO_RESULT)
+
+    def _survives(self, event: Event[Any], error: Exception) -> bool:
+        if self._faults.survives(event, error):
+            return True
+        # After the results so far.
+        self.error = error
+        self.run.stopping(error)
+        self.cancel_upstream()
+        self.end()
+        return False
+
+    def _checked(self, returned: Any) -> tuple[Any, list[Any]]:
+        # Any: what the user's function returns.
+        answer: Any = returned
+        if answer.__class__ is tuple and len(answer) == 2:
+            results: Any = answer[1]
+            kind: Any = results.__class__
+            if kind is list or kind is tuple:
+                return answer
+            if results is None:
+                return answer[0], []
+            if is_iterable(results) and not issubclass(kind, str | bytes | Mapping):
+                return answer[0], list(results)
+            raise WrongType(
+                f"{self.info}: the results are {describe(results)}, and not a list of results: "
+                "return state, [result]"
+            )
+        raise WrongType(
+            f"{self.info}: the function returned {describe(answer)}, and not the new state and "
+            "the results: return state, [result], or return state, ()"
+        )
+
+    # Timers.
+
+    def _fire(self) -> None:
+        """Call the function for timers that are due, as long as there is demand."""
+        fired = 0
+        if self._may_fire():
+            for cell in self._timers.due():
+                self._fire_first(cell)
+                fired += 1
+                if fired == _AT_ONCE or not self._may_fire():
+                    break
+        due = self._timers.next()
+        if due is not None and self._may_fire():
+            self._alarm.set(due - self.run.wall())
+
+    def _may_fire(self) -> bool:
+        has_room = self.demand > len(self._out) and self._commits.held < MOST_HELD
+        return has_room and not self.state
+
+    def _fire_first(self, cell: Cell) -> None:
+        name, due = min(cell.timers.items(), key=itemgetter(1))
+        timers = {one: at for one, at in cell.timers.items() if one != name}
+        event: Event[Any] = Event({"key": cell.key, "timer": name}, self.run.now(), NOBODY)
+        self._context.time = due
+        function = _gone if name == END or self._on_timer is None else self._on_timer
+        self._change(event, cell, function, name, timers)
+
+    # The end.
+
+    def release(self) -> None:
+        self._alarm.cancel()
+        out = list(self._out)
+        self._out.clear()
+        give_back_all(out)
+
+    def statistics(self) -> dict[str, Any]:
+        """The `keys` whose states are in memory, the `timers` that are due soon, and results that
+        are `waiting` for demand.
+
+        `held` events are unfinished, or wait for their commit; `commits` were made, which took
+        `commit_p50` and `commit_p99` seconds.
+        """
+        commits, seconds = self._commits, self._commits.latencies.snapshot()
+        return {
+            "keys": len(self._states.cells),
+            "timers": len(self._timers),
+            "waiting": len(self._out),
+            "held": commits.held,
+            "commits": commits.committed,
+            "commit_p50": seconds.median,
+            "commit_p99": seconds.p99,
+            **self._faults.statistics(),
+        }
+
+
+def _gone(state: Any, value: Any, context: Context) -> tuple[None, tuple[()]]:
+    return None, ()

@@ -1,0 +1,174 @@
+"""The states of one stage: in memory those in use, all others in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.streams.base.errors import add_note, describe
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.state.backend import Backend, KeptStage, Row
+from penstock.streams.state.changes import END, NO_TIMERS, Cell, Change, Root
+from penstock.streams.state.codec import FIXED, encoded, key_of, timers_in, timers_text
+
+__all__ = ["States"]
+
+
+class States:
+    """The cells of a stage, by key, of which about `cache` stay in memory without need.
+
+    `start` is the state of a new key, made anew for each if it can change. `ttl` is for how many
+    seconds a state is kept after its last change. `migrate` has, by version, the function that
+    makes a state of the next one. Memory: the cells. Time: O(1) for a key in memory, and a look-up
+    in the store for any other.
+    """
+
+    def __init__(
+        self,
+        info: StageInfo,
+        backend: Backend,
+        kept: KeptStage,
+        decode: Callable[[bytes], Any],
+        start: Any,
+        ttl: float | None,
+        migrate: Mapping[int, Callable[[Any], Any]],
+        cache: int,
+        wall: Callable[[], float],
+    ) -> None:
+        self.name = kept.name
+        self.cells: dict[Any, Cell] = {}
+        self._info = info
+        self._backend = backend
+        self._version = kept.version
+        self._decode = decode
+        self._start = start
+        self._start_text = None if type(start) in FIXED else encoded(start)
+        self._ttl = ttl
+        self.has_ends = ttl is not None
+        self._migrate = migrate
+        self._cache = cache
+        self._wall = wall
+        # Types of states that were encoded once, at the event and not at the commit.
+        self._known: set[type] = set(FIXED)
+
+    # Reading.
+
+    def load(self, keys: Sequence[Any]) -> None:
+        """Make cells of those of these keys that have none."""
+        cells = self.cells
+        missing = {key_of(key): key for key in keys if key not in cells}
+        if not missing:
+            return
+        if len(cells) >= self._cache:
+            self._forget(len(missing))
+        for row in self._backend.read(self.name, list(missing)):
+            key = missing.pop(row.key)
+            state = self._migrated(key, self._decode(row.state), row.version)
+            cells[key] = Cell(key, row.key, state, timers_in(row.timers) or NO_TIMERS)
+        for text, key in missing.items():
+            cells[key] = Cell(key, text, self._new())
+
+    def cell(self, key: Any) -> Cell:
+        """The cell of a key."""
+        found = self.cells.get(key)
+        if found is None:
+            self.load((key,))
+            found = self.cells[key]
+        return found
+
+    def _new(self) -> Any:
+        return self._start if self._start_text is None else self._decode(self._start_text)
+
+    def _migrated(self, key: Any, state: Any, version: int) -> Any:
+        for one in range(version, self._version):
+            try:
+                state = self._migrate[one](state)
+            except Exception as error:
+                add_note(error, f"in migrate[{one}] of {self._info}, for the key {describe(key)}")
+                raise
+        return state
+
+    def _forget(self, count: int) -> None:
+        """Forget so many cells that nothing waits for, those that were not used lately first."""
+        cells = self.cells
+        for key in list(cells)[: 2 * count + 64]:
+            cell = cells[key]
+            if cell.last is not None or cell.used:
+                # It is looked at again when all others were.
+                cell.used = False
+                del cells[key]
+                cells[key] = cell
+            else:
+                del cells[key]
+                count -= 1
+                if not count:
+                    break
+
+    # Changing.
+
+    def begin(self, cell: Cell) -> Any:
+        """The state of a key for a function that may change it."""
+        last = cell.last
+        if last is not None and last.data is None and type(last.state) not in FIXED:
+            last.data = encoded(last.state)
+        cell.used = True
+        return cell.state
+
+    def change(self, cell: Cell, root: Root, state: Any, timers: dict[str, float]) -> Change:
+        """Give a key a new state, and these timers; None: it goes, with its timers.
+
+        Raises TypeError for a state that cannot be kept.
+        """
+        if state is None:
+            timers = NO_TIMERS
+        elif state.__class__ not in self._known:
+            encoded(state)
+            self._known.add(state.__class__)
+        if self._ttl is not None and state is not None:
+            timers = {**timers, END: self._wall() + self._ttl}
+        change = Change(self, cell, root, state, timers)
+        cell.state = self._new() if state is None else state
+        cell.timers = timers
+        return change
+
+    def undo(self, cell: Cell) -> Cell:
+        """The function has raised: the state is what it was before. Returns the cell of the key."""
+        last = cell.last
+        if last is None:
+            # It is read again.
+            self.cells.pop(cell.key, None)
+            return self.cell(cell.key)
+        if last.state is None:
+            cell.state = self._new()
+        elif last.data is not None:
+            cell.state = self._decode(last.data)
+        return cell
+
+    def keep(self, cell: Cell, root: Root, timers: dict[str, float]) -> Change:
+        """Give a key other timers, and leave its state."""
+        self.begin(cell)
+        change = Change(self, cell, root, cell.state, timers)
+        cell.timers = timers
+        return change
+
+    # Writing.
+
+    def row(self, change: Change) -> Row | None:
+        """What is written for a change; None if the key goes."""
+        state = change.state
+        if state is None:
+            return None
+        data = encoded(state) if change.data is None else change.data
+        timers = change.timers
+        due = min(timers.values()) if timers else None
+        return Row(change.cell.text, data, self._version, timers_text(timers), due)
+
+    # Timers.
+
+    def changed(self) -> Iterator[Cell]:
+        """The cells with changes that are not committed. Time: O(n) in the cells."""
+        return (cell for cell in self.cells.values() if cell.last is not None)
+
+    def due(self, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
+        """Up to `most` keys, as they are kept, whose first timer is due then, with that time."""
+        return self._backend.due(self.name, after, until, most)

@@ -1,0 +1,154 @@
+"""Where the states of a pipeline are kept, as its user names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from orjson import loads
+
+from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.validation import is_at_least, is_count
+from penstock.streams.io.paths import is_path
+from penstock.streams.state.backend import Backend, KeptStage
+from penstock.streams.state.codec import key_of
+from penstock.streams.state.commits import Commits
+from penstock.streams.state.memory import Memory
+from penstock.streams.state.sqlite import SQLite
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["Store"]
+
+
+class Store:
+    """The place where the states of a pipeline's stages are kept from run to run.
+
+    `path` is a file, made by the first run, with the states of one pipeline: SQLite with a
+    write-ahead log, which other programs may read meanwhile. Every `every` seconds, or sooner after
+    5,000 events, what is done is committed: the results of an event are out before, and its source
+    is told after, so that a crash repeats the events that were not done and no others. `durable`
+    waits until each commit is on the disk: without it a power failure, though no crash, may take
+    back the commits of the last moments. `cache` is the number of keys whose states stay in
+    memory, besides those that wait for a commit. Raises BuildError for wrong options.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        every: float = 0.02,
+        durable: bool = False,
+        cache: int = 100_000,
+    ) -> None:
+        if not is_path(path) or "://" in os.fspath(path):
+            raise BuildError(f"Store({path!r}): the path of a file is needed")
+        self._set(lambda: SQLite(self.name, durable=durable), os.fspath(path), every, cache)
+
+    @classmethod
+    def memory(cls, *, every: float = 0.02, cache: int = 100_000) -> Store:
+        """A store for tests, which lasts as long as this object: a later run finds what one before
+        it has committed, also if that one crashed."""
+        memory = Memory()
+        return cls.of(memory, "memory", every=every, cache=cache)
+
+    @classmethod
+    def of(cls, backend: Backend, name: str, *, every: float = 0.02, cache: int = 100_000) -> Store:
+        """A store in a backend of your own, which is used by one run at a time."""
+        store = cls.__new__(cls)
+        store._set(lambda: backend, name, every, cache)
+        return store
+
+    def _set(self, open_: Callable[[], Backend], name: str, every: float, cache: int) -> None:
+        if not (is_at_least(every, 0) and is_count(cache)):
+            raise BuildError(
+                f"Store(every={every!r}, cache={cache!r}): every= is a number of seconds, at "
+                "least 0, and cache= a whole number of at least 1"
+            )
+        self.name = name
+        self.every = every
+        self.cache = cache
+        self._open = open_
+        self._used: tuple[Run, Commits, Backend] | None = None
+        self._stages: list[KeptStage] = []
+
+    def __repr__(self) -> str:
+        return f"Store({self.name!r})"
+
+    # What stages and sources call.
+
+    def marks_in(self, run: Run) -> Commits:
+        """The commits of this store in a run. Raises CannotOpen."""
+        run = run.root
+        if self._used is not None and self._used[0] is run:
+            return self._used[1]
+        if self._used is not None and self._used[0].is_open and self._used[2].in_thread:
+            raise CannotOpen(
+                f"{self!r} is used by another run of this program: let one run at a time use it, "
+                "or give each a store of its own"
+            )
+        backend = self._open()
+        backend.open()
+        commits = Commits(run, backend, self.every)
+        self._used = run, commits, backend
+        self._stages = []
+        run.attachments.then(self._refuse_others)
+        run.on_close(self._close)
+        return commits
+
+    def declare(self, stage: KeptStage) -> Backend:
+        """A stage of this run keeps its states here. Raises BuildError if it cannot go on with
+        those of earlier runs."""
+        assert self._used is not None
+        backend, name = self._used[2], stage.name
+        if any(other.name == name for other in self._stages):
+            raise BuildError(
+                f"Two stages with state in {self!r} have the name {name!r}: give one of them "
+                "another by name="
+            )
+        self._stages.append(stage)
+        before = next((one for one in backend.stages() if one.name == name), stage)
+        if before.by != stage.by:
+            raise BuildError(
+                f"{self!r} has states of the stage {name!r} by {before.by}, and now it keeps them "
+                f"by {stage.by}: give it a new name by name="
+            )
+        if before.version > stage.version:
+            raise BuildError(
+                f"{self!r} has states of the stage {name!r} of version {before.version}, and the "
+                f"stage has version={stage.version}: run the program that wrote them"
+            )
+        backend.declare([stage])
+        return backend
+
+    def _refuse_others(self) -> None:
+        """All stages are known: refuse states of a stage that is not among them."""
+        assert self._used is not None
+        names = [stage.name for stage in self._stages]
+        gone = [one.name for one in self._used[2].stages() if one.name not in names]
+        if gone:
+            raise BuildError(
+                f"{self!r} has states of the stage {gone[0]!r}, which the pipeline does not have: "
+                f"its stages with state are {', '.join(map(repr, names)) or 'none'}. Give the "
+                "stage its old name by name="
+            )
+
+    async def _close(self) -> None:
+        if self._used is not None:
+            self._used[2].close()
+            self._used = None
+
+    # What others call.
+
+    def read(self, stage: str, key: Any) -> Any:
+        """The committed state of a key, as plain values of JSON; None if there is none.
+
+        For the program that runs the pipeline, such as a web handler; another program reads the
+        file. Raises CannotOpen while no run uses the store.
+        """
+        if self._used is None:
+            raise CannotOpen(f"{self!r} is read while a pipeline runs that uses it")
+        rows = self._used[2].read(stage, [key_of(key)])
+        return loads(rows[0].state) if rows else None

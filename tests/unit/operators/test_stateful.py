@@ -1,0 +1,555 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Context,
+    Fixed,
+    Store,
+    adaptive_flat_map,
+    collect,
+    distinct_within,
+    from_iterable,
+    group_by,
+    inbox,
+    ops,
+    read_jsonl,
+    read_table,
+    route,
+    run,
+    spread,
+    stateful,
+)
+from penstock.streams.base.errors import BuildError, CannotOpen, Returned, WrongType
+from penstock.streams.state.backend import Unit
+from penstock.streams.state.memory import Memory
+from penstock.streams.testing import COMPLETED, MemorySink, VirtualClock, run_virtual
+
+
+def count(n: int, event: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    return n + 1, [{"user": event["user"], "visits": n + 1}]
+
+
+def visits(users: str, store: Store | None, **options: Any) -> list[int]:
+    """How often each of the users was there, by the time it came."""
+    found: list[Any] = []
+    events = from_iterable([{"user": user} for user in users])
+    pipeline = events.pipe(stateful(count, "user", start=0, store=store, **options))
+    run_virtual(pipeline.to(collect(found)).run())
+    return [one["visits"] for one in found]
+
+
+# States.
+
+
+def test_each_key_has_a_state(clock: VirtualClock) -> None:
+    def numbered(n: int, letter: str) -> tuple[int, list[str]]:
+        return n + 1, [f"{letter}{n + 1}"]
+
+    seen = clock.play("a-b-a-a-|", stateful(numbered, str, start=0))
+    assert seen == [(0, "a1"), (2, "b1"), (4, "a2"), (6, "a3"), (8, COMPLETED)]
+
+
+def test_the_next_run_goes_on_with_the_states_of_the_last() -> None:
+    store = Store.memory()
+    assert visits("abaac", store) == [1, 1, 2, 3, 1]
+    assert visits("ab", store) == [4, 2]
+
+
+def test_states_in_a_file_outlive_their_program(tmp_path: Path) -> None:
+    path = tmp_path / "counts.state"
+    for want in ([1, 1, 2], [3, 2, 4]):
+        found: list[Any] = []
+        events = from_iterable([{"user": user} for user in "aba"])
+        counts = stateful(count, "user", start=0, store=Store(path))
+        run(events.pipe(counts).to(collect(found)))
+        assert [one["visits"] for one in found] == want
+
+
+def test_without_a_store_states_last_as_long_as_the_run() -> None:
+    assert visits("aab", None) == [1, 2, 1]
+    assert visits("aab", None) == [1, 2, 1]
+
+
+def test_keys_that_are_not_in_memory_are_read_from_the_store() -> None:
+    store = Store.memory(cache=1)
+    users = "abcabcdaabbcc"
+    assert visits(users, store) == visits(users, None)
+
+
+def test_a_key_whose_state_is_none_is_forgotten() -> None:
+    def third(seen: list[str] | None, event: str) -> tuple[list[str] | None, list[Any]]:
+        seen = [*(seen or ()), event]
+        return (None, [seen]) if len(seen) == 3 else (seen, [])
+
+    store, found = Store.memory(), list[Any]()
+    pipeline = from_iterable("aabaaa").pipe(stateful(third, str, store=store)).to(collect(found))
+    run_virtual(pipeline.run())
+    assert found == [["a", "a", "a"]]
+    found.clear()
+    run_virtual(
+        from_iterable("ab").pipe(stateful(third, str, store=store)).to(collect(found)).run()
+    )
+    assert found == [["a", "a", "a"]]
+
+
+def test_a_start_that_can_change_is_made_anew_for_each_key() -> None:
+    def append(seen: list[int], event: int) -> tuple[list[int], list[list[int]]]:
+        seen.append(event)
+        return seen, [list(seen)]
+
+    found: list[Any] = []
+    counts = stateful(append, lambda n: n % 2, start=list[int]())
+    run_virtual(from_iterable([1, 2, 3, 4]).pipe(counts).to(collect(found)).run())
+    assert found == [[1], [2], [1, 3], [2, 4]]
+
+
+def test_a_state_is_of_its_type_also_in_the_next_run() -> None:
+    @dataclass
+    class Sum:
+        total: int = 0
+
+    def add(state: Sum, n: int) -> tuple[Sum, list[str]]:
+        state.total += n
+        return state, [f"{type(state).__name__} {state.total}"]
+
+    store, found = Store.memory(), list[str]()
+    for _ in range(2):
+        sums = stateful(add, lambda _: "all", start=Sum(), type=Sum, store=store)
+        run_virtual(from_iterable([1, 2]).pipe(sums).to(collect(found)).run())
+    assert found == ["Sum 1", "Sum 3", "Sum 4", "Sum 6"]
+
+
+def test_an_older_state_is_made_one_of_the_present_version_when_it_is_read() -> None:
+    store, found = Store.memory(), list[Any]()
+    assert visits("aab", store, name="visits") == [1, 2, 1]
+
+    def seen(state: dict[str, int], event: Any) -> tuple[dict[str, int], list[int]]:
+        state["n"] += 1
+        return state, [state["n"]]
+
+    newer = stateful(
+        *(seen, "user"),
+        start={"n": 0},
+        name="visits",
+        version=3,
+        migrate={1: lambda n: [n], 2: lambda ns: {"n": ns[0]}},
+        store=store,
+    )
+    events = from_iterable([{"user": user} for user in "abc"])
+    run_virtual(events.pipe(newer).to(collect(found)).run())
+    assert found == [3, 2, 1]
+
+
+# Results.
+
+
+@pytest.mark.parametrize(
+    ("results", "want"),
+    [
+        ((), []),
+        (None, []),
+        (["x"], ["x"]),
+        (("x", "y"), ["x", "y"]),
+        (iter("xyz"), ["x", "y", "z"]),
+    ],
+)
+def test_an_event_has_any_number_of_results(results: Any, want: list[str]) -> None:
+    found: list[str] = []
+    stage = stateful(lambda state, event: (1, results), str)
+    report = run_virtual(from_iterable("a").pipe(stage).to(collect(found)).run())
+    assert found == want
+    assert report.statistics["in"] == 1
+
+
+def test_no_more_results_are_sent_than_were_requested() -> None:
+    sink = MemorySink(hold=True)
+    stage = stateful(lambda state, n: (n, range(n)), lambda n: n)
+
+    async def story() -> None:
+        running = from_iterable([3, 2]).pipe(stage).to(sink).start()
+        for want in ([0], [0, 1], [0, 1, 2], [0, 1, 2, 0], [0, 1, 2, 0, 1]):
+            await asyncio.sleep(1)
+            sink.accept()
+            await asyncio.sleep(1)
+            assert sink.values == want
+        await running.wait()
+
+    run_virtual(story())
+
+
+def test_the_source_is_told_when_all_results_are_accepted_and_the_state_is_kept() -> None:
+    async def story() -> list[float]:
+        box = inbox(10)
+        loop = asyncio.get_running_loop()
+        sink = MemorySink(seconds=1)
+        stage = stateful(
+            lambda n, event: (n + 1, [event, event]), str, start=0, store=Store.memory(every=0.5)
+        )
+        running = box.pipe(stage).to(sink).start()
+        times: list[float] = []
+        for _ in range(2):
+            await box.put("a", wait=True)
+            times.append(loop.time())
+        await running.drain()
+        return times
+
+    assert run_virtual(story()) == [2.5, 5.0]
+
+
+# Errors.
+
+
+def test_an_error_ends_the_pipeline_and_leaves_the_state() -> None:
+    def broken(seen: list[int], n: int) -> tuple[list[int], list[int]]:
+        seen.append(n)
+        if n == 3:
+            raise ValueError("three")
+        return seen, [sum(seen)]
+
+    store, found = Store.memory(), list[Any]()
+    stage = stateful(broken, lambda _: 0, start=list[int](), store=store)
+    with pytest.raises(ValueError, match="three"):
+        run_virtual(from_iterable([1, 2, 3]).pipe(stage).to(collect(found)).run())
+    assert found == [1, 3]
+    stage = stateful(lambda seen, _: (seen, [seen]), lambda _: 0, start=list[int](), store=store)
+    run_virtual(from_iterable([0]).pipe(stage).to(collect(found)).run())
+    assert found == [1, 3, [1, 2]]
+
+
+def test_states_by_another_key_are_refused() -> None:
+    store = Store.memory()
+    visits("a", store, name="visits")
+    stage = stateful(count, "client", start=0, name="visits", store=store)
+    with pytest.raises(BuildError, match="by user, and now it keeps them by client"):
+        run_virtual(from_iterable([]).pipe(stage).to(collect([])).run())
+
+
+def test_an_event_that_is_skipped_leaves_no_trace_in_the_state() -> None:
+    def broken(seen: list[int], n: int) -> tuple[list[int], list[int]]:
+        seen.append(n)
+        if n % 2:
+            raise ValueError(n)
+        return seen, [sum(seen)]
+
+    found: list[Any] = []
+    stage = stateful(broken, lambda _: 0, start=list[int](), on_error="skip")
+    run_virtual(from_iterable([2, 1, 4, 3, 6]).pipe(stage).to(collect(found)).run())
+    assert found == [2, 6, 12]
+
+
+def test_a_state_that_was_committed_is_read_again_after_an_error() -> None:
+    def broken(seen: list[str], event: str) -> tuple[list[str], list[str]]:
+        seen.append(event)
+        if event == "bad":
+            raise ValueError(event)
+        return seen, ["-".join(seen)]
+
+    async def story() -> list[str]:
+        found: list[str] = []
+        box = inbox(10)
+        stage = stateful(broken, lambda _: 0, start=list[str](), on_error="skip")
+        running = box.pipe(stage).to(collect(found)).start()
+        for event in ("a", "bad", "b"):
+            with suppress(ValueError):
+                await box.put(event, wait=True)
+        await running.drain()
+        return found
+
+    assert run_virtual(story()) == ["a", "a-b"]
+
+
+def test_a_commit_that_fails_ends_the_run_and_no_source_is_told() -> None:
+    class Full(Memory):
+        def commit(self, unit: Unit) -> None:
+            raise OSError("the disk is full")
+
+    async def story() -> None:
+        box = inbox(10)
+        stage = stateful(count, "user", start=0, store=Store.of(Full(), "full"))
+        running = box.pipe(stage).to(collect([])).start()
+        with pytest.raises(Returned):
+            await box.put({"user": "a"}, wait=True)
+        with pytest.raises(OSError, match="the disk is full"):
+            await running.wait()
+
+    run_virtual(story())
+
+
+def test_a_missing_key_is_an_error_of_the_stage_and_may_be_routed() -> None:
+    letters, found = list[Any](), list[Any]()
+    events = from_iterable([{"user": "a"}, {}, {"user": "a"}])
+    stage = stateful(count, "user", start=0, on_error=route(collect(letters)))
+    run_virtual(events.pipe(stage).to(collect(found)).run())
+    assert [one["visits"] for one in found] == [1, 2]
+    assert [letter.value for letter in letters] == [{}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (7, "returned 7, and not the new state and the results"),
+        ((1, 2, 3), "and not the new state and the results"),
+        ((1, "text"), "the results are 'text', and not a list"),
+        ((1, {"a": 1}), "and not a list of results"),
+        ((1, 5), "the results are 5"),
+    ],
+)
+def test_an_answer_of_another_form_is_named(answer: Any, why: str) -> None:
+    with pytest.raises(WrongType, match=why):
+        run_virtual(
+            from_iterable("a").pipe(stateful(lambda s, e: answer, str)).to(collect([])).run()
+        )
+
+
+def test_a_state_that_json_cannot_hold_is_an_error_of_its_event() -> None:
+    letters: list[Any] = []
+    stage: Any = stateful(lambda s, e: ({e}, ()), str, on_error=route(collect(letters)))
+    run_virtual(from_iterable("ab").pipe(stage).to(collect([])).run())
+    assert [letter.value for letter in letters] == ["a", "b"]
+
+
+@pytest.mark.parametrize("key", [("a", 1), 1, 1.5, "ü", None, True])
+def test_keys_of_plain_values_are_found_again(key: Any) -> None:
+    store, found = Store.memory(cache=1), list[int]()
+    for _ in range(2):
+        stage = stateful(lambda n, _: (n + 1, [n + 1]), lambda _: key, start=0, store=store)
+        run_virtual(from_iterable([1]).pipe(stage).to(collect(found)).run())
+    assert found == [1, 2]
+
+
+def test_other_keys_are_refused_with_what_to_do() -> None:
+    stage: Any = stateful(lambda n, _: (n, ()), lambda _: frozenset([1]), start=0)
+    with pytest.raises(WrongType, match="a text, a number, None or a tuple"):
+        run_virtual(from_iterable([1]).pipe(stage).to(collect([])).run())
+
+
+# Timers.
+
+
+def beat(last: float | None, event: str, ctx: Context) -> tuple[float, list[str]]:
+    ctx.timer("silent", after=30)
+    return ctx.time, []
+
+
+def silent(last: float | None, timer: str, ctx: Context) -> tuple[float | None, list[str]]:
+    return last, [f"{ctx.key} {timer} since {last:g} at {ctx.time:g}"]
+
+
+def test_a_timer_fires_once_unless_it_is_set_again() -> None:
+    sink = MemorySink()
+
+    async def story() -> None:
+        box = inbox(10)
+        running = box.pipe(stateful(beat, str, on_timer=silent)).to(sink).start()
+        for wait, key in ((0, "a"), (20, "b"), (5, "a"), (100, "b")):
+            await asyncio.sleep(wait)
+            await box.put(key)
+        await asyncio.sleep(200)
+        await running.drain()
+
+    run_virtual(story())
+    assert sink.accepted == [
+        (50, "b silent since 20 at 50"),
+        (55, "a silent since 25 at 55"),
+        (155, "b silent since 125 at 155"),
+    ]
+
+
+def test_a_timer_that_fell_due_between_two_runs_fires_at_the_start_of_the_next() -> None:
+    store, sink = Store.memory(), MemorySink()
+
+    def once(key: str, seconds: float) -> None:
+        async def story() -> None:
+            box = inbox(10)
+            running = box.pipe(stateful(beat, str, on_timer=silent, store=store)).to(sink).start()
+            await asyncio.sleep(seconds)
+            await box.put(key)
+            await asyncio.sleep(1)
+            await running.drain()
+
+        run_virtual(story())
+
+    once("a", 1)
+    once("b", 40)
+    assert sink.values == ["a silent since 1 at 31"]
+    once("c", 90)
+    assert sink.values == ["a silent since 1 at 31", "b silent since 40 at 70"]
+
+
+def test_many_timers_that_are_far_ahead_fire_in_order() -> None:
+    def at(state: int | None, event: int, ctx: Context) -> tuple[int, list[int]]:
+        ctx.timer("later", at=float(event))
+        return event, []
+
+    def later(state: int | None, name: str, ctx: Context) -> tuple[None, list[int | None]]:
+        return None, [state]
+
+    sink = MemorySink()
+    ahead = [(n * 7919) % 5000 + 1 for n in range(1500)]
+
+    async def story() -> None:
+        box = inbox(2000)
+        stage: Any = stateful(at, int, on_timer=later, store=Store.memory(cache=10))
+        running = box.pipe(stage).to(sink).start()
+        for one in ahead:
+            await box.put(one)
+        await asyncio.sleep(6000)
+        await running.drain()
+
+    run_virtual(story())
+    assert [(time, value) for time, value in sink.accepted] == [
+        (float(n), n) for n in sorted(set(ahead))
+    ]
+
+
+def test_a_timer_whose_function_fails_is_over() -> None:
+    letters: list[Any] = []
+
+    def broken(state: Any, name: str, ctx: Context) -> Any:
+        raise ValueError(name)
+
+    async def story() -> None:
+        box = inbox(10)
+        stage = stateful(beat, str, on_timer=broken, on_error=route(collect(letters)))
+        running = box.pipe(stage).to(collect([])).start()
+        await box.put("a")
+        await asyncio.sleep(500)
+        await running.drain()
+
+    run_virtual(story())
+    assert [letter.value for letter in letters] == [{"key": "a", "timer": "silent"}]
+
+
+def test_a_state_ends_its_ttl_after_its_last_change() -> None:
+    async def story() -> list[int]:
+        found: list[int] = []
+        box = inbox(10)
+        stage = stateful(lambda n, _: (n + 1, [n + 1]), str, start=0, ttl=10, store=Store.memory())
+        running = box.pipe(stage).to(collect(found)).start()
+        for wait in (0, 9, 9, 11, 9):
+            await asyncio.sleep(wait)
+            await box.put("a")
+        await running.drain()
+        return found
+
+    assert run_virtual(story()) == [1, 2, 3, 1, 2]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"name": ""}, "a text is needed"),
+        ({"ttl": 0}, "positive seconds"),
+        ({"version": 0}, "whole number"),
+        ({"version": 2, "migrate": {2: int}}, "versions before it"),
+        ({"store": "file"}, "give a Store"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(BuildError, match=why):
+        stateful(count, "user", **options)
+
+
+def test_an_async_step_is_refused_with_the_way_out() -> None:
+    async def step(state: Any, event: Any) -> Any: ...
+
+    with pytest.raises(BuildError, match="await in adaptive_flat_map"):
+        stateful(step, "user")  # type: ignore[arg-type]  # as a user may write
+
+
+def test_two_stages_of_one_name_are_refused() -> None:
+    store = Store.memory()
+    stages = [stateful(count, "user", start=0, store=store) for _ in range(2)]
+    with pytest.raises(BuildError, match="have the name"):
+        run_virtual(from_iterable([]).pipe(*stages).to(collect([])).run())
+
+
+def test_states_of_a_stage_that_is_gone_are_not_left_to_themselves() -> None:
+    store = Store.memory()
+    visits("a", store, name="visits")
+    with pytest.raises(BuildError, match="the stage 'visits', which the pipeline does not have"):
+        visits("a", store, name="counts")
+
+
+def test_a_store_of_one_run_is_refused_to_another(tmp_path: Path) -> None:
+    store = Store(tmp_path / "one.state")
+
+    async def story() -> None:
+        box = inbox(10)
+        running = box.pipe(stateful(count, "user", start=0, store=store)).to(collect([])).start()
+        await asyncio.sleep(0)
+        with pytest.raises(CannotOpen, match="used by another run"):
+            await (
+                from_iterable([])
+                .pipe(stateful(count, "user", start=0, store=store))
+                .to(collect([]))
+                .run()
+            )
+        await running.drain()
+
+    asyncio.run(story())
+
+
+def test_sources_that_keep_what_is_done_elsewhere_are_refused(tmp_path: Path) -> None:
+    store = Store.memory()
+    for source in (
+        read_jsonl(tmp_path / "a.jsonl", position=tmp_path / "position"),
+        read_jsonl(tmp_path / "a.jsonl", position=Store.memory()),
+        read_table(f"sqlite:///{tmp_path}/queue.db", "jobs"),
+    ):
+        with pytest.raises(BuildError, match=r"same store|position=Store\(path\)"):
+            source.pipe(stateful(count, "user", start=0, store=store))
+
+
+def test_two_stores_for_one_event_are_refused() -> None:
+    one = stateful(count, "user", start=0, store=Store.memory())
+    other = stateful(count, "user", start=0, store=Store.memory(), name="other")
+    with pytest.raises(BuildError, match="Give both the same store"):
+        from_iterable([{"user": "a"}]).pipe(one, other)
+
+
+def test_a_stage_inside_groups_is_refused() -> None:
+    counts: Any = stateful(count, "user", start=0)
+    each = group_by("user", each=lambda group: group.pipe(counts), idle=9)
+    with pytest.raises(BuildError, match=r"inside group_by\(each=...\)"):
+        run_virtual(from_iterable([{"user": "a"}]).pipe(each, spread()).to(collect([])).run())
+
+
+# Beside others.
+
+
+def test_duplicates_of_an_event_that_waits_for_its_commit_wait_too() -> None:
+    found: list[Any] = []
+    store = Store.memory(every=1)
+    events = from_iterable([{"user": "a"}, {"user": "a"}, {"user": "b"}])
+    stage = stateful(count, "user", start=0, store=store)
+    report = run_virtual(events.pipe(distinct_within(10, "user"), stage).to(collect(found)).run())
+    assert [one["user"] for one in found] == ["a", "b"]
+    assert report.statistics["finished"] == 2
+
+
+def test_a_handler_behind_it_gets_the_events_of_a_key_in_order() -> None:
+    async def work(event: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(1 / event["visits"])
+        return event
+
+    found: list[Any] = []
+    events = from_iterable([{"user": user} for user in "abababab"])
+    stages: Any = (
+        stateful(count, "user", start=0, store=Store.memory()),
+        ops.filter(lambda one: one["visits"] != 2),  # type: ignore[index]  # any value to mypy
+    )
+    handled: Any = (group_by("user"), spread(), adaptive_flat_map(work, Fixed(4)))
+    run_virtual(events.pipe(*stages, *handled).to(collect(found)).run())
+    for user in "ab":
+        assert [one["visits"] for one in found if one["user"] == user] == [1, 3, 4]
