@@ -20,7 +20,17 @@ from typing import Any
 
 from penstock.streams.protocol.event import Ending, Event
 
-__all__ = ["END", "NO_TIMERS", "Cell", "Change", "Root", "committable", "depending"]
+__all__ = [
+    "END",
+    "NO_TIMERS",
+    "Cell",
+    "Change",
+    "Root",
+    "committable",
+    "depending",
+    "newest",
+    "without",
+]
 
 NO_TIMERS: dict[str, float] = {}
 
@@ -53,10 +63,10 @@ class Change:
     """A new state of a key, of the stage `room`; `before` and `after` are those of the same key.
 
     `data` is the state as it is to be written, if that was made: before a state that can change is
-    given to a function again. A `state` that is None goes.
+    given to a function again. A `state` that is None goes. `more` is another change of its root.
     """
 
-    __slots__ = ("after", "before", "cell", "data", "room", "root", "state", "timers")
+    __slots__ = ("after", "before", "cell", "data", "more", "room", "root", "state", "timers")
 
     def __init__(
         self, room: Any, cell: Cell, root: Root, state: Any, timers: dict[str, float]
@@ -72,7 +82,8 @@ class Change:
         if before is not None:
             before.after = self
         cell.last = self
-        root.changes.append(self)
+        self.more = root.change
+        root.change = self
 
     def written(self) -> None:
         """It is committed, and so are all before it."""
@@ -84,30 +95,72 @@ class Change:
 
 
 class Root:
-    """Events of sources that are done together: one, or those of which a list was made.
+    """An event of a source, with the changes that were made of it: the newest is `change`.
 
-    `missing` of them have not ended; of the others `ends` has how. `is_left`: it was not among
-    those that could be committed. `is_lost`: it will never be. `into` is the root that took it up.
+    `origin` and `outer` are what the event had before its end was held back; `ending` and `why` are
+    how it ended. Events of which a list was made are done together: one of their roots has taken
+    up the `others`, with their changes, and `missing` of all these have not ended. `into` is the
+    root that took this one up. `is_left`: it was not among those that could be committed.
+    `is_lost`: it will never be.
     """
 
-    __slots__ = ("changes", "ends", "into", "is_left", "is_lost", "missing")
+    __slots__ = (
+        "change",
+        "ending",
+        "event",
+        "into",
+        "is_left",
+        "is_lost",
+        "missing",
+        "origin",
+        "others",
+        "outer",
+        "why",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, event: Event[Any]) -> None:
+        self.event = event
+        self.origin = event.origin
+        self.outer = event.outer
+        self.ending: Ending | None = None
+        self.why: Any = None
+        self.change: Change | None = None
+        self.others: list[Root] | None = None
         self.into: Root | None = None
-        self.changes: list[Change] = []
         self.missing = 1
-        self.ends: list[tuple[Event[Any], Ending, Any]] = []
         self.is_left = self.is_lost = False
 
+    @property
+    def whole(self) -> Root:
+        """The root that has taken this one up, or itself."""
+        root = self
+        while root.into is not None:
+            root = root.into
+        return root
+
+    def all(self) -> list[Root]:
+        """The root, and those that it has taken up."""
+        return [self] if self.others is None else [self, *self.others]
+
     def join(self, other: Root) -> None:
-        """Take up another root, which is not used any more."""
-        for change in other.changes:
+        """Take up another root."""
+        change = other.change
+        while change is not None:
             change.root = self
-        self.changes += other.changes
+            if change.more is None:
+                change.more, self.change = self.change, other.change
+                break
+            change = change.more
+        other.change = None
+        self.others = [*self.all()[1:], *other.all()]
         self.missing += other.missing
-        self.ends += other.ends
         self.is_lost = self.is_lost or other.is_lost
         other.into = self
+
+
+def without(timers: dict[str, float], name: str) -> dict[str, float]:
+    """The timers but for the one of this name."""
+    return {one: due for one, due in timers.items() if one != name}
 
 
 def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
@@ -120,19 +173,23 @@ def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
     left: list[Root] = []
     for root in ended:
         root.is_left = False
-    for root in ended:
-        for change in root.changes:
+        change = root.change
+        while change is not None:
             before = change.before
             if before is not None and before.root.missing:
-                root.is_left = True
                 left.append(root)
                 break
+            change = change.more
     for root in left:
-        for change in root.changes:
+        root.is_left = True
+    for root in left:
+        change = root.change
+        while change is not None:
             after = change.after
             if after is not None and not (after.root.missing or after.root.is_left):
                 after.root.is_left = True
                 left.append(after.root)
+            change = change.more
     if not left:
         return ended, []
     ready = [root for root in ended if not root.is_left]
@@ -143,9 +200,25 @@ def depending(root: Root) -> list[Root]:
     """The root, and all that cannot be committed before it. Time: O(n) in their changes."""
     found, known = [root], {root}
     for one in found:
-        for change in one.changes:
+        change = one.change
+        while change is not None:
             after = change.after
             if after is not None and after.root not in known:
                 known.add(after.root)
                 found.append(after.root)
+            change = change.more
     return found
+
+
+def newest(ready: list[Root]) -> list[Change]:
+    """The last change of each key among those of roots that are `committable`."""
+    last: list[Change] = []
+    for root in ready:
+        change = root.change
+        while change is not None:
+            after = change.after
+            # A later one of the same root is among them too.
+            if after is None or after.root.missing or after.root.is_left:
+                last.append(change)
+            change = change.more
+    return last

@@ -16,8 +16,7 @@ Systems", SIGMOD 1984).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.delivery.commit import Commit
@@ -31,16 +30,18 @@ from penstock.streams.protocol.acknowledgement import (
 )
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
 from penstock.streams.state.backend import Backend, Row, Unit
-from penstock.streams.state.changes import Change, Root, committable, depending
+from penstock.streams.state.changes import Change, Root, committable, depending, newest
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
 __all__ = ["MOST", "Commits", "Room"]
 
-MOST = 5_000
-"""So many events that have ended are committed at once, however soon that is. Chosen: a commit of
-them takes some tens of milliseconds."""
+MOST = 1_000
+"""So many events that have ended are committed at once, however soon that is. Chosen: more cost as
+much for each, and are in memory for longer."""
+
+_MADE_OF_OTHERS = (Family, Joined, AckHook)
 
 # Seconds after which the loop goes on, while the rows of a commit are made.
 _SLICE = 0.002
@@ -85,7 +86,6 @@ class Commits(AckHook):
         "_commit",
         "_ended",
         "_every",
-        "_roots",
         "_run",
         "_sources",
         "_timer",
@@ -102,7 +102,6 @@ class Commits(AckHook):
         self.held = 0
         self.committed = 0
         self.latencies = LatencyHistogram()
-        self._roots: dict[Event[Any], Root] = {}
         self._ended: list[Root] = []
         self._sources: dict[Origin, _Source] = {}
         # Called once each when fewer events are held back.
@@ -117,44 +116,47 @@ class Commits(AckHook):
         """The root of an event, whose end is held back from now on."""
         origin = event.origin
         if origin is self:
-            return _whole(self._roots[event])
-        if not isinstance(origin, Family | Joined | AckHook):
+            held: Root = event.outer
+            return held.whole
+        if not isinstance(origin, _MADE_OF_OTHERS):
             # Fast path, for what is as its source made it.
-            return self._begin(event)
-        root: Root | None = None
-        for source in _sources_of(event):
-            is_known = source.origin is self
-            one = _whole(self._roots[source]) if is_known else self._begin(source)
-            if root is None:
-                root = one
-            elif one is not root:
-                root.join(one)
-        assert root is not None
-        return root
-
-    def _begin(self, event: Event[Any]) -> Root:
-        event.outer = event.origin, event.outer
-        event.origin = self
-        root = self._roots[event] = Root()
-        self.held += 1
+            root = event.outer = Root(event)
+            event.origin = self
+            self.held += 1
+            return root
+        made_of = parents(event)
+        if not made_of:
+            root = event.outer = Root(event)
+            event.origin = self
+            self.held += 1
+            return root
+        root = self.root_of(made_of[0])
+        for parent in made_of[1:]:
+            other = self.root_of(parent)
+            if other is not root:
+                root.join(other)
         return root
 
     # Ends.
 
+    def behind(self, outer: Root, /) -> tuple[Origin, Any]:
+        return outer.origin, outer.outer
+
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-        gone: list[tuple[Event[Any], Ending, Any]] = []
+        gone: list[Root] = []
         for event in events:
-            root = _whole(self._roots.pop(event))
-            root.missing -= 1
+            own: Root = event.outer
+            own.ending, own.why = ending, why
+            root = own if own.into is None else own.whole
             if ending >= RETURNED:
                 # It is missing for good.
-                root.missing += 1
-                gone.append((event, ending, why))
+                gone.append(own)
                 gone += self._lose(root)
             elif root.is_lost:
-                gone.append((event, RETURNED, None))
+                own.ending, own.why = RETURNED, None
+                gone.append(own)
             else:
-                root.ends.append((event, ending, why))
+                root.missing -= 1
                 if not root.missing:
                     self._ended.append(root)
         if self._ended:
@@ -167,15 +169,18 @@ class Commits(AckHook):
         if gone := self._lose(root):
             self._release(gone)
 
-    def _lose(self, root: Root) -> list[tuple[Event[Any], Ending, Any]]:
+    def _lose(self, root: Root) -> list[Root]:
         """Return, when they end, the events of a root and of all that depend on it; those that have
         ended now."""
-        gone: list[tuple[Event[Any], Ending, Any]] = []
-        for one in depending(root):
-            if not one.is_lost:
-                one.is_lost = True
-                gone += [(event, RETURNED, None) for event, _, _ in one.ends]
-                one.ends = []
+        gone: list[Root] = []
+        for lost in depending(root):
+            if lost.is_lost:
+                continue
+            lost.is_lost = True
+            for one in lost.all():
+                if one.ending is not None and one.ending < RETURNED:
+                    one.ending, one.why = RETURNED, None
+                    gone.append(one)
         self._ended = [one for one in self._ended if not one.is_lost]
         return gone
 
@@ -229,30 +234,35 @@ class Commits(AckHook):
         ready, self._ended = committable(self._ended)
         unit = Unit()
         self._add_marks(unit, ready)
-        newest = _newest(ready)
-        await self._add_rows(unit, newest)
+        changes = newest(ready)
+        await self._add_rows(unit, changes)
         if self._backend.in_thread:
             await self._run.loop.run_in_executor(None, self._backend.commit, unit)
         else:
             self._backend.commit(unit)
-        for change in newest:
+        for change in changes:
             change.written()
         self.committed += 1
         self.latencies.record(self._run.now() - began)
+        done: list[Root] = []
         for root in ready:
             # The changes refer to it: they would keep each other until the collector comes.
-            root.changes = []
-        self._release([end for root in ready for end in root.ends])
+            root.change = None
+            if root.others is None:
+                done.append(root)
+            else:
+                done += root.all()
+        self._release(done)
 
     def _add_marks(self, unit: Unit, ready: Iterable[Root]) -> None:
         if not self._sources:
             return
         done: dict[Origin, list[Event[Any]]] = {}
         for root in ready:
-            for event, _, _ in root.ends:
-                ((origin, _),) = roots(event)
+            for one in root.all():
+                ((origin, _),) = roots(one.event)
                 if origin in self._sources:
-                    done.setdefault(origin, []).append(event)
+                    done.setdefault(origin, []).append(one.event)
         for origin, events in done.items():
             self._sources[origin].finish(events)
             self._sources[origin].is_due = True
@@ -262,9 +272,9 @@ class Commits(AckHook):
                 partition, mark = source.partition()
                 unit.marks[partition] = mark
 
-    async def _add_rows(self, unit: Unit, newest: Iterable[Change]) -> None:
+    async def _add_rows(self, unit: Unit, changes: Iterable[Change]) -> None:
         until = self._run.now() + _SLICE
-        for number, change in enumerate(newest, 1):
+        for number, change in enumerate(changes, 1):
             room: Room = change.room
             row = room.row(change)
             if row is None:
@@ -276,45 +286,27 @@ class Commits(AckHook):
                 await asyncio.sleep(0)
                 until = self._run.now() + _SLICE
 
-    def _release(self, ends: list[tuple[Event[Any], Ending, Any]]) -> None:
+    def _release(self, done: list[Root]) -> None:
         """Let events end at their sources."""
-        for event, _, _ in ends:
-            event.origin, event.outer = event.outer
-        self.held -= len(ends)
-        for (origin, ending, why), part in groupby(ends, _alike):
-            origin.settle([event for event, _, _ in part], ending, why)
+        parts: list[tuple[Root, list[Event[Any]]]] = []
+        first: Root | None = None
+        part: list[Event[Any]] = []
+        for root in done:
+            event = root.event
+            event.origin, event.outer = root.origin, root.outer
+            if (
+                first is None
+                or root.origin is not first.origin
+                or root.ending is not first.ending
+                or root.why is not first.why
+            ):
+                first, part = root, []
+                parts.append((first, part))
+            part.append(event)
+        self.held -= len(done)
+        for root, part in parts:
+            assert root.ending is not None
+            root.origin.settle(part, root.ending, root.why)
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
-
-
-def _whole(root: Root) -> Root:
-    """The root that has taken this one up, or itself."""
-    while root.into is not None:
-        root = root.into
-    return root
-
-
-def _alike(end: tuple[Event[Any], Ending, Any]) -> tuple[Origin, Ending, Any]:
-    event, ending, why = end
-    return event.origin, ending, why
-
-
-def _newest(ready: Iterable[Root]) -> list[Change]:
-    """The last change of each key among those of these roots."""
-    last: dict[Any, Change] = {}
-    for root in ready:
-        for change in root.changes:
-            after = change.after
-            if after is None or after.root.missing or after.root.is_left:
-                last[change.cell] = change
-    return list(last.values())
-
-
-def _sources_of(event: Event[Any]) -> Iterator[Event[Any]]:
-    """The events of sources that an event was made of, each as its source made it."""
-    made_of = parents(event)
-    if not made_of:
-        yield event
-    for parent in made_of:
-        yield from _sources_of(parent)

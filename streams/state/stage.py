@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from penstock.streams.base.errors import CALL_ERRORS, WrongType, describe, own_error
 from penstock.streams.base.keys import By, Key
+from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_at_least, is_iterable, is_text
 from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.key_faults import KeyFaults
@@ -19,14 +20,14 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.stages.demand_stage import BaseDemandStage
-from penstock.streams.state.changes import END, Cell, Change
-from penstock.streams.state.commits import MOST, Commits
+from penstock.streams.state.changes import END, Cell, Change, without
+from penstock.streams.state.commits import Commits
 from penstock.streams.state.states import States
 from penstock.streams.state.timers import Timers
 
 __all__ = ["MOST_HELD", "Context", "StatefulStage"]
 
-MOST_HELD = 2 * MOST
+MOST_HELD = 10_000
 """So many events may be unfinished behind the stage, or wait for their commit."""
 
 _NO_RESULT = "no result"
@@ -68,7 +69,7 @@ class Context:
 
     def cancel(self, name: str) -> None:
         """Forget the timer of this name, if there is one."""
-        self.timers = {one: due for one, due in self.timers.items() if one != name}
+        self.timers = without(self.timers, name)
 
 
 Step = Callable[..., Any]
@@ -112,9 +113,8 @@ class StatefulStage(BaseDemandStage):
             self._fire()
         out = self._out
         while out and self.demand and self.state < CLOSED:
-            n = min(self.demand, len(out))
-            events = [out.popleft() for _ in range(n)]
-            self.demand -= n
+            events = taken(out, min(self.demand, len(out)))
+            self.demand -= len(events)
             send_list(self.downstream, events)
         if self.state:
             if not out and self.state < CLOSED:
@@ -135,11 +135,15 @@ class StatefulStage(BaseDemandStage):
 
     def take(self, events: list[Event[Any]], /) -> None:
         self._offset = self.run.wall() - self.run.now()
+        cells = self._states.cells
         while events:
             keys, error = self._keys_of(events)
             self._states.load(keys)
             for at, key in enumerate(keys):
-                if self.state or not self._take(events[at], key):
+                event = events[at]
+                cell = cells.get(key) or self._states.cell(key)
+                self._context.time = event.created + self._offset
+                if self.state or not self._change(event, cell, self._step, event.value, None):
                     give_back_all(events[at:])
                     return
             events = events[len(keys) :]
@@ -162,47 +166,33 @@ class StatefulStage(BaseDemandStage):
             return keys, own_error(raised)
         return keys, None
 
-    def _take(self, event: Event[Any], key: Any) -> bool:
-        """Give an event to the function; returns whether the stage goes on."""
-        cell = self._states.cells.get(key) or self._states.cell(key)
-        self._context.time = event.created + self._offset
-        return self._change(event, cell, self._step, event.value, cell.timers)
-
     def _change(
-        self,
-        event: Event[Any],
-        cell: Cell,
-        function: Step,
-        value: Any,
-        timers: dict[str, float],
+        self, event: Event[Any], cell: Cell, function: Step, value: Any, timer: str | None
     ) -> bool:
-        """Let a function make the next state of a key, for an event or for a timer, which is not
-        among the `timers` any more. Returns whether the stage goes on."""
+        """Let a function make the next state of a key, for an event or for a `timer`. Returns
+        whether the stage goes on."""
         states, context = self._states, self._context
+        timers = cell.timers if timer is None else without(cell.timers, timer)
         root = self._commits.root_of(event)
         state = states.begin(cell)
         context.key = cell.key
         context.timers = timers
-        error: Exception | None = None
-        results: list[Any] = []
         try:
-            state, results = self._checked(function(state, value, context))
-            change: Change | None = states.change(cell, root, state, context.timers)
+            # Any: what the user's function returns.
+            answer: Any = function(state, value, context)
+            if answer.__class__ is not tuple or len(answer) != 2 or answer[1].__class__ is not list:
+                answer = self._checked(answer)
+            change: Change | None = states.change(cell, root, answer[0], context.timers)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             cell = states.undo(cell)
             # A timer is over, also if its function fails.
-            change = None if timers == cell.timers else states.keep(cell, root, timers)
-        if change is not None and change.before is not None and change.before.root.is_lost:
-            self._commits.lose(root)
-        if self._has_timers:
-            self._timers.note(cell)
-        if error is not None:
+            change = None if timer is None else states.keep(cell, root, timers)
+            self._changed(cell, change)
             return self._survives(event, error)
-        self._send(event, results)
-        return True
-
-    def _send(self, event: Event[Any], results: list[Any]) -> None:
+        if change is not None and (self._has_timers or change.before is not None):
+            self._changed(cell, change)
+        results: list[Any] = answer[1]
         if len(results) == 1:
             event.value = results[0]
             self._out.append(event)
@@ -212,6 +202,14 @@ class StatefulStage(BaseDemandStage):
             family.close()
         else:
             event.drop(_NO_RESULT)
+        return True
+
+    def _changed(self, cell: Cell, change: Change | None) -> None:
+        before = None if change is None else change.before
+        if before is not None and change is not None and before.root.is_lost:
+            self._commits.lose(change.root)
+        if self._has_timers:
+            self._timers.note(cell)
 
     def _survives(self, event: Event[Any], error: Exception) -> bool:
         if self._faults.survives(event, error):
@@ -223,14 +221,11 @@ class StatefulStage(BaseDemandStage):
         self.end()
         return False
 
-    def _checked(self, returned: Any) -> tuple[Any, list[Any]]:
-        # Any: what the user's function returns.
-        answer: Any = returned
+    def _checked(self, answer: Any) -> tuple[Any, list[Any]]:
+        """The state and the results that the user's function returned. Raises WrongType."""
         if answer.__class__ is tuple and len(answer) == 2:
             results: Any = answer[1]
             kind: Any = results.__class__
-            if kind is list or kind is tuple:
-                return answer
             if results is None:
                 return answer[0], []
             if is_iterable(results) and not issubclass(kind, str | bytes | Mapping):
@@ -265,11 +260,10 @@ class StatefulStage(BaseDemandStage):
 
     def _fire_first(self, cell: Cell) -> None:
         name, due = min(cell.timers.items(), key=itemgetter(1))
-        timers = {one: at for one, at in cell.timers.items() if one != name}
         event: Event[Any] = Event({"key": cell.key, "timer": name}, self.run.now(), NOBODY)
         self._context.time = due
         function = _gone if name == END or self._on_timer is None else self._on_timer
-        self._change(event, cell, function, name, timers)
+        self._change(event, cell, function, name, name)
 
     # The end.
 
@@ -299,5 +293,5 @@ class StatefulStage(BaseDemandStage):
         }
 
 
-def _gone(state: Any, value: Any, context: Context) -> tuple[None, tuple[()]]:
-    return None, ()
+def _gone(state: Any, value: Any, context: Context) -> tuple[None, list[Any]]:
+    return None, []

@@ -28,7 +28,7 @@ class Store:
 
     `path` is a file, made by the first run, with the states of one pipeline: SQLite with a
     write-ahead log, which other programs may read meanwhile. Every `every` seconds, or sooner after
-    5,000 events, what is done is committed: the results of an event are out before, and its source
+    1,000 events, what is done is committed: the results of an event are out before, and its source
     is told after, so that a crash repeats the events that were not done and no others. `durable`
     waits until each commit is on the disk: without it a power failure, though no crash, may take
     back the commits of the last moments. `cache` is the number of keys whose states stay in

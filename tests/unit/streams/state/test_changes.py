@@ -8,7 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.state.changes import Cell, Change, Root, committable, depending
+from penstock.streams.protocol.acknowledgement import NOBODY
+from penstock.streams.protocol.event import Event
+from penstock.streams.state.changes import Cell, Change, Root, committable, depending, newest
 
 # In order: an event and the keys that it changes.
 Story = list[tuple[int, int]]
@@ -20,7 +22,7 @@ def made(story: Story) -> dict[int, Root]:
     cells: dict[int, Cell] = {}
     for event, key in story:
         if event not in roots:
-            roots[event] = Root()
+            roots[event] = Root(Event(event, 0.0, NOBODY))
         cell = cells.setdefault(key, Cell(key, b"", 0))
         Change(None, cell, roots[event], event, {})
     return roots
@@ -81,8 +83,9 @@ def test_what_was_left_is_committed_once_what_it_waits_for_has_ended(
         seen |= step
         ready, waiting = committable(waiting)
         for root in ready:
-            for change in root.changes:
-                change.written()
+            assert root.missing == 0
+        for change in newest(ready):
+            change.written()
         done |= numbers(roots, ready)
         assert done == best(story, seen)
 
