@@ -182,15 +182,14 @@ class StatefulStage(BaseDemandStage):
             answer: Any = function(state, value, context)
             if answer.__class__ is not tuple or len(answer) != 2 or answer[1].__class__ is not list:
                 answer = self._checked(answer)
-            change: Change | None = states.change(cell, root, answer[0], context.timers)
+            change = states.change(cell, root, answer[0], context.timers)
         except CALL_ERRORS as raised:
             error = own_error(raised)
             cell = states.undo(cell)
             # A timer is over, also if its function fails.
-            change = None if timer is None else states.keep(cell, root, timers)
-            self._changed(cell, change)
+            self._changed(cell, None if timer is None else states.keep(cell, root, timers))
             return self._survives(event, error)
-        if change is not None and (self._has_timers or change.before is not None):
+        if self._has_timers or change.before is not None:
             self._changed(cell, change)
         results: list[Any] = answer[1]
         if len(results) == 1:
