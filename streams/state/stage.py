@@ -103,12 +103,21 @@ class StatefulStage(BaseDemandStage):
         self._has_timers = on_timer is not None or states.has_ends
         self._out: deque[Event[Any]] = deque()
         self._is_waiting = False
+        # The store refuses a run when all its stages are known: none has an event before that.
+        self._is_known = False
+        run.attachments.then(self._begin)
         # From the clock of the loop to the time since 1970.
         self._offset = 0.0
 
     # Demand.
 
+    def _begin(self) -> None:
+        self._is_known = True
+        self._drain()
+
     def _proceed(self) -> None:
+        if not self._is_known:
+            return
         if self._has_timers:
             self._fire()
         out = self._out

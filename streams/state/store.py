@@ -110,12 +110,12 @@ class Store:
             )
         self._stages.append(stage)
         before = next((one for one in backend.stages() if one.name == name), stage)
-        if before.by != stage.by:
+        if before.by != stage.by and _has_states(backend, name):
             raise BuildError(
                 f"{self!r} has states of the stage {name!r} by {before.by}, and now it keeps them "
                 f"by {stage.by}: give it a new name by name="
             )
-        if before.version > stage.version:
+        if before.version > stage.version and _has_states(backend, name, stage.version):
             raise BuildError(
                 f"{self!r} has states of the stage {name!r} of version {before.version}, and the "
                 f"stage has version={stage.version}: run the program that wrote them"
@@ -127,7 +127,8 @@ class Store:
         """All stages are known: refuse states of a stage that is not among them."""
         assert self._used is not None
         names = [stage.name for stage in self._stages]
-        gone = [one.name for one in self._used[2].stages() if one.name not in names]
+        others = [one.name for one in self._used[2].stages() if one.name not in names]
+        gone = [name for name in others if _has_states(self._used[2], name)]
         if gone:
             raise BuildError(
                 f"{self!r} has states of the stage {gone[0]!r}, which the pipeline does not have: "
@@ -152,3 +153,9 @@ class Store:
             raise CannotOpen(f"{self!r} is read while a pipeline runs that uses it")
         rows = self._used[2].read(stage, [key_of(key)])
         return loads(rows[0].state) if rows else None
+
+
+def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:
+    """Whether there are states of a stage, of newer versions than this: a run that ended before its
+    first commit has declared its stages, and kept none."""
+    return any(row.version > version for row in backend.scan(stage))

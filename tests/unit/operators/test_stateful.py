@@ -481,6 +481,28 @@ def test_states_of_a_stage_that_is_gone_are_not_left_to_themselves() -> None:
         visits("a", store, name="counts")
 
 
+def test_a_run_that_is_refused_sends_nothing_and_leaves_the_store_as_it_was() -> None:
+    store, found = Store.memory(), list[int]()
+    assert visits("aa", store, name="visits", version=2) == [1, 2]
+    for options in ({"name": "counts"}, {"name": "visits", "version": 1}):
+        counts = stateful(count, "user", start=0, store=store, **options)
+        with pytest.raises(BuildError):
+            run_virtual(from_iterable([{"user": "a"}]).pipe(counts).to(collect(found)).run())
+    assert visits("a", store, name="visits", version=2) == [3]
+    assert found == []
+
+
+def test_a_run_that_kept_no_state_does_not_stand_in_the_way_of_the_program_before_it() -> None:
+    store = Store.memory()
+    assert visits("aa", store, name="visits") == [1, 2]
+    newer = [
+        stateful(count, "user", start=0, name=name, version=2, store=store)
+        for name in ("visits", "more")
+    ]
+    run_virtual(from_iterable([]).pipe(*newer).to(collect([])).run())
+    assert visits("a", store, name="visits") == [3]
+
+
 def test_a_store_of_one_run_is_refused_to_another(tmp_path: Path) -> None:
     store = Store(tmp_path / "one.state")
 
