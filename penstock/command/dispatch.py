@@ -33,6 +33,7 @@ _MODULES = {
     "queue": "queue.command",
     "run": "pipelines.run",
     "santa": "santa.command",
+    "state": "state.command",
     "status": "cluster.status",
     "turning-point": "turning_point.command",
 }

@@ -17,7 +17,7 @@ from penstock.streams.io.file_lock import locked
 from penstock.streams.protocol.event import Event, Origin
 from penstock.streams.runtime.context import Run
 
-__all__ = ["ABOUT", "InFile", "InStore", "written"]
+__all__ = ["ABOUT", "InFile", "InStore", "position_in", "written"]
 
 ABOUT = ("position",)
 """What the text is, to `streams.delivery.text`. The file it is about is in its body: one that was
@@ -149,15 +149,20 @@ def _saved(path: str) -> dict[str, Any] | None:
 
 def _read(content: bytes, name: str, advice: str) -> dict[str, Any]:
     """The position that was written as this. Raises CannotOpen."""
+    found = position_in(content)
+    if isinstance(found, Unusable):
+        raise CannotOpen(f"Cannot go on from {name}: {found}. {advice}")
+    return found
+
+
+def position_in(content: bytes) -> dict[str, Any] | Unusable:
+    """The position that was written as this, or the reason why it cannot be used."""
     text = content.decode(errors="surrogateescape").removesuffix("\n")
     # Without a version: as positions were before there was one.
     body = text if text.startswith("{") else body_in(text, ABOUT)
     if isinstance(body, str):
-        found = _position_in(body)
-        if found is not None:
-            return found
-        body = Unusable("damaged", "it is not a position")
-    raise CannotOpen(f"Cannot go on from {name}: {body}. {advice}")
+        return _position_in(body) or Unusable("damaged", "it is not a position")
+    return body
 
 
 def _position_in(body: str) -> dict[str, Any] | None:

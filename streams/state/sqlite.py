@@ -172,7 +172,7 @@ class SQLite:
 
     def backup(self, path: str) -> None:
         """Write a copy, as of now, to a file that does not exist yet. Raises CannotOpen."""
-        with self._named(f"copy to {path}"), closing(self._connect()) as connection:
+        with self._named("copy", f" to {path}"), closing(self._connect()) as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
     # The connections.
@@ -183,11 +183,11 @@ class SQLite:
         )
 
     @contextmanager
-    def _named(self, what: str) -> Generator[None]:
+    def _named(self, what: str, to: str = "") -> Generator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise CannotOpen(f"Cannot {what} the store {self._path}: {error}.") from error
+            raise CannotOpen(f"Cannot {what} the store {self._path}{to}: {error}.") from error
 
     @contextmanager
     def _transaction(self, *, checked: bool = True) -> Generator[sqlite3.Connection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
@@ -46,6 +47,7 @@ class Store:
         if not is_path(path) or "://" in os.fspath(path):
             raise BuildError(f"Store({path!r}): the path of a file is needed")
         self._set(lambda: SQLite(self.name, durable=durable), os.fspath(path), every, cache)
+        self._is_file = True
 
     @classmethod
     def memory(cls, *, every: float = 0.02, cache: int = 100_000) -> Store:
@@ -71,6 +73,7 @@ class Store:
         self.every = every
         self.cache = cache
         self._open = open_
+        self._is_file = False
         self._used: tuple[Run, Commits, Backend] | None = None
         self._stages: list[KeptStage] = []
 
@@ -113,12 +116,13 @@ class Store:
         if before.by != stage.by and _has_states(backend, name):
             raise BuildError(
                 f"{self!r} has states of the stage {name!r} by {before.by}, and now it keeps them "
-                f"by {stage.by}: give it a new name by name="
+                f"by {stage.by}: to begin anew with it, {self._how_to_delete(name)}"
             )
         if before.version > stage.version and _has_states(backend, name, stage.version):
             raise BuildError(
                 f"{self!r} has states of the stage {name!r} of version {before.version}, and the "
-                f"stage has version={stage.version}: run the program that wrote them"
+                f"stage has version={stage.version}: run the program that wrote them; or, to begin "
+                f"anew with it, {self._how_to_delete(name)}"
             )
         backend.declare([stage])
         return backend
@@ -133,8 +137,15 @@ class Store:
             raise BuildError(
                 f"{self!r} has states of the stage {gone[0]!r}, which the pipeline does not have: "
                 f"its stages with state are {', '.join(map(repr, names)) or 'none'}. Give the "
-                "stage its old name by name="
+                "stage its old name by name=; or, if it is not wanted any more, "
+                f"{self._how_to_delete(gone[0])}"
             )
+
+    def _how_to_delete(self, stage: str) -> str:
+        if self._is_file:
+            words = ("penstock", "state", "drop", self.name, "--stage", stage)
+            return f"delete its states: {join(words)}"
+        return f"delete its states by forget({stage!r}) of the backend"
 
     async def _close(self) -> None:
         if self._used is not None:

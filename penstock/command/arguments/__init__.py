@@ -19,6 +19,7 @@ from penstock.command.arguments.pipelines import (
     add_turning_point,
 )
 from penstock.command.arguments.queue import add_queue
+from penstock.command.arguments.state import add_state
 from penstock.command.arguments.stories import add_kata, add_santa
 from penstock.command.arguments.temporal import (
     add_check_workflow,
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "status": add_status,
     "dead-letters": add_dead_letters,
     "queue": add_queue,
+    "state": add_state,
     "turning-point": add_turning_point,
     "kata": add_kata,
     "santa": add_santa,

@@ -27,7 +27,7 @@ def test_help_imports_no_library(process: Process) -> None:
     assert result.stdout.startswith("usage: penstock")
 
 
-@pytest.mark.parametrize("command", ["run", "draw", "check", "kata", "queue"])
+@pytest.mark.parametrize("command", ["run", "draw", "check", "kata", "queue", "state"])
 def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
     result = penstock(command, "--help")
     assert result.status == 0

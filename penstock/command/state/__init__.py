@@ -1,0 +1,1 @@
+"""Looking at the states in a store, and changing them."""

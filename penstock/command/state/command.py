@@ -1,0 +1,229 @@
+"""`penstock state ACTION FILE`: look at the states in a store, and change them.
+
+What only reads does so beside the run that uses the store; what writes is such a run itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
+
+from penstock.command.output import counted, mention, put, put_one
+from penstock.command.state.text import Mark, Stage, as_text
+from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.io.kept_position import position_in
+from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.changes import END
+from penstock.streams.state.codec import key_in, key_of, timers_in
+from penstock.streams.state.sqlite import SQLite
+
+__all__ = ["call"]
+
+_NOT_FOUND = 1
+_WRITING = ("set", "drop")
+# Lines that are put out at once.
+_LINES = 1_000
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run an action; returns the exit status: 1 if the key that it is about is not there."""
+    try:
+        with _opened(options.store, writes=options.action in _WRITING) as store:
+            return _ACTIONS[options.action](store, options)
+    except KeyboardInterrupt:
+        return 0
+
+
+@contextmanager
+def _opened(path: str, *, writes: bool) -> Generator[SQLite]:
+    """The store in a file. Raises CannotOpen."""
+    store = SQLite(path)
+    try:
+        # First only this: what is no store is not made one.
+        store.open_to_read()
+        if writes:
+            store.close()
+            store.open()
+        yield store
+    finally:
+        store.close()
+
+
+# Reading.
+
+
+def _show(store: SQLite, options: argparse.Namespace) -> int:
+    stages = [_stage(store, one) for one in store.stages()]
+    marks = [_mark(partition, content) for partition, content in store.marks()]
+    if options.json:
+        return put(dumps({"stages": stages, "marks": marks}, option=OPT_APPEND_NEWLINE).decode())
+    return put(as_text(options.store, stages, marks))
+
+
+def _stage(store: SQLite, stage: KeptStage) -> Stage:
+    keys, size = store.size(stage.name)
+    next_ = store.due(stage.name, 0.0, float("inf"), 1)
+    due = _time(next_[0][0]) if next_ else None
+    return Stage(stage.name, stage.by, stage.version, keys, size, due)
+
+
+def _mark(partition: str, content: bytes) -> Mark:
+    saved = position_in(content)
+    if not isinstance(saved, dict):
+        return Mark(partition, None, None, [])
+    # Their ends are kept as in `range`.
+    finished = [(first, end - 1) for first, end in saved["finished"]]
+    return Mark(partition, saved["line"], saved["offset"], finished)
+
+
+def _peek(store: SQLite, options: argparse.Namespace) -> int:
+    stage = _named(store, options)
+    if options.key is None:
+        return _put_all(_line(row, stage) for row in islice(store.scan(stage.name), options.count))
+    row = _row(store, stage, options.key)
+    if row is None:
+        return _no_state(stage, options.key)
+    return put(_line(row, stage))
+
+
+def _export(store: SQLite, options: argparse.Namespace) -> int:
+    stages = store.stages() if options.stage is None else [_named(store, options)]
+    return _put_all(
+        _line(row, stage, {"stage": stage.name})
+        for stage in stages
+        for row in store.scan(stage.name)
+    )
+
+
+def _put_all(lines: Iterator[str]) -> int:
+    while some := "".join(islice(lines, _LINES)):
+        status = put_one(some, of_many=True, line=True)
+        if status is not None:
+            return status
+    return 0
+
+
+def _line(row: Row, stage: KeptStage, fields: dict[str, Any] | None = None) -> str:
+    timers = timers_in(row.timers)
+    ends = timers.pop(END, None)
+    fields = {**(fields or {}), "key": Fragment(row.key), "state": Fragment(row.state)}
+    if row.version != stage.version:
+        fields["version"] = row.version
+    if timers:
+        fields["timers"] = {name: _time(due) for name, due in timers.items()}
+    if ends is not None:
+        fields["ends"] = _time(ends)
+    return dumps(fields, option=OPT_APPEND_NEWLINE).decode()
+
+
+def _time(seconds: float) -> datetime | float:
+    try:
+        return datetime.fromtimestamp(round(seconds, 3), UTC)
+    except (OverflowError, ValueError, OSError):
+        # Later than any date of Python.
+        return seconds
+
+
+def _backup(store: SQLite, options: argparse.Namespace) -> int:
+    store.backup(options.path)
+    return 0
+
+
+# Writing.
+
+
+def _set(store: SQLite, options: argparse.Namespace) -> int:
+    stage, text = _named(store, options), options.state
+    try:
+        is_gone = loads(text) is None
+    except JSONDecodeError as error:
+        raise BuildError(
+            f"--state {text!r} is not JSON ({error}): a text is in double quotes, as in "
+            "--state '\"open\"'"
+        ) from error
+    row = _row(store, stage, options.key)
+    if is_gone:
+        if row is None:
+            return _no_state(stage, options.key)
+        store.commit(Unit(gone={stage.name: [row.key]}))
+        mention(f"{row.key.decode()} of {stage.name!r} has no state any more")
+        return 0
+    what = "has another state now"
+    if row is None:
+        what = "had no state, and has one now"
+        row = Row(_keys(options.key)[0], b"", stage.version, b"", None)
+    # A row keeps its version: its state has the form that `peek` has shown.
+    store.commit(Unit(rows={stage.name: [row._replace(state=text.encode())]}))
+    mention(f"{row.key.decode()} of {stage.name!r} {what}")
+    return 0
+
+
+def _drop(store: SQLite, options: argparse.Namespace) -> int:
+    stage = _named(store, options)
+    keys, _ = store.size(stage.name)
+    store.forget(stage.name)
+    mention(f"{stage.name!r} deleted, with {counted(keys, 'key')}")
+    return 0
+
+
+# What is meant.
+
+
+def _named(store: SQLite, options: argparse.Namespace) -> KeptStage:
+    """The stage that is meant. Raises BuildError if there is none, or it is not known which."""
+    stages = store.stages()
+    for stage in stages:
+        if stage.name == options.stage or (options.stage is None and len(stages) == 1):
+            return stage
+    has = f"{options.store} has"
+    if not stages:
+        raise BuildError(f"{has} no states of any stage")
+    names = ", ".join(repr(stage.name) for stage in stages)
+    if options.stage is None:
+        raise BuildError(f"{has} the stages {names}: say which, by --stage NAME")
+    raise BuildError(f"{has} no stage {options.stage!r}: it has {names}")
+
+
+def _row(store: SQLite, stage: KeptStage, text: str) -> Row | None:
+    """The row of the key that is written like this; None if there is none."""
+    rows = {row.key: row for row in store.read(stage.name, _keys(text))}
+    return next((rows[key] for key in _keys(text) if key in rows), None)
+
+
+def _keys(text: str) -> list[bytes]:
+    """The keys that may be written like this, as they are kept: what it is as JSON, and the text
+    itself. Raises BuildError if there are none."""
+    keys: list[bytes] = []
+    for key in _meant(text):
+        with suppress(WrongType):
+            keys.append(key_of(key))
+    if not keys:
+        raise BuildError(f"--key {text!r}: a key is a text, a number or a list of these")
+    return keys
+
+
+def _meant(text: str) -> Iterator[object]:
+    with suppress(JSONDecodeError, UnicodeEncodeError):
+        yield key_in(text.encode())
+    yield text
+
+
+def _no_state(stage: KeptStage, key: str) -> int:
+    mention(f"{key} has no state in {stage.name!r}", "error")
+    return _NOT_FOUND
+
+
+_ACTIONS = {
+    "show": _show,
+    "peek": _peek,
+    "export": _export,
+    "set": _set,
+    "drop": _drop,
+    "backup": _backup,
+}

@@ -1,0 +1,62 @@
+"""Formats the stages and the marks of a store as two tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.command.output import aligned
+
+__all__ = ["Mark", "Stage", "as_text"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of which states are kept; `due` is when its next timer, or the next end of a state,
+    is due."""
+
+    name: str
+    by: str
+    version: int
+    keys: int
+    bytes: int
+    due: datetime | float | None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a source is done: all before so many lines and bytes, and the lines `finished` after
+    those, each from the first to the last. None where the mark is not that of a file."""
+
+    partition: str
+    lines: int | None
+    bytes: int | None
+    finished: list[tuple[int, int]]
+
+
+def as_text(name: str, stages: list[Stage], marks: list[Mark]) -> str:
+    """The output of `penstock state show`."""
+    lines = [f"{name}:"]
+    if stages:
+        of_stages = ("stage", "by", "version", "keys", "bytes", "next timer (UTC)")
+        lines += aligned([of_stages, *map(_stage, stages)], texts=2)
+    if marks:
+        of_marks = ("done", "lines", "bytes", "and lines")
+        lines += aligned([of_marks, *map(_mark, marks)])
+    if not (stages or marks):
+        lines.append("  nothing is kept in it")
+    return "\n".join([*lines, ""])
+
+
+def _stage(stage: Stage) -> tuple[str, ...]:
+    due = f"{stage.due:%Y-%m-%d %H:%M:%S}" if isinstance(stage.due, datetime) else stage.due
+    numbers = (f"{number:,}" for number in (stage.version, stage.keys, stage.bytes))
+    return stage.name, stage.by, *numbers, "-" if due is None else str(due)
+
+
+def _mark(mark: Mark) -> tuple[str, ...]:
+    shown = (
+        f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in mark.finished
+    )
+    numbers = ("-" if number is None else f"{number:,}" for number in (mark.lines, mark.bytes))
+    return mark.partition, *numbers, ", ".join(shown) or "-"

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock import Store, collect, from_iterable, read_jsonl, run, stateful
+from penstock.streams.base.errors import BuildError
+from penstock.streams.delivery.text import text_of
+from penstock.streams.io.kept_position import ABOUT
+from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.sqlite import SQLite
+
+Penstock = Callable[..., Any]
+
+# 2026-01-01, and a day later.
+AT, LATER = 1_767_225_600.0, 1_767_312_000.0
+
+VISITS = [
+    Row(b'"7"', b"70", 1, b"", None),
+    Row(b'"ann"', b"3", 1, b"", None),
+    Row(b'["eu","bob"]', b'{"n":1}', 2, b"", None),
+    Row(b"7", b"5", 1, b'{"silent":1767225600.0,"":1767312000.0}', AT),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store with four keys of `visits`, none of `alarms`, and how far a table is done."""
+    path = str(tmp_path / "a.state")
+    backend = SQLite(path)
+    backend.open()
+    backend.declare([KeptStage("visits", "user", 1), KeptStage("alarms", "device", 3)])
+    backend.commit(Unit(rows={"visits": VISITS}, marks={"table jobs": b"?"}))
+    backend.close()
+    return path
+
+
+@pytest.fixture
+def running(store: str) -> Generator[SQLite]:
+    """A run that uses the store."""
+    backend = SQLite(store)
+    backend.open()
+    yield backend
+    backend.close()
+
+
+def count(n: int, event: object) -> tuple[int, list[int]]:
+    return n + 1, [n + 1]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in text.splitlines()]
+
+
+def keys(text: str) -> list[Any]:
+    return [line["key"] for line in lines(text)]
+
+
+def kept(path: str, stage: str = "visits") -> dict[bytes, Row]:
+    backend = SQLite(path)
+    backend.open_to_read()
+    try:
+        return {row.key: row for row in backend.scan(stage)}
+    finally:
+        backend.close()
+
+
+def shown(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+# Looking.
+
+
+def test_the_stages_are_shown_and_how_far_each_source_is_done(
+    penstock: Penstock, store: str
+) -> None:
+    result = penstock("state", "show", store)
+    assert (result.status, result.err) == (0, "")
+    size = sum(len(row.key) + len(row.state) for row in VISITS)
+    assert shown(result.out) == [
+        f"{store}:",
+        "stage by version keys bytes next timer (UTC)",
+        f"visits user 1 4 {size} 2026-01-01 00:00:00",
+        "alarms device 3 0 0 -",
+        "done lines bytes and lines",
+        "table jobs - - -",
+    ]
+
+
+def test_they_are_a_line_of_json_if_that_is_wanted(penstock: Penstock, store: str) -> None:
+    (found,) = lines(penstock("state", "show", store, "--json").out)
+    visits, alarms = found["stages"]
+    assert (visits["name"], visits["by"], visits["version"], visits["keys"]) == (
+        *("visits", "user", 1, 4),
+    )
+    assert (visits["due"], alarms["due"]) == ("2026-01-01T00:00:00+00:00", None)
+    assert found["marks"] == [
+        {"partition": "table jobs", "lines": None, "bytes": None, "finished": []}
+    ]
+
+
+def test_of_a_file_it_is_shown_how_many_lines_are_done(penstock: Penstock, tmp_path: Path) -> None:
+    path, events = tmp_path / "b.state", tmp_path / "in.jsonl"
+    events.write_text('{"n":1}\n{"n":2}\n{"n":22}\n')
+    where = Store(path)
+    counts = read_jsonl(events, position=where).pipe(stateful(count, "n", start=0, store=where))
+    run(counts.to(collect([])))
+    assert shown(penstock("state", "show", path).out)[-1] == f"file {events} 3 25 -"
+
+
+def test_lines_that_are_done_before_others_are_shown_from_the_first_to_the_last(
+    penstock: Penstock, store: str
+) -> None:
+    numbers = {"inode": 1, "size": 90, "offset": 80, "checksum": 0, "read": 90, "line": 4}
+    position = orjson.dumps({**numbers, "finished": [[6, 8], [11, 12]], "unended": []}).decode()
+    backend = SQLite(store)
+    backend.open()
+    backend.commit(Unit(marks={"file a.jsonl": text_of(ABOUT, position).encode()}))
+    backend.close()
+    assert "file a.jsonl 4 80 6 to 7, 11" in shown(penstock("state", "show", store).out)
+    (found,) = lines(penstock("state", "show", store, "--json").out)
+    assert found["marks"][0] == {
+        "partition": "file a.jsonl",
+        "lines": 4,
+        "bytes": 80,
+        "finished": [[6, 7], [11, 11]],
+    }
+
+
+def test_an_empty_store_says_so(penstock: Penstock, tmp_path: Path) -> None:
+    backend = SQLite(str(tmp_path / "new.state"))
+    backend.open()
+    backend.close()
+    result = penstock("state", "show", tmp_path / "new.state")
+    assert shown(result.out)[1:] == ["nothing is kept in it"]
+    assert "no states of any stage" in penstock("state", "peek", tmp_path / "new.state").err
+
+
+def test_peek_shows_the_first_keys_of_a_stage_with_their_states_and_timers(
+    penstock: Penstock, store: str
+) -> None:
+    result = penstock("state", "peek", store, "--stage", "visits")
+    assert lines(result.out) == [
+        {"key": "7", "state": 70},
+        {"key": "ann", "state": 3},
+        {"key": 7, "state": 5}
+        | {"timers": {"silent": "2026-01-01T00:00:00+00:00"}, "ends": "2026-01-02T00:00:00+00:00"},
+        {"key": ["eu", "bob"], "state": {"n": 1}, "version": 2},
+    ]
+    some = penstock("state", "peek", store, "--stage", "visits", "--count", 2)
+    assert keys(some.out) == ["7", "ann"]
+
+
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        ("ann", 3),
+        ('"ann"', 3),
+        ("7", 5),
+        ('"7"', 70),
+        ("7.0", 5),
+        ('["eu", "bob"]', {"n": 1}),
+    ],
+)
+def test_a_key_is_json_or_a_text(penstock: Penstock, store: str, key: str, state: Any) -> None:
+    (found,) = lines(penstock("state", "peek", store, "--stage", "visits", "--key", key).out)
+    assert found["state"] == state
+
+
+def test_a_text_that_would_be_a_number_is_found_where_that_number_is_no_key(
+    penstock: Penstock, store: str
+) -> None:
+    penstock("state", "set", store, "--stage", "alarms", "--key", '"12"', "--state", "1")
+    assert keys(penstock("state", "peek", store, "--stage", "alarms", "--key", "12").out) == ["12"]
+
+
+def test_a_key_without_a_state_is_reported(penstock: Penstock, store: str) -> None:
+    result = penstock("state", "peek", store, "--stage", "visits", "--key", "eve")
+    assert (result.status, result.out) == (1, "")
+    assert result.err == "penstock: eve has no state in 'visits'\n"
+
+
+def test_all_keys_are_exported_with_their_stages(penstock: Penstock, store: str) -> None:
+    penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", "[1.5]")
+    found = lines(penstock("state", "export", store).out)
+    assert [line["stage"] for line in found] == ["visits"] * 4 + ["alarms"]
+    assert found[-1] == {"stage": "alarms", "key": "a", "state": [1.5]}
+    assert keys(penstock("state", "export", store, "--stage", "alarms").out) == ["a"]
+
+
+def test_more_keys_than_are_put_out_at_once_are_exported(penstock: Penstock, store: str) -> None:
+    backend = SQLite(store)
+    backend.open()
+    backend.commit(
+        Unit(rows={"alarms": [Row(b"%d" % n, b"0", 3, b"", None) for n in range(2_001)]})
+    )
+    backend.close()
+    found = keys(penstock("state", "export", store, "--stage", "alarms").out)
+    assert sorted(found) == list(range(2_001))
+
+
+def test_a_timer_after_the_last_date_is_shown_as_a_number(penstock: Penstock, store: str) -> None:
+    backend = SQLite(store)
+    backend.open()
+    backend.commit(Unit(rows={"alarms": [Row(b"1", b"1", 3, b'{"never":1e300}', 1e300)]}))
+    backend.close()
+    (found,) = lines(penstock("state", "export", store, "--stage", "alarms").out)
+    assert found["timers"] == {"never": 1e300}
+    assert "1e+300" in penstock("state", "show", store).out
+
+
+def test_the_only_stage_need_not_be_named(penstock: Penstock, store: str) -> None:
+    result = penstock("state", "peek", store)
+    assert result.status == 2
+    assert "has the stages 'visits', 'alarms': say which, by --stage NAME" in result.err
+    penstock("state", "drop", store, "--stage", "alarms")
+    assert len(keys(penstock("state", "peek", store).out)) == 4
+
+
+def test_a_copy_has_all_that_is_in_the_store(
+    penstock: Penstock, store: str, tmp_path: Path
+) -> None:
+    copy = str(tmp_path / "copy.state")
+    assert penstock("state", "backup", store, copy).status == 0
+    assert kept(copy) == kept(store)
+    again = penstock("state", "backup", store, copy)
+    assert again.status == 2
+    assert f"Cannot copy the store {store} to {copy}: " in again.err
+
+
+# Changing.
+
+
+def test_a_key_is_given_another_state_and_keeps_its_timers(penstock: Penstock, store: str) -> None:
+    before = kept(store)
+    result = penstock("state", "set", store, "--stage", "visits", "--key", "7", "--state", "8")
+    assert result.status == 0
+    assert result.err == "penstock: 7 of 'visits' has another state now\n"
+    assert kept(store) == before | {b"7": before[b"7"]._replace(state=b"8")}
+
+
+def test_a_state_that_was_not_made_one_of_the_present_version_stays_one_of_its_own(
+    penstock: Penstock, store: str
+) -> None:
+    key = '["eu","bob"]'
+    penstock("state", "set", store, "--stage", "visits", "--key", key, "--state", '{"n":2}')
+    assert kept(store)[key.encode()] == Row(key.encode(), b'{"n":2}', 2, b"", None)
+
+
+def test_a_new_key_is_given_a_state_of_the_stages_version(penstock: Penstock, store: str) -> None:
+    result = penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", '"on"')
+    assert "had no state, and has one now" in result.err
+    assert kept(store, "alarms") == {b'"a"': Row(b'"a"', b'"on"', 3, b"", None)}
+
+
+def test_null_deletes_a_key(penstock: Penstock, store: str) -> None:
+    words = ("state", "set", store, "--stage", "visits", "--key", "ann", "--state", "null")
+    assert penstock(*words).status == 0
+    assert b'"ann"' not in kept(store)
+    again = penstock(*words)
+    assert (again.status, again.err) == (1, "penstock: ann has no state in 'visits'\n")
+
+
+def test_a_stage_is_dropped_with_its_states_and_no_other(penstock: Penstock, store: str) -> None:
+    penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", "1")
+    result = penstock("state", "drop", store, "--stage", "visits")
+    assert (result.status, result.err) == (0, "penstock: 'visits' deleted, with 4 keys\n")
+    assert keys(penstock("state", "export", store).out) == ["a"]
+    assert "table jobs" in penstock("state", "show", store).out
+
+
+def test_the_next_run_goes_on_with_a_state_that_was_set(penstock: Penstock, tmp_path: Path) -> None:
+    path, found = tmp_path / "c.state", list[int]()
+
+    def go() -> None:
+        counts = stateful(count, str, start=0, store=Store(path))
+        run(from_iterable("a").pipe(counts).to(collect(found)))
+
+    go()
+    assert penstock("state", "set", path, "--key", "a", "--state", "41").status == 0
+    go()
+    assert found == [1, 42]
+
+
+# Beside a run.
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("peek", "--stage", "visits"), ("export",), ("backup",)]
+)
+def test_looking_disturbs_no_run(
+    penstock: Penstock, store: str, running: SQLite, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    running.commit(Unit(rows={"visits": [Row(b'"new"', b"1", 1, b"", None)]}))
+    action, *options = words
+    if action == "backup":
+        options = [str(tmp_path / "copy.state")]
+    assert penstock("state", action, store, *options).status == 0
+    running.commit(Unit(rows={"visits": [Row(b'"newer"', b"1", 1, b"", None)]}))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("set", "--stage", "visits", "--key", "ann", "--state", "1"),
+        ("drop", "--stage", "visits"),
+    ],
+)
+def test_nothing_is_changed_while_a_run_uses_the_store(
+    penstock: Penstock, store: str, running: SQLite, words: tuple[str, ...]
+) -> None:
+    action, *options = words
+    before = kept(store)
+    result = penstock("state", action, store, *options)
+    assert result.status == 2
+    assert "another run uses the store" in result.err
+    assert kept(store) == before
+    running.commit(Unit(marks={"p": b"q"}))
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("peek", "--stage", "vists"), "has no stage 'vists': it has 'visits', 'alarms'"),
+        (("drop", "--stage", "vists"), "has no stage 'vists'"),
+        (("drop",), "--stage"),
+        (("set", "--stage", "visits", "--key", "a", "--state", "on"), "'on' is not JSON"),
+        (("set", "--stage", "visits", "--key", "a", "--state", "NaN"), "'NaN' is not JSON"),
+        (("set", "--stage", "visits", "--key", "\udcff", "--state", "1"), "a key is a text, a "),
+        (("peek", "--stage", "\udcff"), "has no stage"),
+        (("peek", "--stage", "visits", "--count", "0"), "at least 1"),
+        (("backup", "/nowhere/copy.state"), "to /nowhere/copy.state: unable to open"),
+    ],
+)
+def test_a_mistake_is_said_in_a_line_and_changes_nothing(
+    penstock: Penstock, store: str, words: tuple[str, ...], told: str
+) -> None:
+    before = kept(store)
+    action, *options = words
+    result = penstock("state", action, store, *options)
+    assert result.status == 2
+    assert told in result.err
+    assert "Traceback" not in result.err
+    assert kept(store) == before
+
+
+@pytest.mark.parametrize("action", ["show", "drop"])
+def test_what_is_no_store_stays_as_it_is(penstock: Penstock, tmp_path: Path, action: str) -> None:
+    missing, other = tmp_path / "none.state", tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE orders (id)")
+    connection.close()
+    options = ("--stage", "x") if action == "drop" else ()
+    before = other.read_bytes()
+    for path, told in ((missing, "There is no store at"), (other, "Cannot read the store")):
+        result = penstock("state", action, path, *options)
+        assert result.status == 2
+        assert told in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["other.db"]
+    assert other.read_bytes() == before
+
+
+# What a run refuses names the command that helps.
+
+
+def test_a_run_names_the_command_that_drops_states_which_it_cannot_go_on_with(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "my orders.state"
+
+    def go(**options: Any) -> None:
+        options = {"by": "user", "name": "per user", "version": 2, **options}
+        counts = stateful(count, start=0, store=Store(path), **options)
+        run(from_iterable([{"user": 1, "client": 1}]).pipe(counts).to(collect([])))
+
+    go()
+    command = f"penstock state drop '{path}' --stage 'per user'"
+    for options in ({"by": "client"}, {"version": 1}, {"name": "other"}):
+        with pytest.raises(BuildError) as refused:
+            go(**options)
+        assert str(refused.value).endswith(command)
+    assert penstock("state", "drop", path, "--stage", "per user").status == 0
+    go(by="client")
