@@ -190,6 +190,13 @@ def live_pages() -> None:
     report()
 
 
+def state() -> None:
+    """a state for each key, in memory and in SQLite, next to by hand"""
+    from benchmarks.state import report
+
+    print(report())
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -207,6 +214,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "memory": memory,
     "table": queue_table,
     "temporal": temporal,
+    "state": state,
     "matrix": matrix,
     "page": live_pages,
 }

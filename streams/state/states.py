@@ -47,9 +47,10 @@ class States:
         self.has_ends = ttl is not None
         self._migrate = migrate
         self._cache = cache
+        self._most = cache + max(64, cache // 4)
         self._wall = wall
         # Types of states that were encoded once, at the event and not at the commit.
-        self._known: set[type] = set(FIXED)
+        self._known: set[type] = set()
 
     # Reading.
 
@@ -59,8 +60,8 @@ class States:
         missing = {key_of(key): key for key in keys if key not in cells}
         if not missing:
             return
-        if len(cells) >= self._cache:
-            self._forget(len(missing))
+        if len(cells) > self._most:
+            self._forget()
         for row in self._backend.read(self.name, list(missing)):
             key = missing.pop(row.key)
             state = self._migrated(key, self._decode(row.state), row.version)
@@ -88,29 +89,29 @@ class States:
                 raise
         return state
 
-    def _forget(self, count: int) -> None:
-        """Forget so many cells that nothing waits for, those that were not used lately first."""
+    def _forget(self) -> None:
+        """Forget cells that nothing waits for: those that were not used since the last time, and,
+        if these are too few, others.
+
+        Many at a time: a dict whose front was removed is walked through from where it once began.
+        """
         cells = self.cells
-        for key in list(cells)[: 2 * count + 64]:
-            cell = cells[key]
-            if cell.last is not None or cell.used:
-                # It is looked at again when all others were.
+        for _ in range(2):
+            gone = [key for key, cell in cells.items() if not cell.used and cell.last is None]
+            for cell in cells.values():
                 cell.used = False
+            for key in gone[: len(cells) - self._cache]:
                 del cells[key]
-                cells[key] = cell
-            else:
-                del cells[key]
-                count -= 1
-                if not count:
-                    break
+            if len(cells) <= self._cache:
+                break
 
     # Changing.
 
     def begin(self, cell: Cell) -> Any:
         """The state of a key for a function that may change it."""
         last = cell.last
-        if last is not None and last.data is None and type(last.state) not in FIXED:
-            last.data = encoded(last.state)
+        if last is not None and last.data is None and last.state is not None:
+            last.data = self._written(last)
         cell.used = True
         return cell.state
 
@@ -119,14 +120,18 @@ class States:
 
         Raises TypeError for a state that cannot be kept.
         """
+        data: bytes | None = None
         if state is None:
             timers = NO_TIMERS
+        elif state.__class__ in FIXED:
+            data = encoded(state)
         elif state.__class__ not in self._known:
             encoded(state)
             self._known.add(state.__class__)
         if self._ttl is not None and state is not None:
             timers = {**timers, END: self._wall() + self._ttl}
         change = Change(self, cell, root, state, timers)
+        change.data = data
         cell.state = self._new() if state is None else state
         cell.timers = timers
         return change
@@ -140,7 +145,7 @@ class States:
             return self.cell(cell.key)
         if last.state is None:
             cell.state = self._new()
-        elif last.data is not None:
+        elif last.data is not None and last.state.__class__ not in FIXED:
             cell.state = self._decode(last.data)
         return cell
 
@@ -158,10 +163,18 @@ class States:
         state = change.state
         if state is None:
             return None
-        data = encoded(state) if change.data is None else change.data
+        data = self._written(change) if change.data is None else change.data
         timers = change.timers
         due = min(timers.values()) if timers else None
         return Row(change.cell.text, data, self._version, timers_text(timers), due)
+
+    def _written(self, change: Change) -> bytes:
+        try:
+            return encoded(change.state)
+        except TypeError as error:
+            key = describe(change.cell.key)
+            add_note(error, f"{self._info} cannot keep the state of the key {key}")
+            raise
 
     # Timers.
 

@@ -26,7 +26,7 @@ from penstock import (
     spread,
     stateful,
 )
-from penstock.streams.base.errors import BuildError, CannotOpen, Returned, WrongType
+from penstock.streams.base.errors import BuildError, CannotOpen, Returned, WrongType, notes_of
 from penstock.streams.state.backend import Unit
 from penstock.streams.state.memory import Memory
 from penstock.streams.testing import COMPLETED, MemorySink, VirtualClock, run_virtual
@@ -313,6 +313,32 @@ def test_a_state_that_json_cannot_hold_is_an_error_of_its_event() -> None:
     stage: Any = stateful(lambda s, e: ({e}, ()), str, on_error=route(collect(letters)))
     run_virtual(from_iterable("ab").pipe(stage).to(collect([])).run())
     assert [letter.value for letter in letters] == ["a", "b"]
+
+
+@pytest.mark.parametrize("state", [2**64, float("nan"), b"bytes", "\ud800", {1, 2}])
+def test_what_json_cannot_hold_is_an_error_of_its_event(state: Any) -> None:
+    letters, found = list[Any](), list[Any]()
+    states = {"good": 2**64 - 1, "bad": state, "better": -(2**63)}
+    stage: Any = stateful(
+        lambda before, name: (states[name], [before]),
+        lambda _: 0,
+        on_error=route(collect(letters)),
+    )
+    run_virtual(from_iterable(states).pipe(stage).to(collect(found)).run())
+    assert [letter.value for letter in letters] == ["bad"]
+    assert found == [None, 2**64 - 1]
+
+
+def test_a_state_in_which_something_cannot_be_kept_names_its_stage_and_key() -> None:
+    def add(seen: list[Any], event: Any) -> tuple[list[Any], tuple[()]]:
+        return [*seen, event], ()
+
+    stage: Any = stateful(add, lambda _: "all", start=list[Any](), name="seen")
+    with pytest.raises(TypeError) as raised:
+        run_virtual(from_iterable([1, {2}]).pipe(stage).to(collect([])).run())
+    assert "stage 2 'stateful' cannot keep the state of the key 'all'" in str(
+        notes_of(raised.value)
+    )
 
 
 @pytest.mark.parametrize("key", [("a", 1), 1, 1.5, "ü", None, True])
