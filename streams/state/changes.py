@@ -154,7 +154,6 @@ class Root:
         other.change = None
         self.others = [*self.all()[1:], *other.all()]
         self.missing += other.missing
-        self.is_lost = self.is_lost or other.is_lost
         other.into = self
 
 

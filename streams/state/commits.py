@@ -86,6 +86,7 @@ class Commits(AckHook):
         "_commit",
         "_ended",
         "_every",
+        "_is_torn",
         "_run",
         "_sources",
         "_timer",
@@ -107,6 +108,9 @@ class Commits(AckHook):
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.Handle | None = None
+        # While a commit is under way, and for good if one has failed: its events are done to their
+        # sources, so nothing after it may be written without what it has not written.
+        self._is_torn = False
         self._commit = Commit("state", self._write, self._soon, run.failed)
         run.on_flush(self._commit.flush)
 
@@ -124,6 +128,13 @@ class Commits(AckHook):
             event.origin = self
             self.held += 1
             return root
+        outer = event.outer
+        while isinstance(origin, AckHook):
+            # A stage that is told before this one may have put itself in front since.
+            origin, outer = origin.behind(outer)
+            if origin is self:
+                held = outer
+                return held.whole
         made_of = parents(event)
         if not made_of:
             root = event.outer = Root(event)
@@ -133,9 +144,19 @@ class Commits(AckHook):
         root = self.root_of(made_of[0])
         for parent in made_of[1:]:
             other = self.root_of(parent)
+            # It may have been taken up by then, if an event is in several lists.
+            root = root.whole
             if other is not root:
-                root.join(other)
+                self._join(root, other)
         return root
+
+    def _join(self, root: Root, other: Root) -> None:
+        is_lost = root.is_lost or other.is_lost
+        root.join(other)
+        if is_lost:
+            # With what depends on the one that was not.
+            root.is_lost = False
+            self.lose(root)
 
     # Ends.
 
@@ -177,6 +198,8 @@ class Commits(AckHook):
             if lost.is_lost:
                 continue
             lost.is_lost = True
+            # One that has ended is missing again.
+            lost.missing += 1
             for one in lost.all():
                 if one.ending is not None and one.ending < RETURNED:
                     one.ending, one.why = RETURNED, None
@@ -230,6 +253,9 @@ class Commits(AckHook):
 
     async def _write(self) -> None:
         self._timer = None
+        if self._is_torn:
+            return
+        self._is_torn = True
         began = self._run.now()
         ready, self._ended = committable(self._ended)
         unit = Unit()
@@ -240,6 +266,7 @@ class Commits(AckHook):
             await self._run.loop.run_in_executor(None, self._backend.commit, unit)
         else:
             self._backend.commit(unit)
+        self._is_torn = False
         for change in changes:
             change.written()
         self.committed += 1

@@ -586,6 +586,22 @@ def test_duplicates_of_an_event_that_waits_for_its_commit_wait_too() -> None:
     assert report.statistics["finished"] == 2
 
 
+def test_a_stage_that_is_told_of_ends_may_be_between_two_with_state() -> None:
+    store = Store.memory()
+    stages: Any = (
+        stateful(count, "user", start=0, store=store, name="all"),
+        distinct_within(10, "user"),
+        stateful(count, "user", start=0, store=store, name="first of a user"),
+    )
+    events = from_iterable([{"user": user} for user in "abaa"])
+    run_virtual(events.pipe(*stages).to(collect([])).run())
+    rows = {stage.name: store._open().scan(stage.name) for stage in store._open().stages()}
+    assert {name: [row.state for row in kept] for name, kept in rows.items()} == {
+        "all": [b"3", b"1"],
+        "first of a user": [b"1", b"1"],
+    }
+
+
 def test_a_handler_behind_it_gets_the_events_of_a_key_in_order() -> None:
     async def work(event: dict[str, Any]) -> dict[str, Any]:
         await asyncio.sleep(1 / event["visits"])

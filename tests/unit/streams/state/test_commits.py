@@ -1,0 +1,201 @@
+"""Random fans of events, their ends in any order: each commit has the changes of what is done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
+from penstock.streams.protocol.event import FINISHED, RETURNED, Ending, Event
+from penstock.streams.runtime.context import Run
+from penstock.streams.state.backend import Row, Unit
+from penstock.streams.state.changes import NO_TIMERS, Cell, Change
+from penstock.streams.state.commits import Commits
+from penstock.streams.state.memory import Memory
+from penstock.streams.testing import run_virtual
+from penstock.streams.testing.ledger import Ledger
+
+WALKS = 400
+
+
+class Room:
+    """A stage whose states are lists of the numbers of all changes of their key."""
+
+    name = "stage"
+
+    def row(self, change: Change) -> Row:
+        return Row(change.cell.text, json.dumps(change.state).encode(), 1, b"", None)
+
+
+class Hook(AckHook):
+    """A stage that is told how events end, and has put itself in front of their origin."""
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None: ...
+
+    def put(self, event: Event[Any]) -> None:
+        event.outer = event.origin, event.outer
+        event.origin = self
+
+
+class Checked(Memory):
+    """A backend that holds each commit against the walk."""
+
+    def __init__(self, walk: Walk) -> None:
+        super().__init__()
+        self.walk = walk
+
+    def commit(self, unit: Unit) -> None:
+        super().commit(unit)
+        written = {number for row in self.scan("stage") for number in json.loads(row.state)}
+        done = self.walk.done
+        assert written == {number for number, events in self.walk.changes.items() if events <= done}
+        assert not done & set(self.walk.ledger.ended(RETURNED))
+        changing = frozenset[int]().union(*self.walk.changes.values())
+        assert changing & set(self.walk.ledger.ended(FINISHED)) <= done
+
+
+class Walk:
+    def __init__(self, seed: int, run: Run | None = None, backend: Memory | None = None) -> None:
+        self.random = random.Random(seed)
+        self.ledger = Ledger()
+        self.room = Room()
+        self.hook = Hook()
+        self.commits = Commits(run or Run(), backend or Checked(self), 0.0)
+        self.cells = [Cell(key, str(key).encode(), []) for key in range(self.random.randint(1, 5))]
+        self.emitted = 0
+        # Events that have not ended, and the sources of each.
+        self.live: dict[Event[Any], frozenset[int]] = {}
+        # The events of which each change was made, and those that are marked as done.
+        self.changes: dict[int, frozenset[int]] = {}
+        self.done: set[int] = set()
+        self.commits.keep(self.ledger, lambda: ("source", b"marks"), self.finish)
+
+    def finish(self, events: Sequence[Event[Any]]) -> None:
+        self.done |= {event.token for event in events}
+
+    def emit(self) -> None:
+        event = Event(self.emitted, 0.0, self.ledger, self.emitted)
+        self.live[self.ledger.enter(event)] = frozenset([self.emitted])
+        self.emitted += 1
+
+    def change(self, event: Event[Any]) -> None:
+        cell, number = self.random.choice(self.cells), len(self.changes)
+        self.changes[number] = self.live[event]
+        root = self.commits.root_of(event)
+        cell.state = [*cell.state, number]
+        change = Change(self.room, cell, root, cell.state, NO_TIMERS)
+        if change.before is not None and change.before.root.is_lost:
+            self.commits.lose(root)
+
+    def split(self, event: Event[Any]) -> None:
+        of = self.live.pop(event)
+        family = Family(event, "none")
+        for part in range(self.random.randint(1, 3)):
+            self.live[family.child(part)] = of
+        family.close()
+
+    def join(self, events: list[Event[Any]]) -> None:
+        of = frozenset[int]().union(*(self.live.pop(event) for event in events))
+        self.live[Event(None, 0.0, Joined(events))] = of
+
+    def end(self, event: Event[Any]) -> None:
+        del self.live[event]
+        draw = self.random.random()
+        if draw < 0.8:
+            event.finish()
+        elif draw < 0.95:
+            event.drop("no need")
+        else:
+            event.give_back()
+
+    async def go(self) -> None:
+        for _ in range(self.random.randint(5, 120)):
+            draw, live = self.random.random(), list(self.live)
+            if draw < 0.25 or not live:
+                self.emit()
+            elif draw < 0.55:
+                self.change(self.random.choice(live))
+            elif draw < 0.62:
+                self.split(self.random.choice(live))
+            elif draw < 0.68:
+                self.join(self.random.sample(live, min(2, len(live))))
+            elif draw < 0.72:
+                self.hook.put(self.random.choice(live))
+            elif draw < 0.9:
+                self.end(self.random.choice(live))
+            else:
+                await asyncio.sleep(0.01)
+        for event in list(self.live):
+            self.end(event)
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", range(WALKS))
+def test_each_commit_has_all_changes_of_what_is_done_and_no_others(seed: int) -> None:
+    async def story() -> Walk:
+        walk = Walk(seed)
+        await walk.go()
+        return walk
+
+    walk = run_virtual(story())
+    assert walk.ledger.unsettled == []
+    assert walk.commits.held == 0
+
+
+def test_an_event_that_is_joined_with_a_lost_one_is_returned_with_all_that_ended_with_it() -> None:
+    async def story() -> list[tuple[int, Ending]]:
+        walk = Walk(0)
+        walk.cells = walk.cells[:1]
+        for _ in range(4):
+            walk.emit()
+        first, second, lost, before = walk.live
+        family = Family(first, "none")
+        one, other = family.child(1), family.child(2)
+        family.close()
+        both: Event[Any] = Event(None, 0.0, Joined([one, second]))
+        joined: Event[Any] = Event(None, 0.0, Joined([other, lost]))
+        walk.live |= {both: frozenset([0, 1]), joined: frozenset([0, 2])}
+        for event in (both, before, lost):
+            walk.change(event)
+        both.finish()
+        before.give_back()
+        walk.change(joined)
+        joined.finish()
+        await asyncio.sleep(1)
+        return walk.ledger.endings
+
+    assert sorted(run_virtual(story())) == [(number, RETURNED) for number in range(4)]
+
+
+def test_nothing_is_committed_after_a_commit_that_failed() -> None:
+    walk: Any = None
+
+    class Fails(Memory):
+        def commit(self, unit: Unit) -> None:
+            if walk.live:
+                walk.live.popitem()[0].finish()
+                raise OSError("the disk is full")
+            super().commit(unit)
+
+    async def story() -> None:
+        nonlocal walk
+        run = Run()
+        walk = Walk(0, run, backend)
+        walk.emit()
+        walk.emit()
+        for event in walk.live:
+            walk.change(event)
+        walk.live.popitem()[0].finish()
+        await asyncio.sleep(1)
+        await run.close()
+
+    backend = Fails()
+    run_virtual(story())
+    assert backend.marks() == []
