@@ -32,6 +32,7 @@ from penstock import (
     route,
     sinks,
     sources,
+    stateful,
     violations,
     write_jetstream,
     write_jsonl,
@@ -293,6 +294,7 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
         "G p", on_violation=p.sink if isinstance(p, Route) else "report", p=bool
     ),
     ("rate_limit", "on_error"): lambda p: rate_limit(1, cost="n", on_error=p),
+    ("stateful", "on_error"): lambda p: stateful(lambda n, _: (n, ()), "id", start=0, on_error=p),
     ("violations", "on_error"): lambda p: violations("G p", on_error=p, p=bool),
     ("for_each", "on_error"): lambda p: for_each(print, on_error=p),
     ("write_jetstream", "on_error"): lambda p: write_jetstream("s", SERVERS, on_error=p),
