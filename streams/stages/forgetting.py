@@ -12,7 +12,7 @@ from typing import Any
 from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.numbering import all_stages, with_above
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.source_stage import BaseSourceStage
 
@@ -22,6 +22,7 @@ __all__ = [
     "refuse_engine",
     "refuse_other_store",
     "refuse_to_absorb",
+    "unknown_again",
 ]
 
 
@@ -112,6 +113,21 @@ def not_seen(stages: Iterable[StageInfo]) -> Iterator[str]:
                 f"events once they have ended, as with position=, the run fails at {absorbing}"
             )
         makers += [stage] if stage.delivery.makes else []
+
+
+def unknown_again(stages: Iterable[StageInfo]) -> Iterator[tuple[StageInfo, StageInfo]]:
+    """The sources that do not know in the next run which of their events were done, each with the
+    first stage below it whose states are there again. The `stages` are given source first."""
+    sources: dict[int, dict[int, StageInfo]] = {}
+    for stage, above in with_above(stages):
+        found = {n: one for number in above for n, one in sources[number].items()}
+        # What `stateful` without a store keeps is gone with the run.
+        if hasattr(stage.delivery.store, "marks_in"):
+            for source in found.values():
+                yield source, stage
+            found = {}
+        is_source = not above and stage.delivery.store is None
+        sources[stage.number] = {stage.number: stage} if is_source else found
 
 
 def refuse_early_end(stage: StageInfo, events: Iterable[Event[Any]]) -> None:

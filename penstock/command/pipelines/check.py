@@ -10,7 +10,7 @@ from penstock.command.pipelines.load import load
 from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.stages.forgetting import not_seen
+from penstock.streams.stages.forgetting import not_seen, unknown_again
 
 __all__ = ["call", "check"]
 
@@ -25,8 +25,15 @@ def check(where: str, pipeline: Pipeline) -> int:
     pipeline.check_files()
     stages = pipeline.describe()
     count = sum(1 for _ in all_stages(stages))
-    notes = "".join(f"{where}: not checked: {note}\n" for note in not_seen(stages))
-    return put(f"{where}: OK, {count} stages: {_names(stages)}\n{notes}")
+    notes = [f"not checked: {note}" for note in not_seen(stages)]
+    notes += [
+        f"note: after a restart the states of {stage} are there again, and {source} does not know "
+        "which events they are made of: what it reads again changes them again, and what was not "
+        "done and cannot be read again is lost"
+        for source, stage in unknown_again(stages)
+    ]
+    lines = [f"OK, {count} stages: {_names(stages)}", *notes]
+    return put("".join(f"{where}: {line}\n" for line in lines))
 
 
 def _names(stages: Iterable[StageInfo]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Literal
 
@@ -20,6 +21,7 @@ from penstock.streams.pictures.pipeline import (
 from penstock.streams.pipelines.pipeline import Pipeline, cores
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.forgetting import unknown_again
 from penstock.streams.workers.placement import section_of
 
 __all__ = [
@@ -67,6 +69,9 @@ def draw(
     stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
     if workers is not None:
         stages = _placed(pipeline, stages, cores() if workers == "auto" else workers)
+    unknown = {source.number for source, _ in unknown_again(stages)}
+    if unknown:
+        stages = _noted(stages, unknown)
     note = ""
     if recorded:
         from penstock.streams.recording.recorder import kept_text
@@ -99,6 +104,19 @@ def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[S
         notes[section.above.chain()[0].info.number] = "lines are decoded in the workers, too"
     return [
         replace(stage, note="; ".join(filter(None, (notes.get(stage.number), stage.note))))
+        for stage in stages
+    ]
+
+
+def _noted(stages: Iterable[StageInfo], unknown: set[int]) -> list[StageInfo]:
+    """The stages, with a note on each source that does not know what it has given to states."""
+    note = "in the next run it is not known which events were done"
+    return [
+        replace(
+            stage,
+            note="; ".join(filter(None, (note * (stage.number in unknown), stage.note))),
+            inputs=tuple(tuple(_noted(column, unknown)) for column in stage.inputs),
+        )
         for stage in stages
     ]
 

@@ -186,3 +186,42 @@ def test_the_stages_of_other_streams_are_counted_and_named_where_they_are_read(
     assert result.status == 0
     names = "from_iterable > share > merge(from_iterable > map > zip(from_iterable > share), "
     assert f"OK, 7 stages: {names}from_iterable > share) > write_jsonl\n" in result.out
+
+
+STATEFUL = "stateful(lambda n, _: (n, ()), 'a', start=0, store=store)"
+
+
+@pytest.mark.parametrize(
+    ("source", "stages", "told"),
+    [
+        ("read_jsonl()", STATEFUL, ["stage 1 'read_jsonl'"]),
+        ("read_jsonl('a.jsonl')", STATEFUL, ["stage 1 'read_jsonl'"]),
+        ("from_iterable([])", f"ops.map(str), {STATEFUL}", ["stage 1 'from_iterable'"]),
+        ("inbox(9)", f"{STATEFUL}, {STATEFUL}", ["stage 1 'inbox'"]),
+        (
+            "inbox(9)",
+            f"ops.merge(read_lines('b.txt')), {STATEFUL}",
+            ["stage 1 'inbox'", "stage 2 'read_lines'"],
+        ),
+        ("inbox(9)", f"ops.merge(inbox(9).pipe({STATEFUL}))", ["stage 2 'inbox'"]),
+        ("read_jsonl('a.jsonl', position=store)", STATEFUL, []),
+        ("read_jsonl()", STATEFUL.replace(", store=store", ""), []),
+    ],
+)
+def test_a_source_that_does_not_know_what_its_states_are_made_of_is_named(
+    penstock: Penstock, write_file: Write, source: str, stages: str, told: list[str]
+) -> None:
+    path = write_file(
+        "job.py",
+        "from penstock import Store, from_iterable, inbox, ops, read_lines, stateful\n"
+        "store = Store('a.state')\n"
+        f"pipeline = {source}.pipe({stages}).to(write_jsonl())\n",
+    )
+    checked = penstock("check", path)
+    assert checked.status == 0
+    _, *notes = checked.out.splitlines()
+    assert [note.partition(" again, and ")[2].partition(" does not")[0] for note in notes] == told
+    assert all(f"{path}: note: after a restart the states of stage " in note for note in notes)
+    drawn = penstock("draw", path)
+    noted = [line for line in drawn.out.splitlines() if "not known which events were done" in line]
+    assert [f"stage {line.split()[0]} {line.split()[1]!r}" for line in noted] == told
