@@ -11,6 +11,7 @@ from reactivex import operators as rx
 
 from penstock import (
     Flowable,
+    Store,
     WorkPool,
     collect,
     count_over_time,
@@ -27,6 +28,7 @@ from penstock import (
     read_table,
     retry,
     spread,
+    stateful,
 )
 from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.pipelines.pipeline import Engine
@@ -110,6 +112,17 @@ def test_what_an_engine_puts_in_place_of_the_source_is_refused_when_the_run_star
         for stream in (count(from_iterable(ROWS)), grouped):
             with pytest.raises(BuildError, match="reads the events from servers"):
                 stream.to(collect([])).start(engine=engine)
+
+    run_virtual(story())
+
+
+def test_a_stage_with_states_is_refused_on_an_engine_when_the_run_starts() -> None:
+    engine = Engine(MemorySource(ROWS), retry(1))
+    states: Any = stateful(lambda n, row: (n, [row]), 0, start=0, store=Store.memory())
+
+    async def story() -> None:
+        with pytest.raises(BuildError, match="run such a pipeline in one process"):
+            from_iterable(ROWS).pipe(states).to(collect([])).start(engine=engine)
 
     run_virtual(story())
 
