@@ -19,22 +19,32 @@ Errors:  a value that cannot be encoded, that is not a JSON object (without `col
          `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table or column is
          TableMissing or ColumnMissing, at the start; a database that is unavailable for `patience`
          seconds is DatabaseUnavailable. A field that none of the first thousand events has is
-         reported once: its column is null.
+         reported once: its column is null. With `key`, a missing index is CannotOpen at the start,
+         and an event without a value for it fails.
 
     source        --a--b----------(cd)--|
     write_table   --a--b----------(cd)--|
+
+With `key` and `on_conflict="update"`, the last value of a key is in the table:
+
+    source        --a1--b1--a2--|
+    the table       a1  a1  a2
+                        b1  b1
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
+
+if TYPE_CHECKING:
+    from penstock.streams.sql_queue.schema import Upsert
 
 __all__ = ["write_table"]
 
@@ -44,6 +54,8 @@ def write_table(
     table: str = "queue",
     *,
     columns: Sequence[str] | Mapping[str, str] | None = None,
+    key: str | Sequence[str] | None = None,
+    on_conflict: Literal["error", "update", "ignore"] = "error",
     queue: Mapping[str, str] | None = None,
     beside: bool = False,
     on_error: OnError = "stop",
@@ -54,17 +66,22 @@ def write_table(
 
     Without `columns` the table is a queue, and is created if it is missing. `columns` lists the
     columns to fill, from fields of the same names, or maps each to the name of its field; the table
-    must exist. So must your own queue table, whose column names `queue` gives, like `columns` of
-    `read_table`, and `beside` as there. With `in_workers` each process of a run with `workers=`
-    writes its own results (see docs/several-cores.md), which cannot be in one transaction with rows
-    of the source. Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is
-    not installed.
+    must exist. With `key`, one of these columns or several, a row that has the same key is updated
+    in the other ones (`on_conflict="update"`) or stays as it is (`"ignore"`); the table needs a
+    primary key or a unique index on the key.
+
+    Your own queue table must exist too: `queue` gives the names of its columns, like `columns` of
+    `read_table`, and `beside` is as there. With `in_workers` each process of a run with
+    `workers=` writes its own results (see docs/several-cores.md), which cannot be in one
+    transaction with rows of the source. Raises BuildError for invalid options, MissingExtra if
+    PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import open_store
 
     check_policy(on_error, "write_table")
     fields = None if columns is None else _fields_of(columns)
+    upsert = _upsert_of(fields, key, on_conflict)
     if fields is not None and queue is not None:
         raise BuildError(
             "write_table(columns=..., queue=...): either columns are filled, or rows are enqueued"
@@ -74,7 +91,9 @@ def write_table(
             "write_table(columns=..., beside=True): either columns are filled, or rows are enqueued"
         )
     open_store(url, table, queue, beside=beside)
-    return _Table(url, table, fields, queue, beside, on_error, patience, in_workers=in_workers)
+    return _Table(
+        url, table, fields, upsert, queue, beside, on_error, patience, in_workers=in_workers
+    )
 
 
 def _fields_of(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -93,12 +112,55 @@ def _fields_of(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     return dict(names)
 
 
+def _upsert_of(
+    fields: Mapping[str, str] | None, key: str | Sequence[str] | None, on_conflict: str
+) -> Upsert | None:
+    from penstock.streams.sql_queue.schema import Upsert
+
+    if on_conflict not in ("error", "update", "ignore"):
+        raise BuildError(
+            f'write_table(on_conflict={on_conflict!r}): "error", "update" or "ignore" is needed'
+        )
+    if key is None:
+        if on_conflict != "error":
+            raise BuildError(
+                f"write_table(on_conflict={on_conflict!r}) needs key=: the columns that tell which "
+                "row is the same"
+            )
+        return None
+    given: Any = [key] if isinstance(key, str) else key
+    names: list[Any] = []
+    if isinstance(given, Sequence):
+        names += given
+    if not names or not all(isinstance(name, str) for name in names):
+        raise BuildError(
+            f"write_table(key={key!r}): the name of a column is needed, or a list of several"
+        )
+    if on_conflict == "error":
+        raise BuildError(
+            f"write_table(key={key!r}) needs on_conflict=: what becomes of a row that has the key, "
+            '"update" or "ignore"'
+        )
+    if fields is None:
+        raise BuildError(
+            f"write_table(key={key!r}) needs columns=: the columns to fill, those of the key among "
+            "them"
+        )
+    if missing := [name for name in names if name not in fields]:
+        raise BuildError(
+            f"write_table(key={key!r}): {', '.join(map(repr, missing))} must be among the columns "
+            f"to fill; columns= has: {', '.join(map(repr, fields))}"
+        )
+    return Upsert(list(dict.fromkeys(names)), on_conflict == "update")
+
+
 class _Table(Sink[Any]):
     def __init__(
         self,
         url: str,
         table: str,
         fields: Mapping[str, str] | None,
+        upsert: Upsert | None,
         queue: Mapping[str, str] | None,
         beside: bool,
         on_error: OnError,
@@ -121,6 +183,7 @@ class _Table(Sink[Any]):
         self._url = url
         self._table = table
         self._fields = fields
+        self._upsert = upsert
         self._queue = queue
         self._beside = beside
         self._on_error: OnError = on_error
@@ -144,4 +207,6 @@ class _Table(Sink[Any]):
         from penstock.streams.sql_queue.writer import TableWriter
 
         store = open_store(self._url, self._table, self._queue, beside=self._beside)
-        return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)
+        return TableWriter(
+            run, closed, store, self._fields, self._upsert, self._on_error, self._patience
+        )

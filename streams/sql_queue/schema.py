@@ -19,6 +19,7 @@ __all__ = [
     "PROCESSED",
     "UNPROCESSED",
     "Layout",
+    "Upsert",
     "quoted",
 ]
 
@@ -255,6 +256,17 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             "the first reader or writer of the queue."
         )
 
+    def no_index(self, database: str, key: Sequence[str]) -> str:
+        """The error message for a key that no unique index has."""
+        columns = ", ".join(map(quoted, key))
+        name = quoted("_".join((self.parts[-1], *key)))
+        table = ".".join(map(quoted, self.parts))
+        return (
+            f"Table {self.table!r} in {database} has no primary key or unique index on just "
+            f"{', '.join(map(repr, key))}, which key= needs: CREATE UNIQUE INDEX {name} ON {table} "
+            f"({columns})"
+        )
+
     def lacking(self, database: str, columns: Iterable[str]) -> str:
         """The error message for missing columns."""
         names = ", ".join(map(repr, columns))
@@ -268,6 +280,24 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             f"Table {self.table!r} in {database} lacks {names}. Add what is missing, or name the "
             f"columns that serve instead by columns= (in a shell --column).{beside}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """The columns of a `key`, and whether an inserted row with the key of one that is there
+    `replaces` its other columns that are filled, or is ignored."""
+
+    key: Sequence[str]
+    replaces: bool
+
+    def clause(self, columns: Iterable[str]) -> str:
+        """The end of an INSERT that fills these columns."""
+        key = ", ".join(map(quoted, self.key))
+        others = [quoted(name) for name in columns if name not in self.key]
+        if not (self.replaces and others):
+            return f"ON CONFLICT ({key}) DO NOTHING"
+        new = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f"ON CONFLICT ({key}) DO UPDATE SET {new}"
 
 
 def _is_name(name: Any) -> bool:

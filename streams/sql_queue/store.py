@@ -18,7 +18,7 @@ from penstock.streams.base.keys import key_function
 from penstock.streams.delivery.commit import Kind, Part, Parts
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.io.encoding import encoded
-from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout, Upsert
 
 __all__ = [
     "EXHAUSTED",
@@ -204,14 +204,16 @@ class Insertion:
     queue, or some columns.
 
     `fields` maps those columns to the fields of the values that go there. The transaction may
-    belong to another store of the same database.
+    belong to another store of the same database. With `upsert` the rows that are there are known by
+    their keys.
     """
 
     store: Store
     fields: Mapping[str, str] | None
+    upsert: Upsert | None = None
 
     def write(self, transaction: Any, values: list[Any], /) -> Any:
-        return self.store.insert(transaction, self.fields, values)
+        return self.store.insert(transaction, self.fields, values, self.upsert)
 
 
 @dataclass(slots=True)
@@ -298,6 +300,7 @@ class Store(ABC):
         self,
         fields: Sequence[str] | None = None,
         *,
+        upsert: Upsert | None = None,
         make: bool = True,
         there: bool = False,
         context: str | None = None,
@@ -305,10 +308,10 @@ class Store(ABC):
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
         `there`: the table, and the database, must exist; what belongs to it is still made. With
-        `fields` it is not a queue but a table that must have those columns. `context` names the
-        column with the context of a trace, which claimed rows get if there is such a column.
-        Raises CannotOpen if there is no database or it refuses the connection, TableMissing and
-        ColumnMissing.
+        `fields` it is not a queue but a table that must have those columns, and with `upsert` a
+        unique index on its key. `context` names the column with the context of a trace, which
+        claimed rows get if there is such a column. Raises CannotOpen if there is no database, it
+        refuses the connection or there is no such index, TableMissing and ColumnMissing.
         """
 
     @abstractmethod
@@ -371,7 +374,13 @@ class Store(ABC):
         """Write values in one durable transaction."""
 
     @abstractmethod
-    def insert(self, db: Any, fields: Mapping[str, str] | None, values: list[Any]) -> Any:
+    def insert(
+        self,
+        db: Any,
+        fields: Mapping[str, str] | None,
+        values: list[Any],
+        upsert: Upsert | None = None,
+    ) -> Any:
         """Insert values within a transaction: see `Insertion`."""
 
     @abstractmethod

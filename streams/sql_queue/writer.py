@@ -24,7 +24,8 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.store import Insertion, Row, Store
+from penstock.streams.sql_queue.schema import Upsert
+from penstock.streams.sql_queue.store import Insertion, Row, Store, columns_of
 from penstock.streams.sql_queue.url import database_of
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
@@ -45,6 +46,7 @@ class TableWriter(BaseSinkStage):
         closed: Closed,
         store: Store,
         fields: Mapping[str, str] | None,
+        upsert: Upsert | None,
         on_error: OnError,
         patience: float,
     ) -> None:
@@ -53,7 +55,11 @@ class TableWriter(BaseSinkStage):
         self._store = store
         self._fields = fields
         self._fields_seen = AbsentFields(fields or {}, run.errors.warn)
-        self._into = Insertion(store, fields)
+        self._into = Insertion(store, fields, upsert)
+        # The fields of the columns of a key.
+        self._key: dict[str, str] | None = None
+        if fields and upsert:
+            self._key = {column: fields[column] for column in upsert.key}
         self._room = partial(self._ask, 1)
         self._database = database_of(store.url)
         self._faults = ErrorPolicy(on_error, run, self)
@@ -79,7 +85,7 @@ class TableWriter(BaseSinkStage):
     async def _work(self) -> None:
         try:
             fields = None if self._fields is None else list(self._fields)
-            await self._insist(partial(self._store.open, fields))
+            await self._insist(partial(self._store.open, fields, upsert=self._into.upsert))
         except Exception as error:
             self.break_off(error)
             return
@@ -108,6 +114,8 @@ class TableWriter(BaseSinkStage):
             if type(given) is DeadLetter:
                 given = loads(self._letter_line(given))
             try:
+                if self._key is not None:
+                    _check_key(given, self._key)
                 value = self._store.encoded(self._fields, given)
             except TypeError as error:
                 done += self._survives(event, error)
@@ -244,6 +252,16 @@ class TableWriter(BaseSinkStage):
             "reconnects": self._insist.lost,
             "waited": self._insist.waited,
         }
+
+
+def _check_key(value: Any, fields: Mapping[str, str]) -> None:
+    """Raises TypeError for a value without a key: its row would not be known again."""
+    for column, part in zip(fields, columns_of(value, fields), strict=True):
+        if part is None:
+            raise TypeError(
+                f"column {column!r} of the key needs a value, and field {fields[column]!r} of this "
+                "event is missing or null"
+            )
 
 
 def _without_nul(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.sql_queue import Claim, ClaimTerms, Layout, Row, Settlement, Store
+from penstock.streams.sql_queue.schema import Upsert
 
 __all__ = ["MemoryStore"]
 
@@ -29,6 +30,7 @@ class MemoryStore(Store):
         self,
         fields: Sequence[str] | None = None,
         *,
+        upsert: Upsert | None = None,
         make: bool = True,
         there: bool = False,
         context: str | None = None,
@@ -72,7 +74,13 @@ class MemoryStore(Store):
     async def write(self, parts: Parts) -> None:
         raise NotImplementedError
 
-    def insert(self, db: Any, fields: Mapping[str, str] | None, values: list[Any]) -> Any:
+    def insert(
+        self,
+        db: Any,
+        fields: Mapping[str, str] | None,
+        values: list[Any],
+        upsert: Upsert | None = None,
+    ) -> Any:
         raise NotImplementedError
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:

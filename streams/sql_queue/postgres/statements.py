@@ -22,6 +22,7 @@ __all__ = [
     "CREATE_KEYS",
     "CREATE_KEY_FUNCTION",
     "CREATE_TEXT_FUNCTION",
+    "DEFERRABLE",
     "DELAY_OWN",
     "FAIL",
     "FINISH",
@@ -58,6 +59,7 @@ __all__ = [
     "SESSION",
     "STATES",
     "TABLES",
+    "UPSERT",
     "equal_key",
     "field_in_json",
     "ids_of",
@@ -573,4 +575,17 @@ DELAY_OWN = """INSERT INTO {table} ({id}, {run_at})
 SELECT id, now() + (:delay)::float8 * interval '1 s' FROM unnest((:ids)::{id_type}[]) AS i (id)"""
 INSERT = """INSERT INTO {table} ({columns})
 SELECT {columns} FROM json_populate_recordset(NULL::{table}, (:values)::json)"""
+# The server refuses two rows with one key. Rows are locked in the order of their keys, so that
+# several writers do not wait for each other in a circle.
+UPSERT = """INSERT INTO {table} ({columns})
+SELECT DISTINCT ON ({key}) {values_of}
+FROM json_array_elements((:values)::json) WITH ORDINALITY AS v (value, place),
+    json_populate_record(NULL::{table}, v.value) AS r
+ORDER BY {key}, v.place {last_or_first}
+{on_conflict}"""
+# Constraints that the server takes for those of a key, and then refuses at the first row.
+DEFERRABLE = """SELECT conname FROM pg_constraint
+WHERE conrelid = (:table)::regclass AND contype IN ('p', 'u') AND condeferrable AND (
+    SELECT array_agg(attname::text ORDER BY attname) FROM pg_attribute
+    WHERE attrelid = conrelid AND attnum = ANY(conkey)) = (:key)::text[]"""
 NOTIFY = "SELECT pg_notify(:channel, '')"

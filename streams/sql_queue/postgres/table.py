@@ -24,7 +24,7 @@ from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, Upsert, quoted
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Refused,
@@ -124,6 +124,7 @@ class PostgresTable(Store):
         self,
         fields: Sequence[str] | None = None,
         *,
+        upsert: Upsert | None = None,
         make: bool = True,
         there: bool = False,
         context: str | None = None,
@@ -136,6 +137,8 @@ class PostgresTable(Store):
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
             await self._look(db, fields, make, there, context)
+            if fields is not None and upsert is not None:
+                await self._look_for_index(db, fields, upsert)
 
     async def _look(
         self,
@@ -184,6 +187,20 @@ class PostgresTable(Store):
             self._statements.clear()
             if self.layout.beside:
                 await self._look_beside(db, make)
+
+    async def _look_for_index(self, db: Connection, fields: Sequence[str], upsert: Upsert) -> None:
+        try:
+            # The server looks for the index itself, and for the rights.
+            names = self.layout.names() | _filling(fields, upsert)
+            await db.execute(_made(f"EXPLAIN {sql.UPSERT}", names), {"values": "[]"})
+        except errors.InvalidColumnReference as error:
+            raise CannotOpen(self.layout.no_index(redacted(self.url), upsert.key)) from error
+        values = {"table": names["table"], "key": sorted(upsert.key)}
+        for (name,) in await self._all(db, sql.DEFERRABLE, values):
+            raise CannotOpen(
+                f"Constraint {name!r} of table {self.layout.table!r} in {redacted(self.url)} is "
+                "DEFERRABLE, which no row can be updated by: key= needs one that is not."
+            )
 
     def _check_types(self, where: str) -> None:
         """Raise CannotOpen if a column cannot hold what a queue writes there."""
@@ -344,7 +361,11 @@ class PostgresTable(Store):
                 await kind.write(db, values)
 
     async def insert(
-        self, db: Connection, fields: Mapping[str, str] | None, values: list[Any]
+        self,
+        db: Connection,
+        fields: Mapping[str, str] | None,
+        values: list[Any],
+        upsert: Upsert | None = None,
     ) -> None:
         """Queues are also notified explicitly: a user's own table may lack the trigger."""
         names = self.layout.names()
@@ -359,8 +380,8 @@ class PostgresTable(Store):
                 text = sql.PUT_OWN.partition("RETURNING")[0]
                 parameters = {"payloads": payloads}
         else:
-            text = sql.INSERT
-            names["columns"] = ", ".join(map(quoted, fields))
+            text = sql.INSERT if upsert is None else sql.UPSERT
+            names |= _filling(list(fields), upsert)
             parameters = {"values": f"[{b','.join(values).decode()}]"}
         await db.execute(_made(text, names), parameters)
         if fields is None:
@@ -447,6 +468,17 @@ class PostgresTable(Store):
             f"from a payload of type {self._payload_type}. Name a column, or let the payload be of "
             "type json."
         )
+
+
+def _filling(columns: Sequence[str], upsert: Upsert | None) -> dict[str, str]:
+    """The names for INSERT and UPSERT."""
+    names = {"columns": ", ".join(map(quoted, columns))}
+    if upsert is not None:
+        names["values_of"] = ", ".join(f"r.{quoted(name)}" for name in columns)
+        names["key"] = ", ".join(f"r.{quoted(name)}" for name in upsert.key)
+        names["last_or_first"] = "DESC" if upsert.replaces else "ASC"
+        names["on_conflict"] = upsert.clause(columns)
+    return names
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ from penstock.streams.base.errors import (
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, Upsert, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
@@ -126,6 +126,7 @@ class SqliteTable(Store):
         self,
         fields: Sequence[str] | None = None,
         *,
+        upsert: Upsert | None = None,
         make: bool = True,
         there: bool = False,
         context: str | None = None,
@@ -136,6 +137,8 @@ class SqliteTable(Store):
             # Readers need not wait for writers.
             look = partial(self._look, fields=fields, make=make, there=there, context=context)
             await self._transaction(look, writing=make)
+            if fields is not None and upsert is not None:
+                await self._transaction(partial(self._look_for_index, fields=fields, upsert=upsert))
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
         self._loop = asyncio.get_running_loop()
@@ -170,6 +173,17 @@ class SqliteTable(Store):
                     self.layout.check_number(self._file, name, self._kind(db, name))
             if self.layout.beside:
                 self._look_beside(db, make)
+
+    def _look_for_index(
+        self, db: sqlite3.Connection, fields: Sequence[str], upsert: Upsert
+    ) -> None:
+        try:
+            # SQLite looks for the index itself.
+            db.execute(f"EXPLAIN {self._insertion(fields, upsert)}", [None] * len(fields))
+        except sqlite3.OperationalError as error:
+            if "does not match any" not in str(error):
+                raise
+            raise CannotOpen(self.layout.no_index(self._file, upsert.key)) from error
 
     def _look_beside(self, db: sqlite3.Connection, make: bool) -> None:
         name = f"{self.layout.parts[-1]}_queue"
@@ -314,24 +328,28 @@ class SqliteTable(Store):
             kind.write(db, values)
 
     def insert(
-        self, db: sqlite3.Connection, fields: Mapping[str, str] | None, values: list[Any]
+        self,
+        db: sqlite3.Connection,
+        fields: Mapping[str, str] | None,
+        values: list[Any],
+        upsert: Upsert | None = None,
     ) -> None:
-        now = clock.wall()
         names = self.layout.names()
-        if fields is None and self.layout.beside:
+        if fields is not None:
+            db.executemany(self._insertion(list(fields), upsert), values)
+        elif self.layout.beside:
             text = sql.PUT_OWN.removesuffix(" RETURNING {own_id}").format_map(names)
             db.executemany(text, [(value,) for value in values])
-            return
-        if fields is None:
+        else:
+            now = clock.wall()
             text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
             db.executemany(text, [(value, now, now) for value in values])
-            return
+
+    def _insertion(self, fields: Sequence[str], upsert: Upsert | None) -> str:
         columns = ", ".join(map(quoted, fields))
         places = ", ".join("?" * len(fields))
-        db.executemany(
-            f"INSERT INTO {names['table']} ({columns}) VALUES ({places})",
-            values,
-        )
+        end = "" if upsert is None else f" {upsert.clause(fields)}"
+        return f"INSERT INTO {self.layout.names()['table']} ({columns}) VALUES ({places}){end}"
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         now = clock.wall()
