@@ -54,6 +54,20 @@ def test_a_writer_without_rights_is_reported(poor: str) -> None:
         asyncio.run(pipeline.run())
 
 
+def test_a_writer_that_updates_rows_and_may_not_is_reported_before_the_first_event(
+    poor: str, postgres: str
+) -> None:
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE counts (k integer PRIMARY KEY, n integer)")
+        connection.execute("GRANT SELECT, INSERT ON counts TO poor")
+    columns = ["k", "n"]
+    sink = write_table(poor, "counts", columns=columns, key="k", on_conflict="update")
+    with pytest.raises(RightsMissing, match="permission denied for table counts"):
+        asyncio.run(from_iterable([]).to(sink).run())
+    sink = write_table(poor, "counts", columns=columns, key="k", on_conflict="ignore")
+    asyncio.run(from_iterable([{"k": 1, "n": 2}]).to(sink).run())
+
+
 def test_who_finds_the_table_of_keys_needs_no_right_to_make_it(poor: str, postgres: str) -> None:
     async def work() -> None:
         store = open_store(postgres)
