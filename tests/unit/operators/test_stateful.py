@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,19 @@ from penstock import (
     stateful,
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, Returned, WrongType, notes_of
+from penstock.streams.boundary.strict_subscriber import connect
+from penstock.streams.protocol.event import FINISHED, RETURNED
+from penstock.streams.runtime.context import Run
 from penstock.streams.state.backend import Unit
 from penstock.streams.state.memory import Memory
-from penstock.streams.testing import COMPLETED, MemorySink, VirtualClock, run_virtual
+from penstock.streams.testing import (
+    COMPLETED,
+    ManualPublisher,
+    MemorySink,
+    Probe,
+    VirtualClock,
+    run_virtual,
+)
 
 
 def count(n: int, event: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
@@ -453,6 +464,27 @@ def test_a_timer_whose_function_fails_is_over() -> None:
     assert [letter.value for letter in letters] == [{"key": "a", "timer": "silent"}]
 
 
+def test_a_timer_whose_result_was_not_accepted_fires_again_in_the_next_run() -> None:
+    store, found = Store.memory(), list[str]()
+
+    async def refuse(result: str) -> str:
+        raise ValueError(result)
+
+    async def story(*behind: Any) -> None:
+        box = inbox(10)
+        stage = stateful(beat, str, on_timer=silent, store=store)
+        running = box.pipe(stage, *behind).to(collect(found)).start()
+        if behind:
+            await box.put("a")
+        await asyncio.sleep(40)
+        await running.drain()
+
+    with pytest.raises(ValueError, match="a silent since 0"):
+        run_virtual(story(adaptive_flat_map(refuse, Fixed(1))))
+    run_virtual(story())
+    assert found == ["a silent since 0 at 30"]
+
+
 def test_a_state_ends_its_ttl_after_its_last_change() -> None:
     async def story() -> list[int]:
         found: list[int] = []
@@ -600,6 +632,25 @@ def test_a_stage_that_is_told_of_ends_may_be_between_two_with_state() -> None:
         "all": [b"3", b"1"],
         "first of a user": [b"1", b"1"],
     }
+
+
+def test_an_event_behind_one_of_its_key_that_was_returned_is_returned_too() -> None:
+    async def story() -> tuple[list[str], list[str]]:
+        source, probe, run = ManualPublisher[str](), Probe[Any](request=9, hold=True), Run()
+        store = Store.memory()
+        stage = stateful(lambda n, text: (n + 1, [text]), itemgetter(0), start=0, store=store)
+        connect(source.pipe(stage), probe, run)
+        source.send("a1")
+        source.send("b1")
+        probe.events[0].give_back()
+        source.send("a2")
+        source.send("b2")
+        for event in probe.events[1:]:
+            event.finish()
+        await asyncio.sleep(1)
+        return source.ledger.ended(RETURNED), source.ledger.ended(FINISHED)
+
+    assert run_virtual(story()) == (["a1", "a2"], ["b1", "b2"])
 
 
 def test_a_handler_behind_it_gets_the_events_of_a_key_in_order() -> None:
