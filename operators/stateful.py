@@ -131,17 +131,7 @@ def stateful(
     if name is not None and not is_text(name):
         raise BuildError(f"stateful(name={name!r}): a text is needed")
     require_seconds("stateful", **given(ttl=ttl))
-    steps = dict(migrate or {})
-    if (
-        not is_count(version)
-        or any(not callable(one) for one in steps.values())
-        or set(steps) - set(range(1, version))
-    ):
-        raise BuildError(
-            f"stateful(version={version!r}, migrate={migrate!r}): version= is a whole number of at "
-            "least 1, and migrate= has functions for versions before it, such as {1: function} for "
-            "version=2"
-        )
+    steps = _migrations(version, migrate)
     if store is not None and not isinstance(cast(Any, store), Store):
         raise BuildError(f"stateful(store={store!r}): give a Store(path)")
     check_policy(on_error, "stateful")
@@ -174,6 +164,21 @@ def stateful(
         picture=Picture(calls=called_name(step)),
     )
     return on_stream(lambda source: source.then(make, info), "stateful")
+
+
+def _migrations(version: Any, migrate: Any) -> dict[int, Callable[[Any], Any]]:
+    """The functions of `migrate` by the version before. Raises BuildError."""
+    if is_count(version) and (migrate is None or isinstance(migrate, Mapping)):
+        # Any: whatever was given.
+        given_steps: Any = migrate or {}
+        steps: dict[int, Any] = dict(given_steps)
+        if all(map(callable, steps.values())) and set(steps) <= set(range(1, version)):
+            return steps
+    raise BuildError(
+        f"stateful(version={version!r}, migrate={migrate!r}): version= is a whole number of at "
+        "least 1, and migrate= has functions for versions before it, such as {1: function} for "
+        "version=2"
+    )
 
 
 def _check_function(what: str, function: Any) -> None:

@@ -11,6 +11,7 @@ from penstock.streams.base.errors import CALL_ERRORS, WrongType, describe, own_e
 from penstock.streams.base.keys import By, Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.base.validation import is_at_least, is_iterable, is_text
+from penstock.streams.execution.call import NO_RESULTS
 from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
@@ -29,8 +30,6 @@ __all__ = ["MOST_HELD", "Context", "StatefulStage"]
 
 MOST_HELD = 10_000
 """So many events may be unfinished behind the stage, or wait for their commit."""
-
-_NO_RESULT = "no result"
 
 # Timers that fire before the loop goes on.
 _AT_ONCE = 100
@@ -205,11 +204,11 @@ class StatefulStage(BaseDemandStage):
             event.value = results[0]
             self._out.append(event)
         elif results:
-            family = Family(event, _NO_RESULT)
+            family = Family(event, NO_RESULTS)
             self._out.extend(map(family.child, results))
             family.close()
         else:
-            event.drop(_NO_RESULT)
+            event.drop(NO_RESULTS)
         return True
 
     def _changed(self, cell: Cell, change: Change | None) -> None:

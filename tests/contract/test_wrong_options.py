@@ -38,6 +38,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "read_kafka": ("t", "g"),
     "read_table": ("sqlite:///queue.db",),
     "retry": (3,),
+    "stateful": (max, "n"),
     "violations": ("G a", "n"),
     "write_jetstream": ("t",),
     "write_kafka": ("t",),

@@ -61,6 +61,7 @@ STAGES = {
     "streams/work_pulling/offering.py:statistics": ("Operators", "`WorkPool.offer`"),
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
+    "streams/state/stage.py:statistics": ("Operators", "`stateful`"),
     "streams/monitoring/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/monitoring/timed_watching.py:statistics": (
         "Operators",
