@@ -168,10 +168,8 @@ def stateful(
 
 def _migrations(version: Any, migrate: Any) -> dict[int, Callable[[Any], Any]]:
     """The functions of `migrate` by the version before. Raises BuildError."""
-    if is_count(version) and (migrate is None or isinstance(migrate, Mapping)):
-        # Any: whatever was given.
-        given_steps: Any = migrate or {}
-        steps: dict[int, Any] = dict(given_steps)
+    if is_count(version) and (migrate is None or issubclass(migrate.__class__, Mapping)):
+        steps: dict[int, Any] = dict(migrate or {})
         if all(map(callable, steps.values())) and set(steps) <= set(range(1, version)):
             return steps
     raise BuildError(
