@@ -6,7 +6,8 @@ Time:    at once. Timers are of the wall clock; one that fell due while no run w
          the start of the next, once. None fires while nothing is requested.
 Memory:  the states of the store's `cache` of keys, and of those whose changes are not committed
          yet: up to 10,000 events are unfinished behind the stage, or wait for their commit.
-Demand:  one more for each event without a result; none while 10,000 events wait.
+Demand:  one more for each event without a result; none while 10,000 events wait, which a warning
+         reports when none of them has ended for five seconds.
 Ends:    with the source, after the last results; timers that are not due are kept for the next run.
          Cancel returns the events whose results were not sent, and their changes are not committed.
 Errors:  passes the source's on. A missing or unhashable key, an error of `step` or of `on_timer`,

@@ -20,6 +20,7 @@ from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
+from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.state.changes import END, Cell, Change, without
 from penstock.streams.state.commits import Commits
@@ -102,6 +103,8 @@ class StatefulStage(BaseDemandStage):
         self._has_timers = on_timer is not None or states.has_ends
         self._out: deque[Event[Any]] = deque()
         self._is_waiting = False
+        # While as many events are held as may be, and none ends.
+        self._full = Wait(run, info, self._why_nothing_is_read)
         # The store refuses a run when all its stages are known: none has an event before that.
         self._is_known = False
         run.attachments.then(self._begin)
@@ -131,13 +134,26 @@ class StatefulStage(BaseDemandStage):
         room = min(self.demand - len(out), MOST_HELD - self._commits.held) - self.asked
         if room > 0:
             self.ask(room)
-        elif self.demand > len(out) + self.asked and not self._is_waiting:
-            self._is_waiting = True
-            self._commits.when_less_is_held(self._go_on)
+        elif self.demand > len(out) + self.asked:
+            if self._commits.held >= MOST_HELD:
+                self._full.begin()
+            if not self._is_waiting:
+                self._is_waiting = True
+                self._commits.when_less_is_held(self._go_on)
 
     def _go_on(self) -> None:
         self._is_waiting = False
+        self._full.end()
         self._drain()
+
+    def _why_nothing_is_read(self) -> str:
+        if self.state:
+            return ""
+        return (
+            f"{self.info} reads nothing, because {self._commits.held:,} events behind it have not "
+            "ended. A stage that keeps events until others come must keep fewer, or for a time "
+            "only, as chunk(size, wait) does."
+        )
 
     # Events.
 
@@ -276,6 +292,7 @@ class StatefulStage(BaseDemandStage):
 
     def release(self) -> None:
         self._alarm.cancel()
+        self._full.end()
         out = list(self._out)
         self._out.clear()
         give_back_all(out)

@@ -14,6 +14,7 @@ from penstock import (
     Fixed,
     Store,
     adaptive_flat_map,
+    chunk,
     collect,
     distinct_within,
     from_iterable,
@@ -651,6 +652,20 @@ def test_an_event_behind_one_of_its_key_that_was_returned_is_returned_too() -> N
         return source.ledger.ended(RETURNED), source.ledger.ended(FINISHED)
 
     assert run_virtual(story()) == (["a1", "a2"], ["b1", "b2"])
+
+
+def test_a_stage_behind_it_that_keeps_more_than_may_be_held_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        stage = stateful(lambda n, _: (n + 1, [n]), str, start=0, store=Store.memory())
+        numbers = from_iterable([1] * 11_000).pipe(stage, chunk(10_500))
+        running = numbers.to(collect([])).start()
+        await asyncio.sleep(10)
+        await running.drain()
+
+    run_virtual(story())
+    assert "reads nothing, because 10,000 events behind it have not ended" in caplog.text
 
 
 def test_a_handler_behind_it_gets_the_events_of_a_key_in_order() -> None:
