@@ -67,7 +67,7 @@ class SQLite:
     def open(self) -> None:
         self._lock = locked(
             f"{self._path}.lock",
-            "another run uses the store. Wait until it has ended, or give this one another store.",
+            "another run uses the store. Wait until it has ended, or use another store.",
         )
         with self._named("open"):
             self._writing = self._connect()
