@@ -2,25 +2,25 @@
 
 Items:   the results that `step(state, event)` returns with the key's new state, in order; and those
          of `on_timer`, when a timer is due.
-Time:    at once. Timers are of the wall clock; one that fell due while no run was there fires at
-         the start of the next, once. None fires while nothing is requested.
-Memory:  the states of the store's `cache` of keys, and of those whose changes are not committed
-         yet: up to 10,000 events are unfinished behind the stage, or wait for their commit.
+Time:    at once. Timers use the wall clock; one that was due between two runs fires once, at the
+         start of the next. None fires without demand.
+Memory:  the states of `cache` keys (see Store), and of keys with changes that are not committed. At
+         most 10,000 events are unfinished behind the stage or wait for a commit.
 Demand:  one more for each event without a result; none while 10,000 events wait, which a warning
          reports when none of them has ended for five seconds.
 Ends:    with the source, after the last results; timers that are not due are kept for the next run.
          Cancel returns the events whose results were not sent, and their changes are not committed.
 Errors:  passes the source's on. A missing or unhashable key, an error of `step` or of `on_timer`,
-         and an answer that is no pair are this stage's error, and leave the state as it was; by
-         default they end the pipeline, `on_error="skip"` or `route(sink)` go on. A store that
-         cannot be opened, or has states of other stages, is CannotOpen or BuildError; one that
-         cannot be written ends the run.
+         and a return value that is not a pair are errors of this stage, and leave the state as it
+         was; by default they end the pipeline, `on_error="skip"` or `route(sink)` go on. A store
+         that cannot be opened is CannotOpen, and one with states of other stages BuildError; one
+         that cannot be written ends the run.
 
     source                   --a--b--a--a--|
     stateful(count, "user")  --1--1--2--3--|
 
 A state is committed in one transaction with the mark that its event is done, after all sinks have
-accepted the results; only then is the source told. See docs/explanation/state.md.
+accepted the results; then the event is acknowledged to its source. See docs/explanation/state.md.
 """
 
 from __future__ import annotations
@@ -109,22 +109,24 @@ def stateful(
     store: Store | None = None,
     on_error: OnError = "stop",
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
-    """Let `step` make a new state and results of each event and the state of its key.
+    """Call `step` with each event and the state of its key; keep the new state, emit the results.
 
     `step(state, event)`, or `step(state, event, ctx)`, returns the new state and an iterable of
-    results; with the state None the key goes, and its timers with it. A key without a state has
-    `start`. `ctx` has the `key`, the `time` of the event, and `timer(name, at= or after=)`, after
-    which `on_timer(state, name, ctx)` is called once, and returns what `step` does. Both are plain
-    functions that do nothing else: they are called again for events that were not done when the
-    process died. A state may be changed in place.
+    results; the state None deletes the key with its timers. The state of a new key is `start`.
+    `ctx` has the `key`, the `time` of the event, `timer(name, at= or after=)` and `cancel(name)`.
+    When a timer is due, `on_timer(state, name, ctx)` is called once, and returns the same as
+    `step`. Both are plain functions without side effects: they are called again for events that
+    were not done when the process died. A state may be changed in place.
 
-    `by` is a name, an index or a function, and gives texts, numbers, or tuples of them. States are
-    kept as JSON: a tuple comes back as a list. `type` is a msgspec Struct, a pydantic model or a
-    dataclass, of which the states are. `ttl` is for how many seconds a state is kept after its last
-    change. In its `store` a stage goes by its `name` ("stateful by ..." unless given). When states
-    change their form, raise `version` and give in `migrate`, by version, the function that makes a
-    state of the next one; it is called when a key is used. Without a `store` the states last as
-    long as the run. Raises BuildError for wrong options and for an async function.
+    `by` is a name, an index or a function. Keys are texts, numbers, None, or tuples of them. States
+    are stored as JSON, so a tuple comes back as a list; `type` is their class, if they are msgspec
+    Structs, pydantic models or dataclasses. With `ttl` a key is deleted when neither function was
+    called for it for that many seconds. Without a `store` the states last as long as the run.
+
+    `name` identifies the stage in its store; the default is "stateful by ...". When the form of the
+    states changes, raise `version`; `migrate` has, by version, the function that converts a state
+    to the next version. It is called when a key is read. Raises BuildError for wrong options and
+    for an async function.
     """
     for what, function in given(step=step, on_timer=on_timer).items():
         _check_function(what, function)

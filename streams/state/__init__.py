@@ -1,1 +1,1 @@
-"""State that survives: the states of keys, and the commits that write them with what is done."""
+"""States of keys, and the commits that write them together with the marks of finished events."""

@@ -1,8 +1,8 @@
-"""What keeps the states of a store: SQLite, memory, or a class of your own.
+"""The interface between a store and its storage: SQLite, memory, or a class of your own.
 
-A `Backend` knows nothing of events: it keeps rows by stage and key, and texts by name, and writes a
-`Unit` of them in one transaction. `tests/contract/stored/store_laws.py` has the laws that each
-keeps.
+A `Backend` stores rows by stage and key, and marks by partition, and writes a `Unit` of them in one
+transaction. It does not see events. The tests of every backend are in
+`tests/contract/stored/store_laws.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["Backend", "KeptStage", "Row", "Unit"]
 
 
 class Row(NamedTuple):
-    """The state of a key as it is kept.
+    """The state of a key as it is stored.
 
-    `key` and `state` are JSON. `version` is that of the stage which has written it. `timers` is
-    JSON too, empty if there are none; `due` is when the first of them, or the end of the state, is
-    due, in seconds since 1970, None for never.
+    `key` and `state` are JSON. `version` is that of the stage when it wrote the row. `timers` is
+    JSON too, empty if there are none; `due` is the time of the first of them or of the end of the
+    state, in seconds since 1970, and None if there is neither.
     """
 
     key: bytes
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 class KeptStage(NamedTuple):
-    """A stage of which states are kept: its name, what its key is read by, and its version."""
+    """A stage with states in a store: its name, its key as text, and its version."""
 
     name: str
     by: str
@@ -39,7 +39,7 @@ class KeptStage(NamedTuple):
 
 @dataclass(slots=True)
 class Unit:
-    """What is written in one transaction: rows by stage, keys that go, and marks by partition."""
+    """The content of one transaction: rows and deleted keys by stage, and marks by partition."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
     gone: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
@@ -47,36 +47,36 @@ class Unit:
 
 
 class Backend(Protocol):
-    """Keeps the rows of stages, by key, and the marks of partitions. Errors are its own."""
+    """Stores the rows of stages by key, and the marks of partitions. Raises errors of its own."""
 
     in_thread: bool
-    """Whether `commit` may take long, and is called in a thread. The other methods are called in
-    the thread that opened it, also while a commit is under way: they give what was there before or
-    after it."""
+    """Whether `commit` may block, and is called in a thread. The other methods are called in the
+    thread that opened the backend, also during a commit: they read the rows from before or after
+    it."""
 
     def open(self) -> None:
-        """Begin a run, the only one that may commit from now on. Raises CannotOpen while another
-        one is open, where that can be known."""
+        """Begin a run; from now on no other may commit. Raises CannotOpen while another is open, if
+        the backend can detect that."""
 
     def close(self) -> None:
-        """End the run; no commit is under way."""
+        """End the run. Not called during a commit."""
 
     def stages(self) -> list[KeptStage]:
-        """The stages of which states are kept."""
+        """The stages that were declared and not deleted."""
         ...
 
     def declare(self, stages: Iterable[KeptStage]) -> None:
-        """Keep states of these stages too, or under another version."""
+        """Add these stages, or replace the key and the version of those with the same name."""
 
     def forget(self, stage: str) -> None:
-        """Delete a stage and all its states."""
+        """Delete a stage and all its rows."""
 
     def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        """The rows of those of the keys that there are. Time: O(log n) for each."""
+        """The rows of the keys that have one. Time: O(log n) for each."""
         ...
 
     def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        """Up to `most` keys with `after <= due < until`, by `due`, with that."""
+        """Up to `most` pairs of `due` and key with `after <= due < until`, sorted."""
         ...
 
     def mark(self, partition: str) -> bytes | None:
@@ -88,12 +88,12 @@ class Backend(Protocol):
         ...
 
     def commit(self, unit: Unit) -> None:
-        """Write all of the unit, or nothing. Raises CannotOpen if another run was opened since."""
+        """Write all of the unit or nothing. Raises CannotOpen if another run has been opened."""
 
     def scan(self, stage: str) -> Iterator[Row]:
         """All rows of a stage, as of the beginning of the scan."""
         ...
 
     def size(self, stage: str) -> tuple[int, int]:
-        """How many keys of a stage there are, and the bytes of their keys and states. Time: O(n)"""
+        """The number of keys of a stage, and the bytes of its keys and states. Time: O(n)."""
         ...

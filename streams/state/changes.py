@@ -1,4 +1,4 @@
-"""Changes of states that are not committed yet, and which of them may be.
+"""Changes of states that are not committed yet, and the choice of those that may be.
 
 An event changes the states of keys at once, in memory. Its changes are committed in one transaction
 with the mark that it is done, so they must wait for its end. The changes of one key are committed
@@ -42,8 +42,8 @@ class Cell:
     """The state of one key, with its timers: when each is due, in seconds since 1970, by name.
 
     The timer `END` is the end of the state. `timers` is replaced, never changed. `last` is the
-    newest change that is not committed. `used`: since somebody looked for cells to forget. `text`
-    is the key as it is kept.
+    newest change that is not committed. `used`: since the last search for cells to forget. `text`
+    is the key as it is stored.
     """
 
     __slots__ = ("key", "last", "state", "text", "timers", "used")
@@ -60,10 +60,10 @@ class Cell:
 
 
 class Change:
-    """A new state of a key, of the stage `room`; `before` and `after` are those of the same key.
+    """A new state of a key, of the stage `room`; `before` and `after` are changes of the same key.
 
-    `data` is the state as it is to be written, if that was made: before a state that can change is
-    given to a function again. A `state` that is None goes. `more` is another change of its root.
+    `data` is the encoded state, if it was encoded already: before a mutable state is passed to a
+    function again. The `state` None deletes the key. `more` is another change of its root.
     """
 
     __slots__ = ("after", "before", "cell", "data", "more", "room", "root", "state", "timers")
@@ -86,7 +86,7 @@ class Change:
         root.change = self
 
     def written(self) -> None:
-        """It is committed, and so are all before it."""
+        """Note that this change and all before it are committed."""
         after = self.after
         if after is not None:
             after.before = self.after = None
@@ -95,7 +95,7 @@ class Change:
 
 
 class Root:
-    """An event of a source, with the changes that were made of it: the newest is `change`.
+    """An event of a source, with the changes that it made: the newest is `change`.
 
     `origin` and `outer` are what the event had before its end was held back; `ending` and `why` are
     how it ended. Events of which a list was made are done together: one of their roots has taken
@@ -158,13 +158,12 @@ class Root:
 
 
 def without(timers: dict[str, float], name: str) -> dict[str, float]:
-    """The timers but for the one of this name."""
+    """The timers except the one with this name."""
     return {one: due for one, due in timers.items() if one != name}
 
 
 def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
-    """Those of the roots that have ended which may be committed, as many as possible, and the
-    others.
+    """The roots that may be committed, as many as possible, and the others; all have ended.
 
     A root is left if it has changed a key after one that has not ended, or after one that is left.
     Time: O(n) in their changes.

@@ -1,4 +1,4 @@
-"""States and keys as they are kept: JSON, which people can read and which holds no code."""
+"""JSON encoding of states and keys: readable by people, and without code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.streams.keyed.written import identity_json
 __all__ = ["FIXED", "decoder", "encoded", "key_in", "key_of", "timers_in", "timers_text"]
 
 FIXED: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types of which no object changes."""
+"""Types whose objects are immutable."""
 
 
 def encoded(state: Any) -> bytes:
-    """A state as it is kept. Raises TypeError for one that JSON does not have."""
+    """A state as JSON. Raises TypeError for one that JSON cannot represent."""
     if state.__class__ is int and -(1 << 63) <= state < 1 << 64:
         return b"%d" % state
     return _copied(encoded_checked(state))
@@ -32,8 +32,8 @@ def _copied(data: bytes) -> bytes:
 
 
 def key_of(key: object) -> bytes:
-    """A key as it is kept: the same for keys that are equal, never for others. Raises WrongType for
-    one that is not a text, a number, None or a tuple of these."""
+    """A key as JSON, the same for two keys if and only if they are equal. Raises WrongType for one
+    that is not a text, a number, None or a tuple of these."""
     text = identity_json(key)
     if b"{" in text and _has_marks(loads(text)):
         raise WrongType(
@@ -44,12 +44,12 @@ def key_of(key: object) -> bytes:
 
 
 def key_in(text: bytes) -> Any:
-    """The key that was kept as this."""
+    """The key with this JSON."""
     return _hashable(loads(text))
 
 
 def _has_marks(plain: Any) -> bool:
-    """Whether something in it is no text, number or None, which `identity_json` marks."""
+    """Whether a part is not a text, a number or None, which `identity_json` marks."""
     if plain.__class__ is list:
         return any(map(_has_marks, plain))
     return plain.__class__ is dict
@@ -60,8 +60,8 @@ def _hashable(plain: Any) -> Any:
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:
-    """The function that makes a state of its JSON: of the type `kind`, a msgspec Struct, a pydantic
-    model or a dataclass of plain fields; None: of plain values. Raises BuildError for another."""
+    """The function that decodes a state: to the type `kind`, a msgspec Struct, a pydantic model or
+    a dataclass of plain fields, or for None to plain values. Raises BuildError for another type."""
     if kind is None:
         return cast("Callable[[bytes], Any]", loads)
     if isinstance(kind, type) and is_dataclass(kind) and not hasattr(kind, "__pydantic_fields__"):
@@ -70,11 +70,11 @@ def decoder(kind: Any) -> Callable[[bytes], Any]:
 
 
 def timers_text(timers: dict[str, float]) -> bytes:
-    """Timers as they are kept."""
+    """Timers as JSON, empty if there are none."""
     return dumps(timers) if timers else b""
 
 
 def timers_in(text: bytes) -> dict[str, float]:
-    """The timers that were kept."""
+    """The timers with this JSON."""
     timers: dict[str, float] = loads(text) if text else {}
     return timers

@@ -1,16 +1,16 @@
-"""The commits of a store in one run: what is done, and the states that it has made, as one.
+"""The commits of a store in one run: states, and the marks of the events that changed them.
 
     event ──> stages with state ──> sinks ──> ended ──> commit ──> settled at its source
                      │ changes                            ^
                      └────────────────────────────────────┘
 
 A change of a state is written in one transaction with the mark that its event is done, after all
-sinks have accepted its results; only then is the source told. So after a crash exactly the events
-that were not done come again, and meet states that have not seen them.
+sinks have accepted its results; only then is it acknowledged to its source. So after a crash
+exactly the events that were not done come again, and the states do not include them.
 
-No barriers, and no snapshots: what has ended since the last commit is the next one, as in the group
-commit of databases (D. J. DeWitt et al., "Implementation Techniques for Main Memory Database
-Systems", SIGMOD 1984).
+There are no barriers and no snapshots: all that has ended since the last commit is in the next one,
+as in the group commit of databases (D. J. DeWitt et al., "Implementation Techniques for Main Memory
+Database Systems", SIGMOD 1984).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["MOST", "Commits", "Room"]
 
 MOST = 1_000
-"""So many events that have ended are committed at once, however soon that is. Chosen: more cost as
-much for each, and are in memory for longer."""
+"""The number of ended events that are committed without waiting. Chosen: more cost as much for
+each, and are in memory for longer."""
 
 _MADE_OF_OTHERS = (Family, Joined, AckHook)
 
@@ -48,17 +48,17 @@ _SLICE = 0.002
 
 
 class Room(Protocol):
-    """A stage with states, to the commits that write them."""
+    """A stage with states, as the commits see it."""
 
     name: str
 
     def row(self, change: Change) -> Row | None:
-        """What is written for a change: None if the key goes. Raises an error of the stage."""
+        """The row of a change; None if it deletes the key. Raises an error of the stage."""
         ...
 
 
 class _Source:
-    """A source whose marks are kept: how its events are noted as done, and its mark is made."""
+    """A source with marks in the store: functions that note finished events and make its mark."""
 
     __slots__ = ("finish", "is_due", "partition")
 
@@ -73,10 +73,10 @@ class _Source:
 
 
 class Commits(AckHook):
-    """Holds back the ends of events that have changed states, until these are written.
+    """Holds back the ends of events that have changed states, until these are committed.
 
-    An event that failed, or is returned, is not held back, and its changes are never written; nor
-    are those of the events that changed the same keys after it, which are returned when they end.
+    An event that failed or is returned is not held back, and its changes are never written. Nor are
+    those of events that changed the same keys after it; these are returned when they end.
     `held` events are held back or unfinished. Memory: a record for each of them and for each of
     their changes.
     """
@@ -186,13 +186,13 @@ class Commits(AckHook):
             self._release(gone)
 
     def lose(self, root: Root) -> None:
-        """The root has changed a key after one that will never be committed."""
+        """Note that a root has changed a key after one that will never be committed."""
         if gone := self._lose(root):
             self._release(gone)
 
     def _lose(self, root: Root) -> list[Root]:
-        """Return, when they end, the events of a root and of all that depend on it; those that have
-        ended now."""
+        """The events to return now, after a root was lost with all that depend on it; those that
+        have not ended are returned when they end."""
         gone: list[Root] = []
         for lost in depending(root):
             if lost.is_lost:
@@ -208,7 +208,7 @@ class Commits(AckHook):
         return gone
 
     def due(self) -> None:
-        """Something is to be committed."""
+        """Schedule a commit."""
         self._commit.due()
         if len(self._ended) >= MOST and self._timer is not None:
             timer, self._timer = self._timer, None
@@ -221,7 +221,7 @@ class Commits(AckHook):
         raise NotImplementedError
 
     def when_less_is_held(self, call: Callable[[], None]) -> None:
-        """Call this once, when fewer events are held back than now."""
+        """Have this called once, when fewer events are held back than now."""
         self._waiting.append(call)
 
     # Marks.

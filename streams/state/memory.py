@@ -10,7 +10,7 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """States in dicts. A run that has crashed need not have closed it."""
+    """States in dicts. It can be opened again after a crash, without `close`."""
 
     in_thread = False
 

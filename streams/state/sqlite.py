@@ -1,8 +1,8 @@
-"""A backend in a file of SQLite: it survives the process, and any other program can read it.
+"""A backend in an SQLite file, which other programs can read.
 
 A commit is in the file when it returns; with `durable` it is on the disk too, and survives a power
 failure (`synchronous` of SQLite's documentation, with a write-ahead log). One run at a time may
-commit: the file has the name of the run that opened it last, and a commit of any other is refused.
+commit: the file has an id of the run that opened it last, and a commit of any other is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PATIENCE = 30.0
 
 
 class SQLite:
-    """States in the file `path`, and the two files that SQLite puts beside it."""
+    """States in the file `path`; beside it are two files of SQLite and a lock file."""
 
     in_thread = True
 
@@ -83,7 +83,7 @@ class SQLite:
         self.open_to_read()
 
     def open_to_read(self) -> None:
-        """Open it beside the run that commits. Raises CannotOpen if it is not a store."""
+        """Open the file for reading, also during a run. Raises CannotOpen if it is not a store."""
         if not os.path.exists(self._path):
             raise CannotOpen(f"There is no store at {self._path}: no run has made it yet.")
         with self._named("read"):
@@ -171,7 +171,7 @@ class SQLite:
         return keys, size
 
     def backup(self, path: str) -> None:
-        """Write a copy, as of now, to a file that does not exist yet. Raises CannotOpen."""
+        """Write a copy of the current state to a new file. Raises CannotOpen."""
         with self._named("copy", f" to {path}"), closing(self._connect()) as connection:
             connection.execute("VACUUM INTO ?", (path,))
 

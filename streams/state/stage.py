@@ -1,4 +1,4 @@
-"""The stage with a state for each key: it changes them as events come and as timers are due."""
+"""The stage with a state for each key, which events and timers change."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from penstock.streams.state.timers import Timers
 __all__ = ["MOST_HELD", "Context", "StatefulStage"]
 
 MOST_HELD = 10_000
-"""So many events may be unfinished behind the stage, or wait for their commit."""
+"""The most events that are unfinished behind the stage or wait for a commit."""
 
 # Timers that fire before the loop goes on.
 _AT_ONCE = 100
 
 
 class Context:
-    """What a function of `stateful` is told besides the state and the event.
+    """The key, the time and the timers, for a function of `stateful`.
 
-    `key` is the key, and `time` when the event was created, or the timer was due, in seconds since
-    1970. It is valid during the call only.
+    `time` is when the event was created or the timer was due, in seconds since 1970. A context is
+    valid only during the call.
     """
 
     __slots__ = ("_now", "key", "time", "timers")
@@ -52,10 +52,10 @@ class Context:
         self.timers: dict[str, float] = {}
 
     def timer(self, name: str, *, at: float | None = None, after: float | None = None) -> None:
-        """Have `on_timer` called once, at a time in seconds since 1970, or after some seconds.
+        """Have `on_timer` called once, `at` a time in seconds since 1970, or `after` some seconds.
 
-        A timer of the same key and name that is not due yet is replaced. Raises WrongType for a
-        name that is no text, and unless there is one of the two times.
+        Replaces a timer of the same key and name. Raises WrongType for a name that is not a text,
+        and unless exactly one of the two times is given.
         """
         if not is_text(name):
             raise WrongType(f"ctx.timer({name!r}): the name is a text that is not empty")
@@ -68,7 +68,7 @@ class Context:
         self.timers = {**self.timers, name: when}
 
     def cancel(self, name: str) -> None:
-        """Forget the timer of this name, if there is one."""
+        """Delete the timer with this name, if there is one."""
         self.timers = without(self.timers, name)
 
 
@@ -76,7 +76,7 @@ Step = Callable[..., Any]
 
 
 class StatefulStage(BaseDemandStage):
-    """Gives each event to `step`, with the state of its key, and sends the results."""
+    """Calls `step` with each event and the state of its key, and sends the results."""
 
     def __init__(
         self,
@@ -193,8 +193,7 @@ class StatefulStage(BaseDemandStage):
     def _change(
         self, event: Event[Any], cell: Cell, function: Step, value: Any, timer: str | None
     ) -> bool:
-        """Let a function make the next state of a key, for an event or for a `timer`. Returns
-        whether the stage goes on."""
+        """Whether the stage goes on, after a call of a function for an event or for a `timer`."""
         states, context = self._states, self._context
         timers = cell.timers if timer is None else without(cell.timers, timer)
         root = self._commits.root_of(event)

@@ -1,4 +1,4 @@
-"""The states of one stage: in memory those in use, all others in the store."""
+"""The states of one stage: those in use are in memory, all others only in the store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["States"]
 
 
 class States:
-    """The cells of a stage, by key, of which about `cache` stay in memory without need.
+    """The cells of a stage, by key; about `cache` of them stay in memory when they are not in use.
 
-    `start` is the state of a new key, made anew for each if it can change. `ttl` is for how many
-    seconds a state is kept after its last change. `migrate` has, by version, the function that
-    makes a state of the next one. Memory: the cells. Time: O(1) for a key in memory, and a look-up
-    in the store for any other.
+    `start` is the state of a new key, made anew for each if it can change. `ttl` is the number of
+    seconds that a state is kept after its last change. `migrate` has, by version, the function that
+    converts a state to the next version. Memory: the cells. Time: O(1) for a key in memory, and a
+    look-up in the store for any other.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class States:
     # Reading.
 
     def load(self, keys: Sequence[Any]) -> None:
-        """Make cells of those of these keys that have none."""
+        """Make cells for the keys that have none."""
         cells = self.cells
         missing = {key_of(key): key for key in keys if key not in cells}
         if not missing:
@@ -90,8 +90,8 @@ class States:
         return state
 
     def _forget(self) -> None:
-        """Forget cells that nothing waits for: those that were not used since the last time, and,
-        if these are too few, others.
+        """Forget cells without uncommitted changes: those not used since the last time, and, if
+        these are too few, others.
 
         Many at a time: a dict whose front was removed is walked through from where it once began.
         """
@@ -116,9 +116,9 @@ class States:
         return cell.state
 
     def change(self, cell: Cell, root: Root, state: Any, timers: dict[str, float]) -> Change:
-        """Give a key a new state, and these timers; None: it goes, with its timers.
+        """A change that gives a key a new state and these timers; None deletes the key.
 
-        Raises TypeError for a state that cannot be kept.
+        Raises TypeError for a state that cannot be encoded.
         """
         data: bytes | None = None
         if state is None:
@@ -137,7 +137,7 @@ class States:
         return change
 
     def undo(self, cell: Cell) -> Cell:
-        """The function has raised: the state is what it was before. Returns the cell of the key."""
+        """The cell of the key with its state before the call; the function has raised."""
         last = cell.last
         if last is None:
             # It is read again.
@@ -150,7 +150,7 @@ class States:
         return cell
 
     def keep(self, cell: Cell, root: Root, timers: dict[str, float]) -> Change:
-        """Give a key other timers, and leave its state."""
+        """A change that gives a key these timers, and the state that it has."""
         self.begin(cell)
         change = Change(self, cell, root, cell.state, timers)
         cell.timers = timers
@@ -159,7 +159,7 @@ class States:
     # Writing.
 
     def row(self, change: Change) -> Row | None:
-        """What is written for a change; None if the key goes."""
+        """The row of a change; None if it deletes the key."""
         state = change.state
         if state is None:
             return None
@@ -183,5 +183,5 @@ class States:
         return (cell for cell in self.cells.values() if cell.last is not None)
 
     def due(self, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        """Up to `most` keys, as they are kept, whose first timer is due then, with that time."""
+        """Up to `most` pairs of a time and a stored key whose first timer is due then."""
         return self._backend.due(self.name, after, until, most)

@@ -1,4 +1,4 @@
-"""Where the states of a pipeline are kept, as its user names it."""
+"""The store of a pipeline's states, as users create it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ __all__ = ["Store"]
 
 
 class Store:
-    """The place where the states of a pipeline's stages are kept from run to run.
+    """A file with the states of one pipeline's stages, kept from run to run.
 
-    `path` is a file, made by the first run, with the states of one pipeline: SQLite with a
-    write-ahead log, which other programs may read meanwhile. Every `every` seconds, or sooner after
-    1,000 events, what is done is committed: the results of an event are out before, and its source
-    is told after, so that a crash repeats the events that were not done and no others. `durable`
-    waits until each commit is on the disk: without it a power failure, though no crash, may take
-    back the commits of the last moments. `cache` is the number of keys whose states stay in
-    memory, besides those that wait for a commit. Raises BuildError for wrong options.
+    `path` is created by the first run. It is an SQLite database with a write-ahead log, which other
+    programs may read during a run. Events that have ended are committed every `every` seconds, or
+    when there are 1,000. With `durable` each commit waits until it is on the disk; without it a
+    power failure, but not a crash, may undo the commits of the last moments. `cache` is the number
+    of keys whose states stay in memory, besides those that wait for a commit. Raises BuildError for
+    wrong options.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class Store:
 
     @classmethod
     def memory(cls, *, every: float = 0.02, cache: int = 100_000) -> Store:
-        """A store for tests, which lasts as long as this object: a later run finds what one before
-        it has committed, also if that one crashed."""
+        """A store in memory, for tests. It lasts as long as this object: a run finds the states
+        that earlier runs have committed, also after a crash."""
         memory = Memory()
         return cls.of(memory, "memory", every=every, cache=cache)
 
     @classmethod
     def of(cls, backend: Backend, name: str, *, every: float = 0.02, cache: int = 100_000) -> Store:
-        """A store in a backend of your own, which is used by one run at a time."""
+        """A store with your own backend, for one run at a time."""
         store = cls.__new__(cls)
         store._set(lambda: backend, name, every, cache)
         return store
@@ -102,8 +101,8 @@ class Store:
         return commits
 
     def declare(self, stage: KeptStage) -> Backend:
-        """A stage of this run keeps its states here. Raises BuildError if it cannot go on with
-        those of earlier runs."""
+        """The backend, for a stage of this run. Raises BuildError if the stage cannot continue with
+        the states of earlier runs."""
         assert self._used is not None
         backend, name = self._used[2], stage.name
         if any(other.name == name for other in self._stages):
@@ -128,7 +127,7 @@ class Store:
         return backend
 
     def _refuse_others(self) -> None:
-        """All stages are known: refuse states of a stage that is not among them."""
+        """Raise BuildError for states of a stage that is not in this run. All stages are known."""
         assert self._used is not None
         names = [stage.name for stage in self._stages]
         others = [one.name for one in self._used[2].stages() if one.name not in names]
@@ -157,8 +156,8 @@ class Store:
     def read(self, stage: str, key: Any) -> Any:
         """The committed state of a key, as plain values of JSON; None if there is none.
 
-        For the program that runs the pipeline, such as a web handler; another program reads the
-        file. Raises CannotOpen while no run uses the store.
+        Only in the program that runs the pipeline, for example in a web handler. Raises CannotOpen
+        while no run uses the store.
         """
         if self._used is None:
             raise CannotOpen(f"{self!r} is read while a pipeline runs that uses it")
@@ -167,6 +166,6 @@ class Store:
 
 
 def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:
-    """Whether there are states of a stage, of newer versions than this: a run that ended before its
-    first commit has declared its stages, and kept none."""
+    """Whether a stage has states of a newer version than this. A run that ended before its first
+    commit has declared its stages, and has no states."""
     return any(row.version > version for row in backend.scan(stage))

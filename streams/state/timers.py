@@ -1,4 +1,4 @@
-"""The timers of one stage: those that are soon due in memory, all others in the store."""
+"""The timers of one stage: those due within a minute are in memory, all others in the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST = 1_000
 
 
 class Timers:
-    """The keys with a timer, by when the first of it is due, in seconds since 1970.
+    """The keys with a timer, by the time when the first is due, in seconds since 1970.
 
     Memory: an entry for each key that is due within a minute. Time: O(log n) for each.
     """
@@ -43,7 +43,7 @@ class Timers:
         return len(self._looks)
 
     def note(self, cell: Cell) -> None:
-        """The timers of a key have changed."""
+        """Note that the timers of a key have changed."""
         if cell.timers:
             due = min(cell.timers.values())
             if due < self._until:
@@ -58,7 +58,7 @@ class Timers:
             heappush(self._heap, (due, self._pushed, key))
 
     def next(self) -> float | None:
-        """When the next look is due, in seconds since 1970; None if there is no timer."""
+        """The time of the next check, in seconds since 1970; None if there is no timer."""
         more = self._until - _AHEAD / 2 if self._is_more else inf
         next_ = min(self._heap[0][0], more) if self._heap else more
         return next_ if next_ < inf else None
@@ -86,7 +86,7 @@ class Timers:
             self.note(cell)
 
     def _read(self, now: float) -> None:
-        """Read those from the store that are due soon."""
+        """Read the timers that are due soon from the store."""
         while self._until <= now + _AHEAD / 2:
             after, until = self._until, now + _AHEAD
             found = self._states.due(after, until, _MOST)
