@@ -173,12 +173,12 @@ def _migrations(version: Any, migrate: Any) -> dict[int, Callable[[Any], Any]]:
     """The functions of `migrate` by the version before. Raises BuildError."""
     if is_count(version) and (migrate is None or issubclass(migrate.__class__, Mapping)):
         steps: dict[int, Any] = dict(migrate or {})
-        if all(map(callable, steps.values())) and set(steps) <= set(range(1, version)):
+        if all(map(callable, steps.values())) and set(steps) == set(range(1, version)):
             return steps
     raise BuildError(
         f"stateful(version={version!r}, migrate={migrate!r}): version= is a whole number of at "
-        "least 1, and migrate= has functions for versions before it, such as {1: function} for "
-        "version=2"
+        "least 1, and migrate= has a function for each version before it, such as {1: function} "
+        "for version=2"
     )
 
 

@@ -210,6 +210,14 @@ class SQLite:
         writing.execute("COMMIT")
 
     def _check_format(self, connection: sqlite3.Connection) -> None:
+        is_made = connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'penstock'"
+        ).fetchone()
+        if not is_made:
+            raise CannotOpen(
+                f"{self._path} is not a store yet: no run has begun to use it, or it is another "
+                "database."
+            )
         found = connection.execute("SELECT value FROM penstock WHERE name = 'format'").fetchone()
         if found is None or found[0] != _FORMAT:
             version = "unknown" if found is None else found[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
-from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
 from penstock.streams.base.validation import is_at_least, is_count
 from penstock.streams.io.paths import is_path
 from penstock.streams.state.backend import Backend, KeptStage
@@ -156,11 +156,20 @@ class Store:
     def read(self, stage: str, key: Any) -> Any:
         """The committed state of a key, as plain values of JSON; None if there is none.
 
-        Only in the program that runs the pipeline, for example in a web handler. Raises CannotOpen
-        while no run uses the store.
+        For the program that runs the pipeline, such as a web handler; another program reads the
+        file. Raises CannotOpen while no run uses the store, also just after `start()`, and
+        BadArgument for a name that no stage has.
         """
         if self._used is None:
-            raise CannotOpen(f"{self!r} is read while a pipeline runs that uses it")
+            raise CannotOpen(
+                f"No run uses {self!r} now: read() works while a pipeline with it runs, from the "
+                "next iteration of the loop after start() on"
+            )
+        names = [one.name for one in self._stages]
+        if stage not in names:
+            raise BadArgument(
+                f"{self!r} has no stage {stage!r}: its stages are {', '.join(map(repr, names))}"
+            )
         rows = self._used[2].read(stage, [key_of(key)])
         return loads(rows[0].state) if rows else None
 

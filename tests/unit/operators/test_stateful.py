@@ -510,7 +510,9 @@ def test_a_state_ends_its_ttl_after_its_last_change() -> None:
         ({"name": ""}, "a text is needed"),
         ({"ttl": 0}, "positive seconds"),
         ({"version": 0}, "whole number"),
-        ({"version": 2, "migrate": {2: int}}, "versions before it"),
+        ({"version": 2, "migrate": {2: int}}, "each version before it"),
+        ({"version": 2}, "each version before it"),
+        ({"version": 3, "migrate": {1: int}}, "each version before it"),
         ({"store": "file"}, "give a Store"),
     ],
 )
@@ -542,12 +544,12 @@ def test_states_of_a_stage_that_is_gone_are_not_left_to_themselves() -> None:
 
 def test_a_run_that_is_refused_sends_nothing_and_leaves_the_store_as_it_was() -> None:
     store, found = Store.memory(), list[int]()
-    assert visits("aa", store, name="visits", version=2) == [1, 2]
+    assert visits("aa", store, name="visits", version=2, migrate={1: int}) == [1, 2]
     for options in ({"name": "counts"}, {"name": "visits", "version": 1}):
         counts = stateful(count, "user", start=0, store=store, **options)
         with pytest.raises(BuildError):
             run_virtual(from_iterable([{"user": "a"}]).pipe(counts).to(collect(found)).run())
-    assert visits("a", store, name="visits", version=2) == [3]
+    assert visits("a", store, name="visits", version=2, migrate={1: int}) == [3]
     assert found == []
 
 
@@ -555,7 +557,7 @@ def test_a_run_that_kept_no_state_does_not_stand_in_the_way_of_the_program_befor
     store = Store.memory()
     assert visits("aa", store, name="visits") == [1, 2]
     newer = [
-        stateful(count, "user", start=0, name=name, version=2, store=store)
+        stateful(count, "user", start=0, name=name, version=2, migrate={1: int}, store=store)
         for name in ("visits", "more")
     ]
     run_virtual(from_iterable([]).pipe(*newer).to(collect([])).run())

@@ -361,7 +361,7 @@ def test_what_is_no_store_stays_as_it_is(penstock: Penstock, tmp_path: Path, act
     connection.close()
     options = ("--stage", "x") if action == "drop" else ()
     before = other.read_bytes()
-    for path, told in ((missing, "There is no store at"), (other, "Cannot read the store")):
+    for path, told in ((missing, "There is no store at"), (other, "is not a store yet")):
         result = penstock("state", action, path, *options)
         assert result.status == 2
         assert told in result.err
@@ -378,13 +378,13 @@ def test_a_run_names_the_command_that_drops_states_which_it_cannot_go_on_with(
     path = tmp_path / "my orders.state"
 
     def go(**options: Any) -> None:
-        options = {"by": "user", "name": "per user", "version": 2, **options}
+        options = {"by": "user", "name": "per user", "version": 2, "migrate": {1: int}, **options}
         counts = stateful(count, start=0, store=Store(path), **options)
         run(from_iterable([{"user": 1, "client": 1}]).pipe(counts).to(collect([])))
 
     go()
     command = f"penstock state drop '{path}' --stage 'per user'"
-    for options in ({"by": "client"}, {"version": 1}, {"name": "other"}):
+    for options in ({"by": "client"}, {"version": 1, "migrate": None}, {"name": "other"}):
         with pytest.raises(BuildError) as refused:
             go(**options)
         assert str(refused.value).endswith(command)
