@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from orjson import JSONDecodeError, loads
 
@@ -44,7 +44,9 @@ from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
-from penstock.streams.state.store import Store
+
+if TYPE_CHECKING:
+    from penstock.streams.state.store import Store
 
 __all__ = ["read_jsonl"]
 

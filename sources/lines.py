@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from penstock.streams.base.keys import By
 from penstock.streams.failures.policy import OnBadInput
@@ -36,7 +36,9 @@ from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.paths import Path
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
-from penstock.streams.state.store import Store
+
+if TYPE_CHECKING:
+    from penstock.streams.state.store import Store
 
 __all__ = ["read_lines"]
 

@@ -16,7 +16,6 @@ from penstock.streams.state.backend import Backend, KeptStage
 from penstock.streams.state.codec import key_of
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.memory import Memory
-from penstock.streams.state.sqlite import SQLite
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -45,7 +44,14 @@ class Store:
     ) -> None:
         if not is_path(path) or "://" in os.fspath(path):
             raise BuildError(f"Store({path!r}): the path of a file is needed")
-        self._set(lambda: SQLite(self.name, durable=durable), os.fspath(path), every, cache)
+
+        def open_() -> Backend:
+            # Imported here: few pipelines need it.
+            from penstock.streams.state.sqlite import SQLite
+
+            return SQLite(self.name, durable=durable)
+
+        self._set(open_, os.fspath(path), every, cache)
         self._is_file = True
 
     @classmethod

@@ -33,6 +33,7 @@ from penstock import (
     rate_limit,
     retry,
     spread,
+    stateful,
     using,
     violations,
 )
@@ -316,6 +317,11 @@ OPERATORS = [
         "chunk with a wait",
         chunk(2, 0.5),
         lambda n: _lists(n, 2),
+    ),
+    _operator(
+        "stateful",
+        stateful(lambda count, number: (count + 1, [number]), lambda n: n % 3, start=0),
+        numbers_up_to,
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),

@@ -33,6 +33,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "monitor": ("true",),
     "violations": ("true",),
     "rate_limit": (10,),
+    "stateful": (max, str),
     "chunk": (2, 1.0),
     "buffer_when": (_other,),
     "window_when": (_other,),
