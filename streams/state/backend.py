@@ -2,7 +2,7 @@
 
 A `Backend` stores rows by stage and key, and marks by partition, and writes a `Unit` of them in one
 transaction. It does not see events. The tests of every backend are in
-`tests/contract/stored/store_laws.py`.
+`tests/unit/streams/state/test_backends.py`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class States:
     """The cells of a stage, by key; about `cache` of them stay in memory when they are not in use.
 
     `start` is the state of a new key, made anew for each if it can change. `ttl` is the number of
-    seconds that a state is kept after its last change. `migrate` has, by version, the function that
+    seconds that a state is kept after its last call. `migrate` has, by version, the function that
     converts a state to the next version. Memory: the cells. Time: O(1) for a key in memory, and a
     look-up in the store for any other.
     """
