@@ -26,7 +26,6 @@ accepted the results; then the event is acknowledged to its source. See docs/exp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from inspect import signature
 from typing import Any, TypeVar, cast, overload
 
 from penstock.streams.base.errors import BuildError
@@ -140,7 +139,7 @@ def stateful(
     check_policy(on_error, "stateful")
     decode = decoder(type)
     kept = KeptStage(name or f"stateful by {key_name(by)}", key_name(by), version)
-    called, timed = _with_context(step, 2), on_timer
+    called, timed = _with_context(step), on_timer
 
     def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
         if info.within is not None:
@@ -191,25 +190,23 @@ def _check_function(what: str, function: Any) -> None:
             "would wait for it. Make it a plain function, and await in adaptive_flat_map before or "
             "after it"
         )
-    if what == "on_timer" or not _takes(function, 2):
+    if what == "on_timer" or not _takes_two(function):
         of = "a state, an event and a context" if what == "step" else "a state, a name, a context"
         require_parameters(function, f"stateful({what}={handler_name(function)})", 3, of)
 
 
-def _takes(function: Any, count: int) -> bool:
+def _takes_two(function: Any) -> bool:
+    """Whether it can be called without a context, as far as its parameters are known."""
     try:
-        signature(function, follow_wrapped=False).bind(*range(count))
-    except TypeError:
+        require_parameters(function, "", 2)
+    except BuildError:
         return False
-    except Exception:
-        # Of some functions in C nothing is known.
-        return True
     return True
 
 
-def _with_context(function: Any, count: int) -> Callable[[Any, Any, Context], Any]:
+def _with_context(function: Any) -> Callable[[Any, Any, Context], Any]:
     """The function as one that is given a context too."""
-    if not _takes(function, count):
+    if not _takes_two(function):
         wanted: Callable[[Any, Any, Context], Any] = function
         return wanted
     return lambda state, value, context: function(state, value)

@@ -164,7 +164,7 @@ NOBODY = Nobody()
 
 
 def _behind_hooks(event: Event[Any]) -> Origin:
-    """The origin of an event that is no hook."""
+    """The origin of an event behind its hooks."""
     origin, outer = event.origin, event.outer
     while isinstance(origin, AckHook):
         origin, outer = origin.behind(outer)

@@ -90,7 +90,7 @@ def refuse_engine(stages: Iterable[StageInfo]) -> None:
         if stage.delivery.store is not None:
             raise BuildError(
                 f"{stage} keeps states in one process, and what reads the events from servers "
-                "gives a key to whoever is there: run such a pipeline in one process"
+                "may give a key to another process each time: run such a pipeline in one process"
             )
         if absorbing := _absorbing(stage):
             raise BuildError(_early_end(absorbing, "what reads the events from servers"))

@@ -122,28 +122,28 @@ class Commits(AckHook):
         if origin is self:
             held: Root = event.outer
             return held.whole
-        if not isinstance(origin, _MADE_OF_OTHERS):
-            # Fast path, for what is as its source made it.
-            root = event.outer = Root(event)
-            event.origin = self
-            self.held += 1
-            return root
-        outer = event.outer
-        while isinstance(origin, AckHook):
-            # A stage that is told before this one may have put itself in front since.
-            origin, outer = origin.behind(outer)
-            if origin is self:
-                held = outer
-                return held.whole
-        made_of = parents(event)
-        if not made_of:
-            root = event.outer = Root(event)
-            event.origin = self
-            self.held += 1
-            return root
-        root = self.root_of(made_of[0])
-        for parent in made_of[1:]:
-            other = self.root_of(parent)
+        # Most events are as their source made them.
+        if isinstance(origin, _MADE_OF_OTHERS):
+            outer = event.outer
+            while isinstance(origin, AckHook):
+                # A stage that is told before this one may have put itself in front since.
+                origin, outer = origin.behind(outer)
+                if origin is self:
+                    held = outer
+                    return held.whole
+            made_of = parents(event)
+            if made_of:
+                return self._root_of_all(made_of)
+        root = event.outer = Root(event)
+        event.origin = self
+        self.held += 1
+        return root
+
+    def _root_of_all(self, events: Sequence[Event[Any]]) -> Root:
+        """The one root of events of which another one was made."""
+        root = self.root_of(events[0])
+        for event in events[1:]:
+            other = self.root_of(event)
             # It may have been taken up by then, if an event is in several lists.
             root = root.whole
             if other is not root:
@@ -214,11 +214,6 @@ class Commits(AckHook):
             timer, self._timer = self._timer, None
             timer.cancel()
             self._soon(self._commit.begin)
-
-    def ended(
-        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
-    ) -> None:
-        raise NotImplementedError
 
     def when_less_is_held(self, call: Callable[[], None]) -> None:
         """Have this called once, when fewer events are held back than now."""

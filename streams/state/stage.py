@@ -159,23 +159,24 @@ class StatefulStage(BaseDemandStage):
 
     def take(self, events: list[Event[Any]], /) -> None:
         self._offset = self.run.wall() - self.run.now()
+        _, error = self._faults.put_rest(events, self._put(events), self._put, self._key)
+        if error is not None:
+            self._stop(error)
+
+    def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
+        """The place of the first event whose key cannot be read, and the error; those before it
+        were given to the function. None: all were, or returned when the stage stopped."""
         cells = self._states.cells
-        while events:
-            keys, error = self._keys_of(events)
-            self._states.load(keys)
-            for at, key in enumerate(keys):
-                event = events[at]
-                cell = cells.get(key) or self._states.cell(key)
-                self._context.time = event.created + self._offset
-                if self.state or not self._change(event, cell, self._step, event.value, None):
-                    give_back_all(events[at:])
-                    return
-            events = events[len(keys) :]
-            if error is not None and not self._key.adapts(events[0].value):
-                failed, events = events[0], events[1:]
-                if not self._survives(failed, error):
-                    give_back_all(events)
-                    return
+        keys, error = self._keys_of(events)
+        self._states.load(keys)
+        for at, key in enumerate(keys):
+            event = events[at]
+            cell = cells.get(key) or self._states.cell(key)
+            self._context.time = event.created + self._offset
+            if self.state or not self._change(event, cell, self._step, event.value, None):
+                give_back_all(events[at:])
+                return None
+        return None if error is None else (len(keys), error)
 
     def _keys_of(self, events: list[Event[Any]]) -> tuple[list[Any], Exception | None]:
         """The keys of the events up to one whose key cannot be read, and its error."""
@@ -236,12 +237,15 @@ class StatefulStage(BaseDemandStage):
     def _survives(self, event: Event[Any], error: Exception) -> bool:
         if self._faults.survives(event, error):
             return True
-        # After the results so far.
+        self._stop(error)
+        return False
+
+    def _stop(self, error: Exception) -> None:
+        """End with an error, after the results so far."""
         self.error = error
         self.run.stopping(error)
         self.cancel_upstream()
         self.end()
-        return False
 
     def _checked(self, answer: Any) -> tuple[Any, list[Any]]:
         """The state and the results that the user's function returned. Raises WrongType."""

@@ -45,7 +45,7 @@ def _opened(path: str, *, writes: bool) -> Generator[SQLite]:
     """The store in a file. Raises CannotOpen."""
     store = SQLite(path)
     try:
-        # First only this: what is no store is not made one.
+        # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()
         if writes:
             store.close()
