@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.delivery.commit import Commit
@@ -218,6 +219,28 @@ class Commits(AckHook):
     def when_less_is_held(self, call: Callable[[], None]) -> None:
         """Have this called once, when fewer events are held back than now."""
         self._waiting.append(call)
+
+    def waits_for(self) -> dict[str, Any] | None:
+        """The key of a change that events which have ended wait for, and the age in seconds of the
+        event that made it, which has not ended; None if no event waits for another. Time: O(n) in
+        the changes before it.
+        """
+        now = self._run.now()
+        for root in filter(attrgetter("is_left"), self._ended):
+            seen = {root}
+            path = [root]
+            for one in path:
+                change = one.change
+                while change is not None:
+                    before = change.before
+                    if before is not None and before.root not in seen:
+                        if before.root.missing:
+                            age = now - before.root.event.created
+                            return {"key": change.cell.key, "age": age}
+                        seen.add(before.root)
+                        path.append(before.root)
+                    change = change.more
+        return None
 
     # Marks.
 

@@ -305,7 +305,8 @@ class StatefulStage(BaseDemandStage):
         are `waiting` for demand.
 
         `held` events are unfinished, or wait for their commit; `commits` were made, which took
-        `commit_p50` and `commit_p99` seconds.
+        `commit_p50` and `commit_p99` seconds. `waits_for` is the `key` of a change that the commit
+        of other events waits for, and the `age` in seconds of its event, which has not ended.
         """
         commits, seconds = self._commits, self._commits.latencies.snapshot()
         return {
@@ -316,6 +317,7 @@ class StatefulStage(BaseDemandStage):
             "commits": commits.committed,
             "commit_p50": seconds.median,
             "commit_p99": seconds.p99,
+            "waits_for": commits.waits_for(),
             **self._faults.statistics(),
         }
 

@@ -144,6 +144,10 @@ class Document:
                 {**key, "key": _named(key["key"]) if self._show_values else None}
                 for key in stage["hottest_keys"]
             ]
+        if (awaited := stage.get("waits_for")) is not None:
+            shown["waits_for"] = {"age": awaited["age"]}
+            if self._show_values:
+                shown["waits_for"]["key"] = _named(awaited["key"])
         if "by_worker" in stage:
             shown["by_worker"] = {str(at): one for at, one in enumerate(stage["by_worker"], 1)}
         return shown

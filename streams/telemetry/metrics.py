@@ -138,6 +138,7 @@ class _Collected:
                 if value is not None:
                     family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family
+        yield from self._of_states(labels)
         latency = HistogramMetricFamily(
             "penstock_latency",
             "Of measured events: waiting for the handler, service by it, and both",
@@ -147,6 +148,40 @@ class _Collected:
         for part, (buckets, total) in self._recorder.buckets().items():
             latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
         yield latency
+
+    def _of_states(self, labels: list[str]) -> Iterator[Any]:
+        """The families of stages with states."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        stages = [stage for stage in self._numbers["stages"] if "commits" in stage]
+        keys, held, waits = (
+            GaugeMetricFamily(name, text, labels=labels)
+            for name, text in (
+                ("penstock_state_keys", "Keys of a stage whose states are in memory"),
+                (
+                    "penstock_state_held",
+                    "Events behind the stages of a store that are unfinished or not committed",
+                ),
+                (
+                    "penstock_state_waits_seconds",
+                    "Age of an event that the commit of others waits for; 0 if there is none",
+                ),
+            )
+        )
+        commits = CounterMetricFamily("penstock_commits", "Commits of a store", labels=labels)
+        seconds = GaugeMetricFamily(
+            "penstock_commit_seconds", "Time that commits took", labels=[*labels, "quantile"]
+        )
+        for stage in stages:
+            name = [str(stage["stage"]), stage["name"]]
+            keys.add_metric(name, stage["keys"])
+            held.add_metric(name, stage["held"])
+            awaited = stage["waits_for"]
+            waits.add_metric(name, 0 if awaited is None else awaited["age"])
+            commits.add_metric(name, stage["commits"])
+            seconds.add_metric([*name, "0.5"], stage["commit_p50"])
+            seconds.add_metric([*name, "0.99"], stage["commit_p99"])
+        yield from (keys, held, waits, commits, seconds) if stages else ()
 
 
 def _bound(seconds: float) -> str:

@@ -278,6 +278,17 @@ function heldFacts(numbers) {
   return facts;
 }
 
+// Of a stage with states, whose commits are those of its store.
+function stateFacts(numbers) {
+  if (numbers.commits === undefined) return [];
+  const facts = [numbers.keys === 1 ? "1 key" : `${count(numbers.keys)} keys`, `${count(numbers.held)} held`];
+  if (numbers.commits === 1) facts.push(`1 commit of ${duration(numbers.commit_p50)}`);
+  if (numbers.commits > 1) facts.push(`${count(numbers.commits)} commits of ${duration(numbers.commit_p50)}, p99 ${duration(numbers.commit_p99)}`);
+  const awaited = numbers.waits_for;
+  if (awaited) facts.push(`commits wait for an event${awaited.key === undefined ? "" : ` of ${awaited.key}`}, ${duration(awaited.age)} old`);
+  return facts;
+}
+
 function factsOf(stage, numbers) {
   const facts = [];
   if (stage.kind === "source") {
@@ -289,7 +300,7 @@ function factsOf(stage, numbers) {
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }
-  facts.push(...heldFacts(numbers));
+  facts.push(...heldFacts(numbers), ...stateFacts(numbers));
   if (numbers.groups) facts.push(numbers.groups === 1 ? "1 key" : `${count(numbers.groups)} keys`);
   if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
   if (numbers.routed) facts.push(numbers.routed === 1 ? "1 dead letter" : `${count(numbers.routed)} dead letters`);
