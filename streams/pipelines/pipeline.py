@@ -37,7 +37,7 @@ from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.stages.stream import Stream
 
 if TYPE_CHECKING:
-    from penstock.streams.workers.parent_stage import WorkerFactory
+    from penstock.streams.workers.supervisor import WorkerFactory
 
 __all__ = ["Engine", "Pipeline", "PipelineRun", "new_event_loop", "run"]
 
@@ -129,7 +129,7 @@ class Pipeline:
         overrides = Overrides() if engine is None else engine.overrides(chain[0])
         if workers is not None:
             from penstock.streams.workers.parent import in_workers
-            from penstock.streams.workers.parent_stage import WorkerFactory
+            from penstock.streams.workers.supervisor import WorkerFactory
 
             if engine is not None:
                 raise BuildError("an engine has workers of its own: leave workers= out")

@@ -23,7 +23,7 @@ from penstock.streams.base.take_front import taken
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.keyed.turnover import Turnover
 from penstock.streams.protocol.event import Event
-from penstock.streams.workers.messages import Link
+from penstock.streams.workers.messages import Link, Withdraw
 
 __all__ = ["Dealt", "Owner", "Owners", "Peer"]
 
@@ -99,7 +99,6 @@ class Peer:
         self.is_heard = True
         """Whether a message has come since."""
         self.false_starts = 0
-        self.restarts = 0
         self.numbers: dict[int, dict[str, Any]] = {}
         self.before: list[dict[int, dict[str, Any]]] = []
 
@@ -172,6 +171,12 @@ class Peer:
             owner.events.appendleft(event)
             owner.wake()
 
+    def recall(self) -> None:
+        """Take back the events that it has not begun, so that others may begin them."""
+        if not (self.is_recalled or self.is_told) and self.link is not None:
+            self.is_recalled = True
+            self.send(Withdraw())
+
     def send(self, message: Any) -> None:
         """Send it a message, if it has not ended. Raises NotPicklable."""
         if self.link is not None:
@@ -191,6 +196,8 @@ class Owners:
         self.turnover = Turnover()
         self.unfinished = 0
         """The events that workers have, or will have, those on disk too."""
+        self.peak_waiting = 0
+        """The most that were ever `waiting`."""
         self._key = key
         self._peers = peers
         self._owners: dict[Any, Owner] = {}
@@ -201,6 +208,12 @@ class Owners:
     def places(self) -> int:
         """How many places of the bound the events have."""
         return self._places - self.overflow.vacated
+
+    @property
+    def waiting(self) -> int:
+        """How many events in memory no worker has."""
+        out = sum(len(peer.out) for peer in self._peers)
+        return self.unfinished - out - self.overflow.on_disk
 
     @property
     def is_busy(self) -> bool:
@@ -266,6 +279,7 @@ class Owners:
         self.unfinished += len(events) - len(routed)
         self._places += len(events)
         self.turnover.came(len(events))
+        self.peak_waiting = max(self.peak_waiting, self.waiting)
         return routed
 
     def keys_of(self, events: list[Event[Any]]) -> list[Any]:

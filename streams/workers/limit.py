@@ -19,8 +19,8 @@ __all__ = ["CommonLimit"]
 class CommonLimit:
     """One limit for the calls of all workers together, divided among them by need.
 
-    A limit below the number of workers leaves some of them without slots: `withdraw` is called with
-    each that had some. `failed` is called if the limiter raises.
+    A limit below the number of workers leaves some of them without slots: each that had some is
+    recalled. `failed` is called if the limiter raises.
     """
 
     def __init__(
@@ -29,14 +29,12 @@ class CommonLimit:
         run: Run,
         peers: Sequence[Peer],
         owners: Owners,
-        withdraw: Callable[[Peer], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._section = section
         self._run = run
         self._peers = peers
         self._owners = owners
-        self._withdraw = withdraw
         self._failed = failed
         work = section.work
         self._follow(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
@@ -143,7 +141,7 @@ class CommonLimit:
         for peer in self._peers:
             was_active, peer.is_active = peer.is_active, peer.number < most
             if was_active and not peer.is_active:
-                self._withdraw(peer)
+                peer.recall()
         self.choose_ready()
 
     def choose_ready(self) -> None:

@@ -14,8 +14,9 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 from penstock.streams.stages.stream import Stream
-from penstock.streams.workers.parent_stage import ParentStage, WorkerFactory
+from penstock.streams.workers.parent_stage import ParentStage
 from penstock.streams.workers.placement import section_of
+from penstock.streams.workers.supervisor import WorkerFactory
 
 __all__ = ["in_workers"]
 
@@ -37,7 +38,7 @@ def in_workers(
         section.above.attach(stage, run)
 
     def numbers(stage: StageInfo) -> dict[str, Any]:
-        return begun[-1].stage_statistics(stage) if begun else {}
+        return begun[-1].numbers.stage_statistics(stage) if begun else {}
 
     dealing: Stream[Any] = Stream(attach, info, section.above)
     overrides = Overrides(section.last, dealing)

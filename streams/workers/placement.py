@@ -9,11 +9,13 @@ parent. Behind the last stage the workers open the sinks that say so.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from penstock.streams.base.errors import BuildError
+from penstock.streams.base.errors import BuildError, WrongType, describe
+from penstock.streams.base.keys import key_function
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.io.paths import file_of
 from penstock.streams.keyed.overflow import Overflow
@@ -23,7 +25,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.stages.stream import Stream
 
-__all__ = ["Section", "section_of"]
+__all__ = ["Section", "section_of", "unfit_key"]
 
 
 def _no_shares(run: Run, info: StageInfo) -> Overflow:
@@ -89,6 +91,24 @@ class Section:
         holds = [info.limited(limit).holds for info in self.infos_with_sinks]
         known = [bound for bound in holds if bound is not None]
         return sum(known) if len(known) == len(holds) else None
+
+
+def unfit_key(section: Section, value: Any) -> WrongType | None:
+    """The error of a value whose key is not equal to the key of its copy in a worker."""
+    read = key_function(section.by)
+    try:
+        key, copied = read(value), read(pickle.loads(pickle.dumps(value)))
+    except Exception:
+        # Reported where the value is sent, or its key is read.
+        return None
+    kind = cast(Any, type(key))
+    if copied is key or kind.__eq__ is not object.__eq__:
+        return None
+    return WrongType(
+        f"{section.infos[0]}: {describe(key)} is equal to nothing but itself, so its copy in a "
+        "worker process is another key, and order per key would be lost. Give its class __eq__ and "
+        "__hash__, group by a field of it, or leave workers= out"
+    )
 
 
 def section_of(chain: Sequence[Stream[Any]], sinks: Sequence[Sink[Any]] = ()) -> Section:

@@ -31,7 +31,7 @@ STAGES = {
     "streams/running/report.py:numbers_of": ("Every stage", ""),
     "streams/runtime/context.py:_placed_statistics": ("Every stage", ""),
     "streams/recording/arrows.py:counted_statistics": ("Every stage", ""),
-    "streams/workers/parent_stage.py:stage_statistics": ("Every stage that runs in workers", ""),
+    "streams/workers/numbers.py:stage_statistics": ("Every stage that runs in workers", ""),
     "streams/failures/error_policy.py:statistics": ("Every stage with `on_error`", ""),
     "streams/stages/source_stage.py:statistics": ("Sources", "every source"),
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
