@@ -6,7 +6,7 @@ store claims rows, settles their outcomes, renews leases and inserts; it runs no
 
 from __future__ import annotations
 
-from penstock.streams.sql_queue.passwords import redacted
+from penstock.streams.base.database_url import redacted
 from penstock.streams.sql_queue.schema import (
     COLUMNS,
     DEAD,

@@ -12,6 +12,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import (
     DatabaseUnavailable,
     LeaseLost,
@@ -24,7 +25,6 @@ from penstock.streams.delivery.lease import Lease
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import (
     MOST_REFUSED,

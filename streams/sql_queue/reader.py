@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BadRow, LeaseLost, add_note, describe, notes_of
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
@@ -26,7 +27,6 @@ from penstock.streams.sql_queue.analytics.statistics import due
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.other_readers import Elsewhere
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import (
     UNREADABLE,

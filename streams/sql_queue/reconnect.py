@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import DatabaseUnavailable
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.store import DatabaseLost, Store
 
 __all__ = ["Reconnecting"]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from penstock.streams.base.database_url import parameters, redacted
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import Layout
 from penstock.streams.sql_queue.store import Store
 
@@ -42,7 +42,7 @@ def open_store(
         from penstock.streams.sql_queue.postgres.table import LONGEST_NAME
     except ImportError as error:
         raise missing_extra(f"A queue in PostgreSQL needs psycopg ({error})", "postgres") from error
-    _parameters(url)
+    parameters(url)
     return PostgresStore(url, Layout(table, columns, beside, LONGEST_NAME))
 
 
@@ -82,11 +82,11 @@ def database_of(url: str) -> tuple[Any, ...]:
     """An identity that is equal for two URLs of the same database and user."""
     if _scheme(url) == "sqlite":
         return ("sqlite", os.path.realpath(file_of(url)))
-    parameters = {"port": "5432", **_parameters(url)}
-    parameters.pop("password", None)
-    host = str(parameters.get("host", "")).lower()
-    parameters["host"] = "localhost" if host in _HERE else host
-    return ("postgresql", *sorted(parameters.items()))
+    found = {"port": "5432", **parameters(url)}
+    found.pop("password", None)
+    host = str(found.get("host", "")).lower()
+    found["host"] = "localhost" if host in _HERE else host
+    return ("postgresql", *sorted(found.items()))
 
 
 def place_of(url: str, table: str) -> str:
@@ -96,17 +96,3 @@ def place_of(url: str, table: str) -> str:
         return f"{where[0]}/{table}"
     found = dict(where)
     return f"{found['host']}:{found['port']}/{found.get('dbname', found.get('user', ''))}/{table}"
-
-
-def _parameters(url: str) -> dict[str, Any]:
-    """The parameters in a URL, as PostgreSQL reads it."""
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
-
-    try:
-        return dict(conninfo_to_dict(url))
-    except ProgrammingError as error:
-        shown = redacted(url)
-        # The message may quote a password.
-        why = f": {error}" if shown == url else ""
-        raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from penstock.streams.base.database_url import is_postgresql, redacted
 from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
+from penstock.streams.base.extras import missing_extra
 from penstock.streams.base.validation import is_at_least, is_count
 from penstock.streams.io.paths import is_path
 from penstock.streams.state.backend import Backend, KeptStage
@@ -19,19 +22,23 @@ from penstock.streams.state.memory import Memory
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
+    from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.sqlite import SQLite
 
-__all__ = ["Store"]
+__all__ = ["Store", "backend_at"]
 
 
 class Store:
-    """A file with the states of one pipeline's stages, kept from run to run.
+    """The states of one pipeline's stages, in a file or in PostgreSQL, kept from run to run.
 
-    `path` is created by the first run. It is an SQLite database with a write-ahead log, which other
-    programs may read during a run. Events that have ended are committed every `every` seconds, or
-    when there are 1,000. With `durable` each commit waits until it is on the disk; without it a
-    power failure, but not a crash, may undo the commits of the last moments. `cache` is the number
-    of keys whose states stay in memory, besides those that wait for a commit. Raises BuildError for
-    wrong options.
+    `path` is a file that the first run creates, an SQLite database with a write-ahead log; or the
+    URL of a PostgreSQL database, in which the first run creates tables. Other programs may read
+    both during a run. Events that have ended are committed every `every` seconds, or when there are
+    1,000. With `durable` each commit waits until it is on the disk; without it a power failure, but
+    not a crash, may undo the commits of the last moments of a file; PostgreSQL always waits.
+    `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
+    Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL is not
+    installed.
     """
 
     def __init__(
@@ -42,17 +49,18 @@ class Store:
         durable: bool = False,
         cache: int = 100_000,
     ) -> None:
-        if not is_path(path) or "://" in os.fspath(path):
-            raise BuildError(f"Store({path!r}): the path of a file is needed")
-
-        def open_() -> Backend:
-            # Imported here: few pipelines need it.
-            from penstock.streams.state.sqlite import SQLite
-
-            return SQLite(self.name, durable=durable)
-
-        self._set(open_, os.fspath(path), every, cache)
-        self._is_file = True
+        where = os.fspath(path) if is_path(path) else ""
+        if not where or ("://" in where and not is_postgresql(where)):
+            shown = redacted(where) or path
+            raise BuildError(
+                f"Store({shown!r}): the path of a file is needed, or a URL as "
+                "postgresql://user@host/name"
+            )
+        self._set(partial(backend_at, where, durable=durable), redacted(where), every, cache)
+        self._is_stored = True
+        if is_postgresql(where):
+            # A wrong URL, and a package that is missing, are reported when the pipeline is built.
+            self._open()
 
     @classmethod
     def memory(cls, *, every: float = 0.02, cache: int = 100_000) -> Store:
@@ -78,7 +86,7 @@ class Store:
         self.every = every
         self.cache = cache
         self._open = open_
-        self._is_file = False
+        self._is_stored = False
         self._used: tuple[Run, Commits, Backend] | None = None
         self._stages: list[KeptStage] = []
 
@@ -147,7 +155,7 @@ class Store:
             )
 
     def _how_to_delete(self, stage: str) -> str:
-        if self._is_file:
+        if self._is_stored:
             words = ("penstock", "state", "drop", self.name, "--stage", stage)
             return f"delete its states: {join(words)}"
         return f"delete its states by forget({stage!r}) of the backend"
@@ -163,7 +171,7 @@ class Store:
         """The committed state of a key, as plain values of JSON; None if there is none.
 
         For the program that runs the pipeline, such as a web handler; another program reads the
-        file. Raises CannotOpen while no run uses the store, also just after `start()`, and
+        database. Raises CannotOpen while no run uses the store, also just after `start()`, and
         BadArgument for a name that no stage has.
         """
         if self._used is None:
@@ -178,6 +186,20 @@ class Store:
             )
         rows = self._used[2].read(stage, [key_of(key)])
         return loads(rows[0].state) if rows else None
+
+
+def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL:
+    """The backend for a path or a URL. Raises BuildError for a wrong URL, and MissingExtra."""
+    # Imported here: few pipelines need either.
+    if not is_postgresql(path):
+        from penstock.streams.state.sqlite import SQLite
+
+        return SQLite(path, durable=durable)
+    try:
+        from penstock.streams.state.postgresql import PostgreSQL
+    except ImportError as error:
+        raise missing_extra(f"A store in PostgreSQL needs psycopg ({error})", "postgres") from error
+    return PostgreSQL(path)
 
 
 def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:

@@ -66,7 +66,7 @@ def _add_backup(add_parser: AddParser, name: str) -> None:
 
 def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
     parser = plain(add_parser, name, what)
-    parser.add_argument("store", metavar="FILE", help="the store, as in Store(FILE)")
+    parser.add_argument("store", metavar="STORE", help="a file or a URL, as in Store(...)")
     return parser
 
 

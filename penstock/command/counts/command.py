@@ -14,9 +14,9 @@ from typing import Any
 from penstock.command.counts.rows import Row, as_number, read_rows
 from penstock.command.output import counted, mention, put, write
 from penstock.command.temporal.field_option import FieldOption
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.pictures.steps import Steps, as_svg
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader
 from penstock.streams.temporal.periods.slices import Month, as_of, by_month

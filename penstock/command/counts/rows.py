@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TextIO
 
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import (
     BuildError,
     CannotOpen,
@@ -21,7 +22,6 @@ from penstock.streams.base.errors import (
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.base.validation import moment_of
 from penstock.streams.io.paths import input_name, opening
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.schema import quoted
 from penstock.streams.sql_queue.url import file_of
 

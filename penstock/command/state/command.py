@@ -1,4 +1,4 @@
-"""`penstock state ACTION FILE`: look at the states in a store, and change them.
+"""`penstock state ACTION STORE`: look at the states in a store, and change them.
 
 What only reads does so beside the run that uses the store; what writes is such a run itself.
 """
@@ -10,18 +10,23 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
 from penstock.command.output import counted, mention, put, put_one
 from penstock.command.state.text import Mark, Stage, as_text
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.io.kept_position import position_in
 from penstock.streams.state.backend import KeptStage, Row, Unit
 from penstock.streams.state.changes import END
 from penstock.streams.state.codec import key_in, key_of, timers_in
-from penstock.streams.state.sqlite import SQLite
+from penstock.streams.state.store import backend_at
+
+if TYPE_CHECKING:
+    from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.sqlite import SQLite
 
 __all__ = ["call"]
 
@@ -29,6 +34,8 @@ _NOT_FOUND = 1
 _WRITING = ("set", "drop")
 # Lines that are put out at once.
 _LINES = 1_000
+
+Backend: TypeAlias = "SQLite | PostgreSQL"
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -41,9 +48,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 @contextmanager
-def _opened(path: str, *, writes: bool) -> Generator[SQLite]:
-    """The store in a file. Raises CannotOpen."""
-    store = SQLite(path)
+def _opened(path: str, *, writes: bool) -> Generator[Backend]:
+    """The store in a file or a database. Raises CannotOpen."""
+    store = backend_at(path)
     try:
         # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()
@@ -58,15 +65,15 @@ def _opened(path: str, *, writes: bool) -> Generator[SQLite]:
 # Reading.
 
 
-def _show(store: SQLite, options: argparse.Namespace) -> int:
+def _show(store: Backend, options: argparse.Namespace) -> int:
     stages = [_stage(store, one) for one in store.stages()]
     marks = [_mark(partition, content) for partition, content in store.marks()]
     if options.json:
         return put(dumps({"stages": stages, "marks": marks}, option=OPT_APPEND_NEWLINE).decode())
-    return put(as_text(options.store, stages, marks))
+    return put(as_text(redacted(options.store), stages, marks))
 
 
-def _stage(store: SQLite, stage: KeptStage) -> Stage:
+def _stage(store: Backend, stage: KeptStage) -> Stage:
     keys, size = store.size(stage.name)
     next_ = store.due(stage.name, 0.0, float("inf"), 1)
     due = _time(next_[0][0]) if next_ else None
@@ -82,7 +89,7 @@ def _mark(partition: str, content: bytes) -> Mark:
     return Mark(partition, saved["line"], saved["offset"], finished)
 
 
-def _peek(store: SQLite, options: argparse.Namespace) -> int:
+def _peek(store: Backend, options: argparse.Namespace) -> int:
     stage = _named(store, options)
     if options.key is None:
         return _put_all(_line(row, stage) for row in islice(store.scan(stage.name), options.count))
@@ -92,7 +99,7 @@ def _peek(store: SQLite, options: argparse.Namespace) -> int:
     return put(_line(row, stage))
 
 
-def _export(store: SQLite, options: argparse.Namespace) -> int:
+def _export(store: Backend, options: argparse.Namespace) -> int:
     stages = store.stages() if options.stage is None else [_named(store, options)]
     return _put_all(
         _line(row, stage, {"stage": stage.name})
@@ -130,7 +137,7 @@ def _time(seconds: float) -> datetime | float:
         return seconds
 
 
-def _backup(store: SQLite, options: argparse.Namespace) -> int:
+def _backup(store: Backend, options: argparse.Namespace) -> int:
     store.backup(options.path)
     return 0
 
@@ -138,7 +145,7 @@ def _backup(store: SQLite, options: argparse.Namespace) -> int:
 # Writing.
 
 
-def _set(store: SQLite, options: argparse.Namespace) -> int:
+def _set(store: Backend, options: argparse.Namespace) -> int:
     stage, text = _named(store, options), options.state
     try:
         is_gone = loads(text) is None
@@ -164,7 +171,7 @@ def _set(store: SQLite, options: argparse.Namespace) -> int:
     return 0
 
 
-def _drop(store: SQLite, options: argparse.Namespace) -> int:
+def _drop(store: Backend, options: argparse.Namespace) -> int:
     stage = _named(store, options)
     keys, _ = store.size(stage.name)
     store.forget(stage.name)
@@ -175,13 +182,13 @@ def _drop(store: SQLite, options: argparse.Namespace) -> int:
 # What is meant.
 
 
-def _named(store: SQLite, options: argparse.Namespace) -> KeptStage:
+def _named(store: Backend, options: argparse.Namespace) -> KeptStage:
     """The stage that is meant. Raises BuildError if there is none, or it is not known which."""
     stages = store.stages()
     for stage in stages:
         if stage.name == options.stage or (options.stage is None and len(stages) == 1):
             return stage
-    has = f"{options.store} has"
+    has = f"{redacted(options.store)} has"
     if not stages:
         raise BuildError(f"{has} no states of any stage")
     names = ", ".join(repr(stage.name) for stage in stages)
@@ -190,7 +197,7 @@ def _named(store: SQLite, options: argparse.Namespace) -> KeptStage:
     raise BuildError(f"{has} no stage {options.stage!r}: it has {names}")
 
 
-def _row(store: SQLite, stage: KeptStage, text: str) -> Row | None:
+def _row(store: Backend, stage: KeptStage, text: str) -> Row | None:
     """The row of the key that is written like this; None if there is none."""
     rows = {row.key: row for row in store.read(stage.name, _keys(text))}
     return next((rows[key] for key in _keys(text) if key in rows), None)

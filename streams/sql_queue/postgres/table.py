@@ -13,14 +13,13 @@ from typing import Any, cast
 
 import psycopg
 from psycopg import AsyncConnection, errors
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import Literal
 
+from penstock.streams.base.database_url import conninfo, first_line, redacted
 from penstock.streams.base.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.passed import Passed
-from penstock.streams.sql_queue.passwords import redacted
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
@@ -56,19 +55,6 @@ _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySql
 # From the server's source. A full disk is an operational error; an exceeded quota or file size is
 # an internal error, whose text is in the server's language.
 _EXTENDS_FILE = ("mdextend", "mdzeroextend")
-
-# A host that is gone, or behind a network that is cut, does not answer and does not refuse: the
-# system then ends a connection within half a minute. By itself it takes a quarter of an hour where
-# something was sent, and two hours otherwise.
-_DEFAULTS: dict[str, Any] = {
-    "application_name": "penstock",
-    "client_encoding": "UTF8",
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -274,9 +260,7 @@ class PostgresTable(Store):
         return text
 
     async def _connect(self) -> Connection:
-        # What the URL says of them counts.
-        parameters = {**_DEFAULTS, **conninfo_to_dict(self.url)}
-        return await AsyncConnection.connect(make_conninfo("", **parameters), autocommit=True)
+        return await AsyncConnection.connect(conninfo(self.url), autocommit=True)
 
     @asynccontextmanager
     async def _using(self) -> AsyncGenerator[Connection, None]:
@@ -286,13 +270,13 @@ class PostgresTable(Store):
                 yield await self._connected()
             except errors.InsufficientPrivilege as error:
                 raise RightsMissing(
-                    f"{redacted(self.url)}: {_first_line(error)}. A reader or writer needs SELECT, "
+                    f"{redacted(self.url)}: {first_line(error)}. A reader or writer needs SELECT, "
                     f"INSERT and UPDATE on {self.layout.table!r}; with by= also on its table of "
                     "keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
                 ) from error
             except psycopg.Error as error:
                 if _may_pass(error):
-                    raise DatabaseLost(_first_line(error)) from error
+                    raise DatabaseLost(first_line(error)) from error
                 raise
 
     @asynccontextmanager
@@ -415,7 +399,7 @@ class PostgresTable(Store):
                 return True
             return False
         except _PASSING as error:
-            raise DatabaseLost(_first_line(error)) from error
+            raise DatabaseLost(first_line(error)) from error
 
     def spare(self, id: Any, refused: Refused) -> None:
         super().spare(id, refused)
@@ -536,7 +520,3 @@ def _may_pass(error: psycopg.Error) -> bool:
     if _refuses(error):
         return False
     return isinstance(error, _PASSING) or error.diag.source_function in _EXTENDS_FILE
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -8,13 +8,16 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.sql import SQL, Identifier
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import Backend, KeptStage, Row, Unit
 from penstock.streams.state.memory import Memory
+from penstock.streams.state.postgresql import PostgreSQL
 from penstock.streams.state.sqlite import SQLite
 
 Make = Callable[[Path], Backend]
@@ -44,9 +47,18 @@ units = st.builds(
 )
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=[*BACKENDS, "postgresql"])
 def make(request: pytest.FixtureRequest) -> Make:
-    return BACKENDS[request.param]
+    if request.param != "postgresql":
+        return BACKENDS[request.param]
+    url: str = request.getfixturevalue("postgres")
+
+    def in_schema(path: Path) -> Backend:
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(SQL("CREATE SCHEMA {}").format(Identifier(path.name)))
+        return PostgreSQL(f"{url}?options=-csearch_path%3D{path.name}")
+
+    return in_schema
 
 
 def opened(make: Make, path: Path) -> Backend:
@@ -61,7 +73,7 @@ def test_what_was_committed_is_read_and_nothing_else(make: Make, tmp_path: Path)
 
     @given(st.lists(units, max_size=6), st.floats(0, 9), st.integers(1, 4))
     def law(story: list[Unit], until: float, most: int) -> None:
-        backend = opened(make, tmp_path / f"{next(numbers)}.state")
+        backend = opened(make, tmp_path / f"a{next(numbers)}")
         kept: dict[str, dict[bytes, Row]] = {name: {} for name in STAGES}
         marks: dict[str, bytes] = {}
         for unit in story:
@@ -95,7 +107,7 @@ def by_key(row: Row) -> bytes:
 
 
 def test_more_keys_than_one_statement_takes_are_read(make: Make, tmp_path: Path) -> None:
-    backend = opened(make, tmp_path / "many.state")
+    backend = opened(make, tmp_path / "many")
     many = [Row(str(n).encode(), b"0", 1, b"", float(n)) for n in range(1300)]
     backend.commit(Unit(rows={"one": many}))
     assert len(backend.read("one", [row.key for row in many])) == 1300

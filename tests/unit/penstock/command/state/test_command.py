@@ -13,6 +13,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.text import text_of
 from penstock.streams.io.kept_position import ABOUT
 from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.postgresql import PostgreSQL
 from penstock.streams.state.sqlite import SQLite
 
 Penstock = Callable[..., Any]
@@ -390,3 +391,39 @@ def test_a_run_names_the_command_that_drops_states_which_it_cannot_go_on_with(
         assert str(refused.value).endswith(command)
     assert penstock("state", "drop", path, "--stage", "per user").status == 0
     go(by="client")
+
+
+# In PostgreSQL.
+
+
+def test_a_store_in_postgresql_is_shown_and_changed_in_the_same_way(
+    penstock: Penstock, postgres: str
+) -> None:
+    backend = PostgreSQL(postgres)
+    backend.open()
+    backend.declare([KeptStage("visits", "user", 1)])
+    backend.commit(Unit(rows={"visits": VISITS}))
+    backend.close()
+    size = sum(len(row.key) + len(row.state) for row in VISITS)
+    assert f"visits user 1 4 {size} 2026-01-01 00:00:00" in shown(
+        penstock("state", "show", postgres).out
+    )
+    assert penstock("state", "set", postgres, "--key", "ann", "--state", "9").status == 0
+    assert lines(penstock("state", "peek", postgres, "--key", "ann").out) == [
+        {"key": "ann", "state": 9}
+    ]
+    exported = keys(penstock("state", "export", postgres).out)
+    assert exported == ["7", "ann", 7, ["eu", "bob"]]
+    assert penstock("state", "drop", postgres, "--stage", "visits").status == 0
+    assert "nothing is kept in it" in penstock("state", "show", postgres).out
+
+
+def test_a_copy_of_postgresql_is_refused_with_the_program_that_makes_it(
+    penstock: Penstock, postgres: str
+) -> None:
+    backend = PostgreSQL(postgres)
+    backend.open()
+    backend.close()
+    result = penstock("state", "backup", postgres, "copy.sql")
+    assert result.status != 0
+    assert "pg_dump --table='penstock_*'" in result.err

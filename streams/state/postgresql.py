@@ -1,0 +1,392 @@
+"""A backend in a PostgreSQL database, which other programs can read.
+
+A store is the four tables `penstock_...` of one schema, the first in the connection's search path.
+A commit is on the server's disk when it returns. One run at a time may commit: it has a lock of its
+session, and each commit expects the run's id and the number of commits before it in the store.
+
+A connection that is lost is replaced, for up to a minute. The number tells whether the transaction
+that was under way has happened: it is not written twice, nor lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection, errors
+
+from penstock.streams.base.database_url import conninfo, first_line, redacted
+from penstock.streams.base.errors import (
+    BuildError,
+    CannotOpen,
+    DatabaseUnavailable,
+    RightsMissing,
+)
+from penstock.streams.state.backend import KeptStage, Row, Unit
+
+__all__ = ["PostgreSQL"]
+
+T = TypeVar("T")
+
+_FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE penstock_store (format integer NOT NULL, run text NOT NULL, commits bigint NOT NULL);
+CREATE TABLE penstock_stage (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text UNIQUE NOT NULL,
+    by text NOT NULL, version integer NOT NULL
+);
+CREATE TABLE penstock_state (
+    stage integer NOT NULL, key text COLLATE "C" NOT NULL, state json NOT NULL,
+    version integer NOT NULL, timers json, due float8, PRIMARY KEY (stage, key)
+) WITH (fillfactor = 80);
+CREATE INDEX penstock_state_due ON penstock_state (stage, due, key) WHERE due IS NOT NULL;
+CREATE TABLE penstock_mark (partition text COLLATE "C" PRIMARY KEY, mark bytea NOT NULL)
+    WITH (fillfactor = 80);
+"""
+
+# A server gives up a session whose machine is gone as soon as a client does.
+_SESSION = """
+SET default_transaction_isolation = 'read committed';
+SET enable_seqscan = off;
+SET tcp_keepalives_idle = 10;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 3;
+SELECT set_config('synchronous_commit', 'on', false)
+    WHERE current_setting('synchronous_commit') = 'off';
+"""
+
+_LOCK = "hashtextextended('penstock store in ' || current_schema(), 0)"
+
+_HOLDER = f"""
+SELECT concat('process ', pid, ' of the server (',
+    concat_ws(', ', nullif(application_name, ''), usename, client_addr), ')')
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND (classid::bigint << 32 | objid::bigint) = {_LOCK}
+"""
+
+_NEXT = "UPDATE penstock_store SET commits = commits + 1 WHERE run = %s AND commits = %s"
+
+_PUT = """
+INSERT INTO penstock_state
+SELECT %s, key, state::json, version, nullif(timers, '')::json, due FROM
+    unnest(%s::text[], %s::text[], %s::integer[], %s::text[], %s::float8[])
+    AS one (key, state, version, timers, due)
+ON CONFLICT (stage, key) DO UPDATE SET state = excluded.state, version = excluded.version,
+    timers = excluded.timers, due = excluded.due
+"""
+
+_MARK = """
+INSERT INTO penstock_mark SELECT * FROM unnest(%s::text[], %s::bytea[])
+ON CONFLICT (partition) DO UPDATE SET mark = excluded.mark
+"""
+
+_ROWS = """
+SELECT key, state::text, version, coalesce(timers::text, ''), due FROM penstock_state
+WHERE stage = %s
+"""
+
+# Seconds for which a lost connection is tried to be replaced, and between two attempts.
+_PATIENCE = 60.0
+_SOON, _LATEST = 0.05, 1.0
+
+# Seconds for which the session of the last run may still be open on the server.
+_LAST_RUN = 5.0
+
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+"""Errors after which the same call may succeed, perhaps with a new connection."""
+
+_Db = Connection[tuple[Any, ...]]
+
+
+class PostgreSQL:
+    """States in the database of a URL."""
+
+    in_thread = True
+
+    def __init__(self, url: str) -> None:
+        self._name = redacted(url)
+        self._conninfo = conninfo(url)
+        self._run = ""
+        self._commits = 0
+        self._ids: dict[str, int] = {}
+        self._reading: _Db | None = None
+        self._writing: _Db | None = None
+        # Of the connection for reading.
+        self._lock = Lock()
+
+    def open(self) -> None:
+        with self._named("open"):
+            writing = self._writing = self._connect()
+            self._check_server(writing)
+            self._take_lock(writing)
+            self._run = os.urandom(8).hex()
+            with writing.transaction():
+                if not _is_store(writing):
+                    writing.execute(_SCHEMA)
+                    writing.execute("INSERT INTO penstock_store VALUES (%s, '', 0)", (_FORMAT,))
+                self._check_format(writing)
+                taken = "UPDATE penstock_store SET run = %s RETURNING commits"
+                ((self._commits,),) = writing.execute(taken, (self._run,)).fetchall()
+        self.open_to_read()
+
+    def open_to_read(self) -> None:
+        """Connect for reading, also during a run. Raises CannotOpen if there is no store."""
+        with self._named("read"):
+            self._reading = self._connect()
+            self._check_format(self._reading)
+            self._read_ids()
+
+    def close(self) -> None:
+        for connection in (self._reading, self._writing):
+            if connection is not None:
+                connection.close()
+        self._reading = self._writing = None
+
+    def stages(self) -> list[KeptStage]:
+        rows = self._read("SELECT name, by, version FROM penstock_stage ORDER BY id")
+        return [KeptStage(*row) for row in rows]
+
+    def declare(self, stages: Iterable[KeptStage]) -> None:
+        found = list(stages)
+
+        def write(db: _Db) -> None:
+            for stage in found:
+                db.execute(
+                    "INSERT INTO penstock_stage (name, by, version) VALUES (%s, %s, %s) ON CONFLICT"
+                    " (name) DO UPDATE SET by = excluded.by, version = excluded.version",
+                    stage,
+                )
+
+        self._write(write)
+        self._read_ids()
+
+    def forget(self, stage: str) -> None:
+        def write(db: _Db) -> None:
+            db.execute("DELETE FROM penstock_state WHERE stage = %s", (self._ids[stage],))
+            db.execute("DELETE FROM penstock_stage WHERE name = %s", (stage,))
+
+        self._write(write)
+        self._read_ids()
+
+    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
+        texts = [key.decode() for key in keys]
+        return list(map(_row, self._read(f"{_ROWS} AND key = ANY(%s)", self._ids[stage], texts)))
+
+    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
+        found = self._read(
+            "SELECT due, key FROM penstock_state WHERE stage = %s AND due >= %s AND due < %s "
+            "ORDER BY due, key LIMIT %s",
+            *(self._ids[stage], after, until, most),
+        )
+        return [(due, key.encode()) for due, key in found]
+
+    def mark(self, partition: str) -> bytes | None:
+        found = self._read("SELECT mark FROM penstock_mark WHERE partition = %s", partition)
+        mark: bytes | None = found[0][0] if found else None
+        return mark
+
+    def marks(self) -> list[tuple[str, bytes]]:
+        return self._read("SELECT partition, mark FROM penstock_mark ORDER BY partition")
+
+    def commit(self, unit: Unit) -> None:
+        self._write(partial(self._put, unit))
+
+    def _put(self, unit: Unit, db: _Db) -> None:
+        for stage, rows in unit.rows.items():
+            if rows:
+                keys, states, versions, timers, due = zip(*rows, strict=True)
+                db.execute(
+                    _PUT,
+                    (
+                        self._ids[stage],
+                        [key.decode() for key in keys],
+                        [state.decode() for state in states],
+                        list(versions),
+                        [one.decode() for one in timers],
+                        list(due),
+                    ),
+                )
+        for stage, gone in unit.gone.items():
+            texts = [key.decode() for key in gone]
+            delete = "DELETE FROM penstock_state WHERE stage = %s AND key = ANY(%s)"
+            db.execute(delete, (self._ids[stage], texts))
+        if unit.marks:
+            db.execute(_MARK, (list(unit.marks), list(unit.marks.values())))
+
+    def scan(self, stage: str) -> Iterator[Row]:
+        # A connection of its own: what is read is one state of the store, however long it takes.
+        with (
+            self._named("read"),
+            closing(self._connect()) as db,
+            db.transaction(),
+            db.cursor("states") as cursor,
+        ):
+            cursor.itersize = 1_000
+            cursor.execute(f"{_ROWS} ORDER BY key", (self._ids[stage],))
+            yield from map(_row, cursor)
+
+    def size(self, stage: str) -> tuple[int, int]:
+        ((keys, size),) = self._read(
+            "SELECT count(*), coalesce(sum(octet_length(key) + octet_length(state::text)), 0)::int8"
+            " FROM penstock_state WHERE stage = %s",
+            self._ids[stage],
+        )
+        return keys, size
+
+    def backup(self, path: str) -> None:
+        """Raises BuildError: PostgreSQL has a program for copies."""
+        raise BuildError(
+            f"The store {self._name} is in PostgreSQL, which makes copies itself: pg_dump "
+            f"--table='penstock_*' {self._name} > {path}"
+        )
+
+    # The connections.
+
+    def _connect(self) -> _Db:
+        db: _Db = psycopg.connect(self._conninfo, autocommit=True)
+        try:
+            db.execute(_SESSION)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check_server(self, db: _Db) -> None:
+        ((pid,),) = db.execute("SELECT pg_backend_pid()", prepare=False).fetchall()
+        if pid != db.info.backend_pid:
+            raise CannotOpen(
+                f"{self._name} is a pool of connections, such as PgBouncer: a store needs a "
+                "session of its own. Give it the URL of PostgreSQL itself, which hosted databases "
+                "often have on another port."
+            )
+        encoding = db.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise CannotOpen(
+                f"The database {self._name} has the encoding {encoding}, and a store needs UTF8: "
+                "use a database that was made with ENCODING 'UTF8'."
+            )
+
+    def _take_lock(self, db: _Db) -> None:
+        try:
+            with db.transaction():
+                db.execute(f"SET LOCAL lock_timeout = '{_LAST_RUN:g}s'")
+                db.execute(f"SELECT pg_advisory_lock({_LOCK})")
+        except errors.LockNotAvailable as error:
+            holders = " and ".join(who for (who,) in db.execute(_HOLDER).fetchall())
+            raise CannotOpen(
+                f"Another run uses the store {self._name}: {holders or 'it has just ended'}. Wait "
+                "until it has ended, or use another store: one in another schema has a URL with "
+                "?options=-csearch_path%3DSCHEMA."
+            ) from error
+
+    def _writer(self) -> _Db:
+        """The connection for writing, a new one if it was lost."""
+        db = self._writing
+        assert db is not None
+        if db.closed:
+            db = self._writing = self._connect()
+            # Its old session may have it still; what is written does not depend on it.
+            db.execute(f"SELECT pg_try_advisory_lock({_LOCK})")
+        return db
+
+    def _write(self, work: Callable[[_Db], None]) -> None:
+        """Do this in one transaction, once."""
+        with self._named("write"):
+            self._insist(partial(self._try, work))
+        self._commits += 1
+
+    def _try(self, work: Callable[[_Db], None]) -> None:
+        db = self._writer()
+        with db.transaction():
+            # It waits until a transaction of a lost connection has ended.
+            if db.execute(_NEXT, (self._run, self._commits)).rowcount:
+                work(db)
+                return
+            found = db.execute("SELECT run, commits FROM penstock_store").fetchall()
+        if found != [(self._run, self._commits + 1)]:
+            raise CannotOpen(
+                f"Another run has opened the store {self._name}: this one may not write to it any "
+                "more, so nothing more of it is committed. Let only one run at a time use a store."
+            )
+        # It was written: only the answer was lost.
+
+    def _read(self, statement: str, *values: object) -> list[Any]:
+        # Any: the columns that are asked for.
+        with self._named("read"):
+            return self._insist(partial(self._try_read, statement, values))
+
+    def _try_read(self, statement: str, values: Sequence[object]) -> list[Any]:
+        with self._lock:
+            db = self._reading
+            assert db is not None
+            if db.closed:
+                db = self._reading = self._connect()
+            # Any: no literal that a type checker knows.
+            text: Any = statement
+            return db.execute(text, values).fetchall()
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """The result of a call, which is repeated while the database is away."""
+        until, wait = monotonic() + _PATIENCE, _SOON
+        while True:
+            try:
+                return call()
+            except _PASSING as error:
+                if monotonic() > until:
+                    raise DatabaseUnavailable(
+                        f"The store {self._name} could not be used for {_PATIENCE:g} s: "
+                        f"{first_line(error)}. Start the pipeline again when the database is back: "
+                        "events that are not committed come again."
+                    ) from error
+            sleep(wait)
+            wait = min(2 * wait, _LATEST)
+
+    @contextmanager
+    def _named(self, what: str) -> Generator[None]:
+        try:
+            yield
+        except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
+            raise RightsMissing(
+                f"Cannot {what} the store {self._name}: {first_line(error)}. A run needs CREATE on "
+                "the schema until it has made the tables penstock_*, and SELECT, INSERT, UPDATE "
+                "and DELETE on them."
+            ) from error
+        except psycopg.Error as error:
+            raise CannotOpen(
+                f"Cannot {what} the store {self._name}: {first_line(error)}."
+            ) from error
+
+    def _check_format(self, db: _Db) -> None:
+        if not _is_store(db):
+            raise CannotOpen(
+                f"{self._name} is not a store yet: no run has begun to use it, or it is another "
+                "database or schema."
+            )
+        found = db.execute("SELECT format FROM penstock_store").fetchall()
+        if found != [(_FORMAT,)]:
+            version = found[0][0] if found else "unknown"
+            raise CannotOpen(
+                f"The store {self._name} has the format {version}, and this version of penstock "
+                f"reads format {_FORMAT}: use the version that has written it."
+            )
+
+    def _read_ids(self) -> None:
+        self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))
+
+
+def _is_store(db: _Db) -> bool:
+    ((found,),) = db.execute("SELECT to_regclass('penstock_store') IS NOT NULL").fetchall()
+    return bool(found)
+
+
+def _row(columns: tuple[Any, ...]) -> Row:
+    key, state, version, timers, due = columns
+    return Row(key.encode(), state.encode(), version, timers.encode(), due)
