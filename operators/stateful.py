@@ -139,7 +139,7 @@ def stateful(
     check_policy(on_error, "stateful")
     decode = decoder(type)
     kept = KeptStage(name or f"stateful by {key_name(by)}", key_name(by), version)
-    called, timed = _with_context(step), on_timer
+    calls = step, not _takes_two(step), on_timer
 
     def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
         if info.within is not None:
@@ -152,7 +152,7 @@ def stateful(
         states = States(
             *(info, own.declare(kept), kept, decode, start, ttl, steps, own.cache, run.wall)
         )
-        return StatefulStage(*(downstream, run, info, by, called, timed, states, commits, on_error))
+        return StatefulStage(downstream, run, info, by, *calls, states, commits, on_error)
 
     detail = f"by {key_name(by)}" + ("" if store is None else f", in {store.name}")
     info = StageInfo(
@@ -202,11 +202,3 @@ def _takes_two(function: Any) -> bool:
     except BuildError:
         return False
     return True
-
-
-def _with_context(function: Any) -> Callable[[Any, Any, Context], Any]:
-    """The function as one that is given a context too."""
-    if not _takes_two(function):
-        wanted: Callable[[Any, Any, Context], Any] = function
-        return wanted
-    return lambda state, value, context: function(state, value)

@@ -16,6 +16,7 @@ together with others, which makes their roots one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.streams.protocol.event import Ending, Event
@@ -27,6 +28,7 @@ __all__ = [
     "Change",
     "Root",
     "committable",
+    "committed",
     "depending",
     "newest",
     "without",
@@ -43,14 +45,15 @@ class Cell:
 
     The timer `END` is the end of the state. `timers` is replaced, never changed. `last` is the
     newest change that is not committed. `used`: since the last search for cells to forget. `text`
-    is the key as it is stored.
+    is the key as it is stored, of the stage `room`.
     """
 
-    __slots__ = ("key", "last", "state", "text", "timers", "used")
+    __slots__ = ("key", "last", "room", "state", "text", "timers", "used")
 
     def __init__(
-        self, key: Any, text: bytes, state: Any, timers: dict[str, float] = NO_TIMERS
+        self, room: Any, key: Any, text: bytes, state: Any, timers: dict[str, float] = NO_TIMERS
     ) -> None:
+        self.room = room
         self.key = key
         self.text = text
         self.state = state
@@ -59,56 +62,41 @@ class Cell:
         self.used = True
 
 
+_NO_CELL = Cell(None, None, b"", None)
+
+
 class Change:
-    """A new state of a key, of the stage `room`; `before` and `after` are changes of the same key.
+    """A new state of a key; `before` and `after` are changes of the same key.
 
     `data` is the encoded state, if it was encoded already: before a mutable state is passed to a
     function again. The `state` None deletes the key. `more` is another change of its root.
     """
 
-    __slots__ = ("after", "before", "cell", "data", "more", "room", "root", "state", "timers")
+    __slots__ = ("after", "before", "cell", "data", "more", "root", "state", "timers")
 
-    def __init__(
-        self, room: Any, cell: Cell, root: Root, state: Any, timers: dict[str, float]
-    ) -> None:
-        self.room = room
-        self.cell = cell
-        self.root = root
-        self.state = state
-        self.timers = timers
-        self.data: bytes | None = None
-        self.after: Change | None = None
-        self.before = before = cell.last
-        if before is not None:
-            before.after = self
-        cell.last = self
-        self.more = root.change
-        root.change = self
-
-    def written(self) -> None:
-        """Note that this change and all before it are committed."""
-        after = self.after
-        if after is not None:
-            after.before = self.after = None
-        elif self.cell.last is self:
-            self.cell.last = None
+    root: Root
+    cell: Cell
+    state: Any
+    timers: dict[str, float]
+    data: bytes | None
+    before: Change | None
+    after: Change | None
+    more: Change | None
 
 
-class Root:
-    """An event of a source, with the changes that it made: the newest is `change`.
+class Root(Change):
+    """An event of a source, with the changes that it made: it is the first of them itself.
 
-    `origin` and `outer` are what the event had before its end was held back; `ending` and `why` are
-    how it ended. Events of which a list was made are done together: one of their roots has taken
-    up the `others`, with their changes, and `missing` of all these have not ended. `into` is the
-    root that took this one up. `is_left`: it was not among those that could be committed.
-    `is_lost`: it will never be.
+    One record for both, because most events make one change. `origin` and `outer` are what the
+    event had before its end was held back; `ending` and `why` are how it ended. Events of which a
+    list was made are done together: one of their roots has taken up the `others`, with their
+    changes, and is their `root`; `missing` of all these have not ended. `is_left`: it was not among
+    those that could be committed. `is_lost`: it will never be.
     """
 
     __slots__ = (
-        "change",
         "ending",
         "event",
-        "into",
         "is_left",
         "is_lost",
         "missing",
@@ -124,37 +112,44 @@ class Root:
         self.outer = event.outer
         self.ending: Ending | None = None
         self.why: Any = None
-        self.change: Change | None = None
         self.others: list[Root] | None = None
-        self.into: Root | None = None
         self.missing = 1
         self.is_left = self.is_lost = False
-
-    @property
-    def whole(self) -> Root:
-        """The root that has taken this one up, or itself."""
-        root = self
-        while root.into is not None:
-            root = root.into
-        return root
+        self.root = self
+        self.cell = _NO_CELL
+        self.data = self.before = self.after = self.more = None
 
     def all(self) -> list[Root]:
         """The root, and those that it has taken up."""
         return [self] if self.others is None else [self, *self.others]
 
+    def change(self, cell: Cell, state: Any, timers: dict[str, float]) -> Change:
+        """A change that gives a key a new state and these timers."""
+        change: Change = self
+        if self.cell is not _NO_CELL or self.root is not self:
+            change = Change()
+            change.root = root = self.root
+            change.data = change.after = None
+            change.more, root.more = root.more, change
+        change.cell = cell
+        change.state = cell.state = state
+        change.timers = cell.timers = timers
+        change.before = before = cell.last
+        if before is not None:
+            before.after = change
+        cell.last = change
+        return change
+
     def join(self, other: Root) -> None:
         """Take up another root."""
-        change = other.change
-        while change is not None:
-            change.root = self
-            if change.more is None:
-                change.more, self.change = self.change, other.change
-                break
-            change = change.more
-        other.change = None
+        last: Change = other
+        last.root = self
+        while last.more is not None:
+            last = last.more
+            last.root = self
+        last.more, self.more = self.more, other
         self.others = [*self.all()[1:], *other.all()]
         self.missing += other.missing
-        other.into = self
 
 
 def without(timers: dict[str, float], name: str) -> dict[str, float]:
@@ -169,27 +164,25 @@ def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
     Time: O(n) in their changes.
     """
     left: list[Root] = []
+    change: Change | None
     for root in ended:
         root.is_left = False
-        change = root.change
+        change = root
         while change is not None:
             before = change.before
             if before is not None and before.root.missing:
                 left.append(root)
                 break
             change = change.more
+    if not left:
+        return ended, left
     for root in left:
         root.is_left = True
     for root in left:
-        change = root.change
-        while change is not None:
-            after = change.after
-            if after is not None and not (after.root.missing or after.root.is_left):
-                after.root.is_left = True
-                left.append(after.root)
-            change = change.more
-    if not left:
-        return ended, []
+        for after in _after(root):
+            if not (after.missing or after.is_left):
+                after.is_left = True
+                left.append(after)
     ready = [root for root in ended if not root.is_left]
     return ready, [root for root in ended if root.is_left]
 
@@ -198,25 +191,52 @@ def depending(root: Root) -> list[Root]:
     """The root, and all that cannot be committed before it. Time: O(n) in their changes."""
     found, known = [root], {root}
     for one in found:
-        change = one.change
-        while change is not None:
-            after = change.after
-            if after is not None and after.root not in known:
-                known.add(after.root)
-                found.append(after.root)
-            change = change.more
+        for after in _after(one):
+            if after not in known:
+                known.add(after)
+                found.append(after)
     return found
+
+
+def _after(root: Root) -> Iterator[Root]:
+    """The roots that have changed a key next after this one."""
+    change: Change | None = root
+    while change is not None:
+        if change.after is not None:
+            yield change.after.root
+        change = change.more
 
 
 def newest(ready: list[Root]) -> list[Change]:
     """The last change of each key among those of roots that are `committable`."""
     last: list[Change] = []
+    change: Change | None
     for root in ready:
-        change = root.change
+        change = root
         while change is not None:
             after = change.after
             # A later one of the same root is among them too.
-            if after is None or after.root.missing or after.root.is_left:
+            if after is None:
+                if change.cell is not _NO_CELL:
+                    last.append(change)
+            elif after.root.missing or after.root.is_left:
                 last.append(change)
             change = change.more
     return last
+
+
+def committed(ready: list[Root]) -> None:
+    """Take the changes of roots out of those that wait for their commit."""
+    change: Change | None
+    for root in ready:
+        change = root
+        while change is not None:
+            after = change.after
+            if after is not None:
+                after.before = None
+            elif change.cell.last is change:
+                change.cell.last = None
+            # They refer to each other, and would be in memory until the collector comes.
+            change.after = None
+            del change.root
+            change = change.more

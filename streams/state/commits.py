@@ -22,16 +22,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.protocol.acknowledgement import (
-    AckHook,
-    Family,
-    Joined,
-    parents,
-    roots,
-)
+from penstock.streams.protocol.acknowledgement import AckHook, parents, roots
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
 from penstock.streams.state.backend import Backend, Row, Unit
-from penstock.streams.state.changes import Change, Root, committable, depending, newest
+from penstock.streams.state.changes import (
+    Change,
+    Root,
+    committable,
+    committed,
+    depending,
+    newest,
+)
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -41,8 +42,6 @@ __all__ = ["MOST", "Commits", "Room"]
 MOST = 1_000
 """The number of ended events that are committed without waiting. Chosen: more cost as much for
 each, and are in memory for longer."""
-
-_MADE_OF_OTHERS = (Family, Joined, AckHook)
 
 # Seconds after which the loop goes on, while the rows of a commit are made.
 _SLICE = 0.002
@@ -88,10 +87,12 @@ class Commits(AckHook):
         "_ended",
         "_every",
         "_is_torn",
+        "_left",
         "_run",
         "_sources",
         "_timer",
         "_waiting",
+        "_written",
         "committed",
         "held",
         "latencies",
@@ -105,6 +106,8 @@ class Commits(AckHook):
         self.committed = 0
         self.latencies = LatencyHistogram()
         self._ended: list[Root] = []
+        # How many of them were left by the last commit, and how many it writes.
+        self._left = self._written = 0
         self._sources: dict[Origin, _Source] = {}
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
@@ -117,39 +120,46 @@ class Commits(AckHook):
 
     # Events on their way down.
 
-    def root_of(self, event: Event[Any]) -> Root:
-        """The root of an event, whose end is held back from now on."""
-        origin = event.origin
-        if origin is self:
-            held: Root = event.outer
-            return held.whole
-        # Most events are as their source made them.
-        if isinstance(origin, _MADE_OF_OTHERS):
-            outer = event.outer
-            while isinstance(origin, AckHook):
-                # A stage that is told before this one may have put itself in front since.
-                origin, outer = origin.behind(outer)
-                if origin is self:
-                    held = outer
-                    return held.whole
-            made_of = parents(event)
-            if made_of:
-                return self._root_of_all(made_of)
-        root = event.outer = Root(event)
-        event.origin = self
-        self.held += 1
-        return root
+    def hold(self, events: Iterable[Event[Any]]) -> list[Root]:
+        """The roots of events, whose ends are held back from now on."""
+        roots: list[Root] = []
+        source: Origin | None = None
+        for event in events:
+            origin = event.origin
+            if origin is not source:
+                root = self._root_above(event)
+                if root is not None:
+                    roots.append(root)
+                    continue
+                if not isinstance(origin, AckHook):
+                    # What it has emitted is as it made it.
+                    source = origin
+            root = event.outer = Root(event)
+            event.origin = self
+            self.held += 1
+            roots.append(root)
+        return roots
+
+    def _root_above(self, event: Event[Any]) -> Root | None:
+        """The root of an event that is held back already, or was made of others."""
+        origin, outer = event.origin, event.outer
+        # Another stage that is told how events end may be in front.
+        while isinstance(origin, AckHook):
+            if origin is self:
+                held: Root = outer
+                return held.root
+            origin, outer = origin.behind(outer)
+        made_of = parents(event)
+        return self._root_of_all(made_of) if made_of else None
 
     def _root_of_all(self, events: Sequence[Event[Any]]) -> Root:
         """The one root of events of which another one was made."""
-        root = self.root_of(events[0])
-        for event in events[1:]:
-            other = self.root_of(event)
-            # It may have been taken up by then, if an event is in several lists.
-            root = root.whole
-            if other is not root:
-                self._join(root, other)
-        return root
+        first, *others = self.hold(events)
+        for other in others:
+            # They may have been taken up by then, if an event is in several lists.
+            if other.root is not first.root:
+                self._join(first.root, other.root)
+        return first.root
 
     def _join(self, root: Root, other: Root) -> None:
         is_lost = root.is_lost or other.is_lost
@@ -165,22 +175,24 @@ class Commits(AckHook):
         return outer.origin, outer.outer
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        own: Root
         gone: list[Root] = []
+        is_done = ending < RETURNED
         for event in events:
-            own: Root = event.outer
+            own = event.outer
             own.ending, own.why = ending, why
-            root = own if own.into is None else own.whole
-            if ending >= RETURNED:
+            root = own.root
+            if not is_done:
                 # It is missing for good.
                 gone.append(own)
                 gone += self._lose(root)
+                continue
+            root.missing -= 1
+            if not root.missing:
+                self._ended.append(root)
             elif root.is_lost:
                 own.ending, own.why = RETURNED, None
                 gone.append(own)
-            else:
-                root.missing -= 1
-                if not root.missing:
-                    self._ended.append(root)
         if self._ended:
             self.due()
         if gone:
@@ -205,13 +217,14 @@ class Commits(AckHook):
                 if one.ending is not None and one.ending < RETURNED:
                     one.ending, one.why = RETURNED, None
                     gone.append(one)
-        self._ended = [one for one in self._ended if not one.is_lost]
+        if gone:
+            self._ended = [one for one in self._ended if not one.is_lost]
         return gone
 
     def due(self) -> None:
         """Schedule a commit."""
         self._commit.due()
-        if len(self._ended) >= MOST and self._timer is not None:
+        if self._timer is not None and self._new >= MOST:
             timer, self._timer = self._timer, None
             timer.cancel()
             self._soon(self._commit.begin)
@@ -230,7 +243,7 @@ class Commits(AckHook):
             seen = {root}
             path = [root]
             for one in path:
-                change = one.change
+                change: Change | None = one
                 while change is not None:
                     before = change.before
                     if before is not None and before.root not in seen:
@@ -241,6 +254,16 @@ class Commits(AckHook):
                         path.append(before.root)
                     change = change.more
         return None
+
+    @property
+    def _new(self) -> int:
+        """The number of events that have ended since the last commit began."""
+        return len(self._ended) - self._left
+
+    @property
+    def room(self) -> int:
+        """The number of events that may end before some are committed."""
+        return 2 * MOST - self._new - self._written
 
     # Marks.
 
@@ -266,7 +289,7 @@ class Commits(AckHook):
 
     def _soon(self, begin: Callable[[], None]) -> None:
         # With an interval of 0, in the next iteration of the loop.
-        pause = 0.0 if len(self._ended) >= MOST else self._every
+        pause = 0.0 if self._new >= MOST else self._every
         self._timer = self._run.call_later(pause, None, begin)
 
     async def _write(self) -> None:
@@ -276,41 +299,35 @@ class Commits(AckHook):
         self._is_torn = True
         began = self._run.now()
         ready, self._ended = committable(self._ended)
+        self._left, self._written = len(self._ended), len(ready)
+        done = [one for root in ready for one in root.all()]
         unit = Unit()
-        self._add_marks(unit, ready)
-        changes = newest(ready)
-        await self._add_rows(unit, changes)
+        self._add_marks(unit, done)
+        await self._add_rows(unit, newest(ready))
         if self._backend.in_thread:
             await self._run.loop.run_in_executor(None, self._backend.commit, unit)
         else:
             self._backend.commit(unit)
         self._is_torn = False
-        for change in changes:
-            change.written()
+        self._written = 0
+        committed(ready)
         self.committed += 1
         self.latencies.record(self._run.now() - began)
-        done: list[Root] = []
-        for root in ready:
-            # The changes refer to it: they would keep each other until the collector comes.
-            root.change = None
-            if root.others is None:
-                done.append(root)
-            else:
-                done += root.all()
         self._release(done)
 
-    def _add_marks(self, unit: Unit, ready: Iterable[Root]) -> None:
+    def _add_marks(self, unit: Unit, done: Iterable[Root]) -> None:
         if not self._sources:
             return
-        done: dict[Origin, list[Event[Any]]] = {}
-        for root in ready:
-            for one in root.all():
+        by_source: dict[Origin, list[Event[Any]]] = {}
+        for one in done:
+            origin = one.origin
+            if origin not in self._sources:
                 ((origin, _),) = roots(one.event)
-                if origin in self._sources:
-                    done.setdefault(origin, []).append(one.event)
-        for origin, events in done.items():
-            self._sources[origin].finish(events)
-            self._sources[origin].is_due = True
+            by_source.setdefault(origin, []).append(one.event)
+        for origin, events in by_source.items():
+            if origin in self._sources:
+                self._sources[origin].finish(events)
+                self._sources[origin].is_due = True
         for source in self._sources.values():
             if source.is_due:
                 source.is_due = False
@@ -320,7 +337,7 @@ class Commits(AckHook):
     async def _add_rows(self, unit: Unit, changes: Iterable[Change]) -> None:
         until = self._run.now() + _SLICE
         for number, change in enumerate(changes, 1):
-            room: Room = change.room
+            room: Room = change.cell.room
             row = room.row(change)
             if row is None:
                 unit.gone.setdefault(room.name, []).append(change.cell.text)

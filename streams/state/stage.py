@@ -15,7 +15,7 @@ from penstock.streams.execution.call import NO_RESULTS
 from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -85,6 +85,7 @@ class StatefulStage(BaseDemandStage):
         info: StageInfo,
         by: By[Any],
         step: Step,
+        takes_context: bool,
         on_timer: Step | None,
         states: States,
         commits: Commits,
@@ -93,6 +94,7 @@ class StatefulStage(BaseDemandStage):
         super().__init__(downstream, run, info)
         self._key = Key(by)
         self._step = step
+        self._takes_context = takes_context
         self._on_timer = on_timer
         self._states = states
         self._commits = commits
@@ -131,15 +133,16 @@ class StatefulStage(BaseDemandStage):
             if not out and self.state < CLOSED:
                 self.complete()
             return
-        room = min(self.demand - len(out), MOST_HELD - self._commits.held) - self.asked
+        commits = self._commits
+        room = min(self.demand - len(out), MOST_HELD - commits.held, commits.room) - self.asked
         if room > 0:
             self.ask(room)
         elif self.demand > len(out) + self.asked:
-            if self._commits.held >= MOST_HELD:
+            if commits.held >= MOST_HELD:
                 self._full.begin()
             if not self._is_waiting:
                 self._is_waiting = True
-                self._commits.when_less_is_held(self._go_on)
+                commits.when_less_is_held(self._go_on)
 
     def _go_on(self) -> None:
         self._is_waiting = False
@@ -166,19 +169,24 @@ class StatefulStage(BaseDemandStage):
     def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """The place of the first event whose key cannot be read, and the error; those before it
         were given to the function. None: all were, or returned when the stage stopped."""
-        cells = self._states.cells
-        keys, error = self._keys_of(events)
-        self._states.load(keys)
-        for at, key in enumerate(keys):
-            event = events[at]
-            cell = cells.get(key) or self._states.cell(key)
-            self._context.time = event.created + self._offset
-            if self.state or not self._change(event, cell, self._step, event.value, None):
-                give_back_all(events[at:])
-                return None
-        return None if error is None else (len(keys), error)
+        get = self._key.get
+        refused = None
+        rest: list[Event[Any]] = []
+        try:
+            keys = [get(event.value) for event in events]
+            distinct = set(keys)
+        except CALL_ERRORS:
+            keys, error = self._keys_before_error(events)
+            distinct = set(keys)
+            if error is not None:
+                refused = len(keys), error
+                events, rest = events[: len(keys)], events[len(keys) :]
+        if self._apply(events, self._states.of(keys, distinct), self._step, None):
+            return refused
+        give_back_all(rest)
+        return None
 
-    def _keys_of(self, events: list[Event[Any]]) -> tuple[list[Any], Exception | None]:
+    def _keys_before_error(self, events: list[Event[Any]]) -> tuple[list[Any], Exception | None]:
         """The keys of the events up to one whose key cannot be read, and its error."""
         keys: list[Any] = []
         get = self._key.get
@@ -191,54 +199,75 @@ class StatefulStage(BaseDemandStage):
             return keys, own_error(raised)
         return keys, None
 
-    def _change(
-        self, event: Event[Any], cell: Cell, function: Step, value: Any, timer: str | None
+    def _apply(
+        self, events: list[Event[Any]], cells: list[Cell], function: Step, timer: str | None
     ) -> bool:
-        """Whether the stage goes on, after a call of a function for an event or for a `timer`."""
-        states, context = self._states, self._context
-        timers = cell.timers if timer is None else without(cell.timers, timer)
-        root = self._commits.root_of(event)
-        state = states.begin(cell)
-        context.key = cell.key
-        context.timers = timers
-        try:
-            # Any: what the user's function returns.
-            answer: Any = function(state, value, context)
-            if answer.__class__ is not tuple or len(answer) != 2 or answer[1].__class__ is not list:
-                answer = self._checked(answer)
-            change = states.change(cell, root, answer[0], context.timers)
-        except CALL_ERRORS as raised:
-            error = own_error(raised)
-            cell = states.undo(cell)
-            # A timer is over, also if its function fails.
-            self._changed(cell, None if timer is None else states.keep(cell, root, timers))
-            return self._survives(event, error)
-        if self._has_timers or change.before is not None:
-            self._changed(cell, change)
-        results: list[Any] = answer[1]
-        if len(results) == 1:
-            event.value = results[0]
-            self._out.append(event)
-        elif results:
-            family = Family(event, NO_RESULTS)
-            self._out.extend(map(family.child, results))
-            family.close()
-        else:
-            event.drop(NO_RESULTS)
-        return True
+        """Call a function with the state of each event's cell, for the event or for a `timer`.
 
-    def _changed(self, cell: Cell, change: Change | None) -> None:
-        before = None if change is None else change.before
-        if before is not None and change is not None and before.root.is_lost:
+        Returns whether the stage goes on; if not, the rest is returned.
+        """
+        states, context, send = self._states, self._context, self._out.append
+        has_timers, offset = self._has_timers, self._offset
+        takes_context = self._takes_context or timer is not None
+        dropped: list[Event[Any]] = []
+        todo = zip(events, self._commits.hold(events), cells, strict=True)
+        for event, root, cell in todo:
+            timers = cell.timers if timer is None else without(cell.timers, timer)
+            if cell.last is not None:
+                states.freeze(cell.last)
+            try:
+                # Any: what the user's function returns.
+                answer: Any
+                if takes_context:
+                    context.key = cell.key
+                    context.timers = timers
+                    if timer is None:
+                        context.time = event.created + offset
+                    answer = function(cell.state, event.value if timer is None else timer, context)
+                    timers = context.timers
+                else:
+                    answer = function(cell.state, event.value)
+                if (
+                    answer.__class__ is not tuple
+                    or len(answer) != 2
+                    or answer[1].__class__ is not list
+                ):
+                    answer = self._checked(answer)
+                change = states.change(cell, root, answer[0], timers)
+            except CALL_ERRORS as raised:
+                error = own_error(raised)
+                states.undo(cell)
+                if timer is not None:
+                    # It is over, also if its function fails.
+                    self._changed(states.keep(cell, root, without(cell.timers, timer)))
+                if self._faults.survives(event, error):
+                    continue
+                self._stop(error)
+                break
+            if has_timers or change.before is not None:
+                self._changed(change)
+            results: list[Any] = answer[1]
+            if len(results) == 1:
+                event.value = results[0]
+                send(event)
+            elif results:
+                family = Family(event, NO_RESULTS)
+                self._out.extend(map(family.child, results))
+                family.close()
+            else:
+                dropped.append(event)
+            if self.state:
+                break
+        drop_all(dropped, NO_RESULTS)
+        give_back_all([event for event, _, _ in todo])
+        return not self.state
+
+    def _changed(self, change: Change) -> None:
+        before = change.before
+        if before is not None and before.root.is_lost:
             self._commits.lose(change.root)
         if self._has_timers:
-            self._timers.note(cell)
-
-    def _survives(self, event: Event[Any], error: Exception) -> bool:
-        if self._faults.survives(event, error):
-            return True
-        self._stop(error)
-        return False
+            self._timers.note(change.cell)
 
     def _stop(self, error: Exception) -> None:
         """End with an error, after the results so far."""
@@ -289,7 +318,7 @@ class StatefulStage(BaseDemandStage):
         event: Event[Any] = Event({"key": cell.key, "timer": name}, self.run.now(), NOBODY)
         self._context.time = due
         function = _gone if name == END or self._on_timer is None else self._on_timer
-        self._change(event, cell, function, name, name)
+        self._apply([event], [cell], function, name)
 
     # The end.
 

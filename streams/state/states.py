@@ -54,40 +54,44 @@ class States:
 
     # Reading.
 
-    def load(self, keys: Sequence[Any]) -> None:
-        """Make cells for the keys that have none."""
+    def of(self, keys: Sequence[Any], distinct: set[Any]) -> list[Cell]:
+        """The cells of the keys."""
         cells = self.cells
-        missing = {key_of(key): key for key in keys if key not in cells}
-        if not missing:
-            return
-        if len(cells) > self._most:
-            self._forget()
-        for row in self._backend.read(self.name, list(missing)):
-            key = missing.pop(row.key)
-            state = self._migrated(key, self._decode(row.state), row.version)
-            cells[key] = Cell(key, row.key, state, timers_in(row.timers) or NO_TIMERS)
-        for text, key in missing.items():
-            cells[key] = Cell(key, text, self._new())
+        missing = distinct.difference(cells)
+        if missing:
+            if len(cells) > self._most:
+                self._forget()
+                missing = distinct.difference(cells)
+            self._load({key_of(key): key for key in missing})
+        return [cells[key] for key in keys]
 
     def cell(self, key: Any) -> Cell:
         """The cell of a key."""
-        found = self.cells.get(key)
-        if found is None:
-            self.load((key,))
-            found = self.cells[key]
-        return found
+        return self.of((key,), {key})[0]
+
+    def _load(self, missing: dict[bytes, Any]) -> None:
+        """Make cells for keys that have none."""
+        for row in self._backend.read(self.name, list(missing)):
+            key = missing.pop(row.key)
+            self.cells[key] = self._read(Cell(self, key, row.key, None), row)
+        for text, key in missing.items():
+            self.cells[key] = Cell(self, key, text, self._new())
+
+    def _read(self, cell: Cell, row: Row) -> Cell:
+        state = self._decode(row.state)
+        for version in range(row.version, self._version):
+            try:
+                state = self._migrate[version](state)
+            except Exception as error:
+                key = describe(cell.key)
+                add_note(error, f"in migrate[{version}] of {self._info}, for the key {key}")
+                raise
+        cell.state = state
+        cell.timers = timers_in(row.timers) or NO_TIMERS
+        return cell
 
     def _new(self) -> Any:
         return self._start if self._start_text is None else self._decode(self._start_text)
-
-    def _migrated(self, key: Any, state: Any, version: int) -> Any:
-        for one in range(version, self._version):
-            try:
-                state = self._migrate[one](state)
-            except Exception as error:
-                add_note(error, f"in migrate[{one}] of {self._info}, for the key {describe(key)}")
-                raise
-        return state
 
     def _forget(self) -> None:
         """Forget cells without uncommitted changes: those not used since the last time, and, if
@@ -107,54 +111,54 @@ class States:
 
     # Changing.
 
-    def begin(self, cell: Cell) -> Any:
-        """The state of a key for a function that may change it."""
-        last = cell.last
-        if last is not None and last.data is None and last.state is not None:
-            last.data = self._written(last)
-        cell.used = True
-        return cell.state
+    def freeze(self, change: Change) -> None:
+        """Encode the state of a change, which a function may change from now on."""
+        if change.data is None and change.state.__class__ not in FIXED:
+            change.data = self._written(change)
 
     def change(self, cell: Cell, root: Root, state: Any, timers: dict[str, float]) -> Change:
         """A change that gives a key a new state and these timers; None deletes the key.
 
         Raises TypeError for a state that cannot be encoded.
         """
+        kind = state.__class__
         data: bytes | None = None
         if state is None:
             timers = NO_TIMERS
-        elif state.__class__ in FIXED:
+        elif kind is int and -(1 << 63) <= state < 1 << 64:
+            # It is encoded if it is written: most are not, of keys with many events.
+            pass
+        elif kind in FIXED:
             data = encoded(state)
-        elif state.__class__ not in self._known:
+        elif kind not in self._known:
             encoded(state)
-            self._known.add(state.__class__)
+            self._known.add(kind)
         if self._ttl is not None and state is not None:
             timers = {**timers, END: self._wall() + self._ttl}
-        change = Change(self, cell, root, state, timers)
+        change = root.change(cell, state, timers)
         change.data = data
-        cell.state = self._new() if state is None else state
-        cell.timers = timers
+        if state is None:
+            cell.state = self._new()
+        cell.used = True
         return change
 
-    def undo(self, cell: Cell) -> Cell:
-        """The cell of the key with its state before the call; the function has raised."""
+    def undo(self, cell: Cell) -> None:
+        """Give a key the state from before the call of a function that has raised."""
         last = cell.last
         if last is None:
-            # It is read again.
-            self.cells.pop(cell.key, None)
-            return self.cell(cell.key)
-        if last.state is None:
+            cell.state, cell.timers = self._new(), NO_TIMERS
+            for row in self._backend.read(self.name, (cell.text,)):
+                self._read(cell, row)
+        elif last.state is None:
             cell.state = self._new()
         elif last.data is not None and last.state.__class__ not in FIXED:
             cell.state = self._decode(last.data)
-        return cell
 
     def keep(self, cell: Cell, root: Root, timers: dict[str, float]) -> Change:
         """A change that gives a key these timers, and the state that it has."""
-        self.begin(cell)
-        change = Change(self, cell, root, cell.state, timers)
-        cell.timers = timers
-        return change
+        if cell.last is not None:
+            self.freeze(cell.last)
+        return root.change(cell, cell.state, timers)
 
     # Writing.
 

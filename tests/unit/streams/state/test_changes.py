@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Event
-from penstock.streams.state.changes import Cell, Change, Root, committable, depending, newest
+from penstock.streams.state.changes import Cell, Root, committable, committed, depending
 
 # In order: an event and the keys that it changes.
 Story = list[tuple[int, int]]
@@ -23,8 +23,8 @@ def made(story: Story) -> dict[int, Root]:
     for event, key in story:
         if event not in roots:
             roots[event] = Root(Event(event, 0.0, NOBODY))
-        cell = cells.setdefault(key, Cell(key, b"", 0))
-        Change(None, cell, roots[event], event, {})
+        cell = cells.setdefault(key, Cell(None, key, b"", 0))
+        roots[event].change(cell, event, {})
     return roots
 
 
@@ -84,8 +84,7 @@ def test_what_was_left_is_committed_once_what_it_waits_for_has_ended(
         ready, waiting = committable(waiting)
         for root in ready:
             assert root.missing == 0
-        for change in newest(ready):
-            change.written()
+        committed(ready)
         done |= numbers(roots, ready)
         assert done == best(story, seen)
 

@@ -68,7 +68,9 @@ class Walk:
         self.room = Room()
         self.hook = Hook()
         self.commits = Commits(run or Run(), backend or Checked(self), 0.0)
-        self.cells = [Cell(key, str(key).encode(), []) for key in range(self.random.randint(1, 5))]
+        self.cells = [
+            Cell(self.room, key, str(key).encode(), []) for key in range(self.random.randint(1, 5))
+        ]
         self.emitted = 0
         # Events that have not ended, and the sources of each.
         self.live: dict[Event[Any], frozenset[int]] = {}
@@ -88,9 +90,9 @@ class Walk:
     def change(self, event: Event[Any]) -> None:
         cell, number = self.random.choice(self.cells), len(self.changes)
         self.changes[number] = self.live[event]
-        root = self.commits.root_of(event)
+        root = self.commits.hold([event])[0]
         cell.state = [*cell.state, number]
-        change = Change(self.room, cell, root, cell.state, NO_TIMERS)
+        change = root.change(cell, cell.state, NO_TIMERS)
         if change.before is not None and change.before.root.is_lost:
             self.commits.lose(root)
 
