@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from penstock.streams.base.errors import BatchContractError, describe
 from penstock.streams.execution.batch_turns import BatchTurns
+from penstock.streams.execution.call import attempts_at
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
@@ -47,7 +48,6 @@ class BatchStage(CallingStage):
         self._size = BatchSize(options.max_size, options.latency)
         self._parallel = run.overrides.parallel or options.parallel
         self._linger = Linger(options.max_wait, self._parallel)
-        self._requested = 0
         # When the first event of the open batch arrived.
         self._opened = 0.0
         self._calling: int = 0
@@ -58,7 +58,7 @@ class BatchStage(CallingStage):
     # Demand and events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        self._requested -= len(events)
+        self.asked -= len(events)
         now = self._now()
         for place, event in enumerate(events):
             if self.state:
@@ -76,10 +76,7 @@ class BatchStage(CallingStage):
             open_turns((event.turn,))
 
     def _proceed(self) -> None:
-        if self._ended:
-            self._flush()
-        if self._failures:
-            self._settle_failures()
+        self._settle()
         if not self.state:
             self._request_more()
         self._noted = False
@@ -89,11 +86,10 @@ class BatchStage(CallingStage):
     def _request_more(self) -> None:
         """Request the events that are missing in the open batch."""
         waiting = self._waiting
-        room = self._size.size - self._requested - (len(waiting) - waiting.retrying)
+        room = self._size.size - self.asked - (len(waiting) - waiting.retrying)
         room += min(0, self._options.max_size - self._results.waiting)
         if room > 0 and waiting.has_room(self._options.limit):
-            self._requested += room
-            self.upstream.request(room)
+            self.ask(room)
 
     # Batches.
 
@@ -164,7 +160,7 @@ class BatchStage(CallingStage):
         return batch
 
     def _tried(self, event: Event[Any]) -> bool:
-        return self._retries is not None and self._retries.count(event) > 1
+        return attempts_at(event) > 1
 
     # Calls.
 

@@ -12,6 +12,7 @@ __all__ = [
     "NEXT_PLACES",
     "NO_RESULTS",
     "Call",
+    "attempts_at",
     "call_of",
     "closing_event",
     "family_of",
@@ -66,6 +67,11 @@ def call_of(event: Event[Any]) -> Call:
     if call is None:
         call = event.call = Call()
     return call
+
+
+def attempts_at(event: Event[Any]) -> int:
+    """The number of attempts at an event, the current one included."""
+    return 1 if event.call is None else call_of(event).attempts + 1
 
 
 def family_of(event: Event[Any]) -> Family:

@@ -6,7 +6,6 @@ been flushed.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 from penstock.streams.base.errors import (
@@ -16,27 +15,24 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.execution.call import closing_event
+from penstock.streams.execution.flushing_stage import FlushingStage
 from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
-from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
-from penstock.streams.keyed.queues import release
-from penstock.streams.protocol.acknowledgement import Family, Withdrawn
+from penstock.streams.protocol.acknowledgement import Withdrawn
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
-from penstock.streams.stages.finishing_stage import FinishingStage
 
 __all__ = ["CallingStage"]
 
 
-class CallingStage(FinishingStage):
+class CallingStage(FlushingStage):
     """Completes when nothing is in flight, waiting or undelivered.
 
     After an error nothing new begins; calls in flight finish, and then the first error is passed
@@ -44,21 +40,11 @@ class CallingStage(FinishingStage):
     """
 
     __slots__ = (
-        "_ended",
-        "_failures",
-        "_faults",
-        "_has_families",
-        "_inbox",
-        "_is_ordered",
         "_is_own",
         "_name",
         "_now",
-        "_results",
-        "_retries",
-        "_siblings",
         "_slots",
         "_traced",
-        "_waiting",
         "_watch",
         "_watched",
         "in_flight",
@@ -73,25 +59,19 @@ class CallingStage(FinishingStage):
         info: StageInfo,
         options: CallOptions,
     ) -> None:
-        super().__init__(downstream, run, info)
+        super().__init__(
+            *(downstream, run, info, ErrorPolicy(options.on_error, run, info)),
+            ordered=options.ordered,
+            window=options.window,
+            tries=policy_in(run, options.on_error),
+        )
         self.in_flight: int = 0
         self.peak_in_flight: int = 0
-        self._is_ordered = options.ordered
         self._name = name = options.name
         self._now = run.now
         # The advice for a handler of the library's own is different: a user cannot change it.
         self._is_own = is_own(options.handler)
         self.who = str(info) if self._is_own else f"'{name}' ({info})"
-        self._waiting = Waiting(policy_in(run, options.on_error), run, options.window, self._again)
-        self._inbox = self._waiting.inbox
-        self._siblings = self._waiting.siblings
-        self._retries = self._waiting.retries
-        # Of calls that have ended and are not flushed: events, each with its result as its value,
-        # whether one of them had several results, and events that have failed.
-        self._ended: list[Event[Any]] = []
-        self._has_families = False
-        self._failures: deque[tuple[Event[Any], BaseException]] = deque()
-        self._results = (InOrder if options.ordered else Results)(downstream, options.window)
         self._slots = Slots(run, info, name, self._work, self._slot_ended)
         self._watched: CallLimits | None = None
         if options.timeout is not None:
@@ -99,7 +79,6 @@ class CallingStage(FinishingStage):
         self._traced = None
         if run.tracing is not None:
             self._watched = self._traced = run.tracing.calls(info, name, self._watched)
-        self._faults = ErrorPolicy(options.on_error, run, info)
         self._watch = BlockingWatch(run, self.who, self._progress, is_own=self._is_own)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -122,74 +101,7 @@ class CallingStage(FinishingStage):
             return None
         return self.in_flight, self._results.demand, self._results.waiting
 
-    # Events.
-
-    def request(self, n: int, /) -> None:
-        if self.state < CLOSED:
-            self._results.request(n)
-            self._drain()
-
     # The ends of calls.
-
-    def _flush(self) -> None:
-        """Send the results of ended calls on, and then end their turns."""
-        ended = self._ended[:]
-        self._ended.clear()
-        if self.state >= CLOSED:
-            # Cancelled from inside a call: no result is wanted.
-            self._return(ended)
-            return
-        try:
-            self._over(ended)
-        except BaseException:
-            give_back_all(ended)
-            raise
-        if self.state >= CLOSED:
-            # `on_limit_change` has cancelled the pipeline.
-            give_back_all(ended)
-            return
-        if self._retries is not None and not self._is_ordered:
-            for event in ended:
-                event.call = None
-        turns = take_turns(ended)
-        try:
-            if self._has_families:
-                ended = self._close_families(ended)
-            self._results.complete(ended)
-        finally:
-            if turns:
-                release(turns)
-        if self._siblings.at_work:
-            for turn in turns:
-                self._turn_over(turn)
-
-    def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
-        """End the calls with several results; returns the other events."""
-        self._has_families = False
-        others = [event for event in ended if type(event.value) is not Family]
-        left = deque(event for event in ended if type(event.value) is Family)
-        try:
-            while left:
-                self._results.end(left[0])
-                left.popleft().value.close()
-        except BaseException:
-            # Of a function that results of these calls, or of later ones, have reached.
-            for event in left:
-                event.value.close()
-            give_back_all(others)
-            raise
-        return others
-
-    def _settle_failures(self) -> None:
-        """Try events that have failed again, return them to their source, or give them up."""
-        while self._failures:
-            event, error = self._failures.popleft()
-            try:
-                self._settle_failure(event, error)
-            except BaseException:
-                # Of a function such as that given as overload=.
-                event.give_back()
-                raise
 
     def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, Withdrawn):
@@ -215,14 +127,6 @@ class CallingStage(FinishingStage):
         """Return events in flight whose calls have no result."""
         self.in_flight -= len(events)
         give_back_all(events)
-
-    def _turn_over(self, turn: Turn | None) -> None:
-        """One event of a turn is settled: another event of that turn may begin."""
-        raise NotImplementedError
-
-    def _again(self, event: Event[Any]) -> None:
-        """The next attempt at `event` may begin."""
-        raise NotImplementedError
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         """Let the next attempt at `event` begin when the seconds `asked` for are over, or later."""
@@ -255,45 +159,18 @@ class CallingStage(FinishingStage):
         add_note(error, f"in the {what} of {self.info}")
         self.stop(error)
 
-    def _no_more_attempts(self, event: Event[Any]) -> None:
-        """There will be no more attempts at this event."""
-        raise NotImplementedError
-
-    def _give_up(self, event: Event[Any], error: BaseException) -> None:
-        """An event has failed for good: apply the error policy."""
-        attempts = 1 if self._retries is None else self._retries.count(event)
-        turn = event.turn
-        self._no_more_attempts(event)
-        if not self._faults.survives(closing_event(event), error, attempts):
-            self.stop(error)
-        self._turn_over(turn)
-
     # The end.
 
     def _take_unstarted(self) -> list[Event[Any]]:
-        """Remove and return the events that have not begun; on cancel, those to be flushed too."""
-        events = self._waiting.clear()
         if self.state is CANCELLED:
-            ended = self._ended + [event for event, _ in self._failures]
-            self._ended.clear()
-            self._failures.clear()
-            self.in_flight -= len(ended)
-            events += ended
-        return events
-
-    def give_back_unstarted(self) -> None:
-        for event in self._take_unstarted():
-            # Events that were tried before have a place in the order.
-            self._results.end(event)
-            closing_event(event).give_back()
+            self.in_flight -= len(self._ended) + len(self._failures)
+        return super()._take_unstarted()
 
     def is_busy(self) -> bool:
-        results = self._results
-        return bool(self.in_flight or self._waiting or results.waiting or results.delivering)
+        return bool(self.in_flight) or super().is_busy()
 
     def release(self) -> None:
-        self._results.give_back()
-        self.give_back_unstarted()
+        super().release()
         self._watch.end()
         self._slots.cancel()
         if self._watched is not None:

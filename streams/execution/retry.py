@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from penstock.streams.execution.call import call_of
+from penstock.streams.execution.call import attempts_at, call_of
 from penstock.streams.failures.policy import Retry
 from penstock.streams.protocol.event import Event
 from penstock.streams.runtime.context import Run
@@ -36,13 +36,9 @@ class RetryQueue:
         """Events that wait for their next attempt."""
         return len(self._timers)
 
-    def count(self, event: Event[Any]) -> int:
-        """The number of attempts at `event`, the current one included."""
-        return 1 if event.call is None else call_of(event).attempts + 1
-
     def allows(self, event: Event[Any], error: BaseException) -> bool:
         """Whether another attempt follows the current one, which failed with `error`."""
-        return isinstance(error, self._policy.on) and self.count(event) < self._policy.times
+        return isinstance(error, self._policy.on) and attempts_at(event) < self._policy.times
 
     def asked(self, error: BaseException) -> float:
         """For how many seconds `error` asks to wait. Raises what the user's function does."""

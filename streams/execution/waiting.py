@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.streams.execution.call import attempts_at
 from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.failures.policy import OnError, Retry
 from penstock.streams.protocol.event import Event, Turn
@@ -136,7 +137,7 @@ class Waiting:
         """Remove and return the events for which this is true, but none that was tried before."""
 
         def is_new_and_gone(event: Event[Any]) -> bool:
-            return (self.retries is None or self.retries.count(event) == 1) and is_gone(event)
+            return attempts_at(event) == 1 and is_gone(event)
 
         gone = _removed(self.inbox, is_new_and_gone) + _removed(self.held, is_new_and_gone)
         return gone + self.siblings.withdraw(is_gone)

@@ -22,7 +22,7 @@ from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
-from penstock.streams.protocol.event import Event, Turn, give_back_all
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -266,19 +266,11 @@ class WorkerStage(CallingStage):
         self.in_flight -= len(self._due)
         self._due.clear()
 
-    def _withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
-        """Return the events for which this is true, unless they have begun before."""
+    def _withdrawn(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
         self._recall()
-        siblings = self._siblings.waiting
-        events = self._waiting.withdraw(is_gone)
-        # Events behind another one of their turn are not counted before they may begin.
-        self.admitted -= len(events) - (siblings - self._siblings.waiting)
-        try:
-            for event in events:
-                # It may have a place in the order.
-                self._results.end(event)
-        finally:
-            give_back_all(events)
+        events = super()._withdrawn(is_gone)
+        self.admitted -= len(events)
+        return events
 
     def _take_unstarted(self) -> list[Event[Any]]:
         if self.state is not CANCELLED:
@@ -423,17 +415,13 @@ class WorkerStage(CallingStage):
         if self.state >= CLOSED:
             self._gate.leave()
 
-    def _turn_over(self, turn: Turn | None) -> None:
-        if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self.admitted += 1
-            self._inbox.append(following)
+    def _enter(self, event: Event[Any]) -> None:
+        self.admitted += 1
+        super()._enter(event)
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         self._iterators.again(event)
         self._waiting.put_retry(event, asked, self._gate.limit)
-
-    def _no_more_attempts(self, event: Event[Any]) -> None:
-        self._results.end(event)
 
     def _again(self, event: Event[Any]) -> None:
         self.admitted += 1

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.streams.base.errors import PenstockError
-from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.waiting import Siblings
+from penstock.streams.execution.call import call_of
+from penstock.streams.execution.flushing_stage import FlushingStage
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.stages.finishing_stage import FinishingStage
 from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
 __all__ = ["Dispatcher", "Offering"]
@@ -57,7 +56,7 @@ class Dispatcher(Protocol):
         """The epic is over; results of jobs that are still out are ignored."""
 
 
-class Offering(FinishingStage):
+class Offering(FlushingStage):
     """Requests only as many events as workers have room for, and as there is room for results.
 
     `_jobs` are the events whose jobs are out, by number. The result of a job travels in its event,
@@ -75,13 +74,10 @@ class Offering(FinishingStage):
         window: int,
         on_error: OnError,
     ) -> None:
-        super().__init__(downstream, run, info)
+        faults = ErrorPolicy(on_error, run, info)
+        super().__init__(downstream, run, info, faults, ordered=ordered, window=window)
         self._dispatcher = dispatcher
-        self._window = window
-        self._results = (InOrder if ordered else Results)(downstream, window)
-        self._faults = ErrorPolicy(on_error, run, info)
         self._jobs: dict[int, Event[Any]] = {}
-        self._siblings = Siblings()
         self._count = self._peak = 0
         self._opened = False
         self._utilisation = Utilisation()
@@ -91,10 +87,7 @@ class Offering(FinishingStage):
     # Demand.
 
     def request(self, n: int, /) -> None:
-        if self.state >= CLOSED:
-            return
-        self._results.request(n)
-        if not self._opened:
+        if not self._opened and self.state < CLOSED:
             self._opened = True
             try:
                 self._dispatcher.open(self)
@@ -102,7 +95,7 @@ class Offering(FinishingStage):
                 self.stop(error)
             else:
                 self._watch()
-        self._drain()
+        super().request(n)
 
     def look(self) -> None:
         """Request as many events as workers have room for, within the room for results."""
@@ -111,11 +104,14 @@ class Offering(FinishingStage):
         self._drain()
 
     def _proceed(self) -> None:
+        self._settle()
+        while self._inbox:
+            self._hand_out(self._inbox.popleft())
         if self.state:
             return
         self._observe()
         room = self._dispatcher.room - self.asked
-        room += min(0, self._window - self._results.waiting)
+        room += min(0, self._results.window - self._results.waiting)
         if room > 0:
             self.ask(room)
 
@@ -145,19 +141,6 @@ class Offering(FinishingStage):
 
     # Jobs.
 
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self.asked -= len(events)
-        for place, event in enumerate(events):
-            if self.state:
-                give_back_all(events[place:])
-                return
-            turn = event.turn
-            if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
-                self._hand_out(event)
-            else:
-                self._drain()
-        self._observe()
-
     def _hand_out(self, event: Event[Any]) -> None:
         self._count += 1
         number = self._count
@@ -182,39 +165,26 @@ class Offering(FinishingStage):
 
     def succeeded(self, number: int, value: Any) -> None:
         """A worker's result. A repeated one changes nothing."""
-        event = self._jobs.pop(number, None)
-        if event is None:
-            return
-        self._dispatcher.over(number)
-        event.ended = self.run.now()
-        event.value = value
-        turn, event.turn = event.turn, None
-        try:
-            self._results.complete([event])
-        finally:
-            if turn is not None:
-                turn.end()
-        if turn is not None:
-            following = self._siblings.next(turn)
-            if following is not None:
-                self._hand_out(following)
-        self._drain()
+        if (event := self._take_back(number)) is not None:
+            event.value = value
+            self._ended.append(event)
+            self._drain()
 
     def failed(self, number: int, error: Exception, attempts: int) -> None:
         """A job failed for good."""
+        if (event := self._take_back(number)) is not None:
+            # Before the last one.
+            call_of(event).attempts = attempts - 1
+            self._failures.append((event, error))
+            self._drain()
+
+    def _take_back(self, number: int) -> Event[Any] | None:
+        """The event of a job that was out and is over now."""
         event = self._jobs.pop(number, None)
-        if event is None:
-            return
-        self._dispatcher.over(number)
-        event.ended = self.run.now()
-        turn = event.turn
-        survives = self._faults.survives(event, error, attempts)
-        self._results.end(event)
-        if not survives:
-            self.stop(error)
-        elif turn is not None and (following := self._siblings.next(turn)) is not None:
-            self._hand_out(following)
-        self._drain()
+        if event is not None:
+            self._dispatcher.over(number)
+            event.ended = self.run.now()
+        return event
 
     # The end.
 
@@ -223,21 +193,17 @@ class Offering(FinishingStage):
         super().stop(error)
         self._drain()
 
-    def give_back_unstarted(self) -> None:
-        give_back_all(self._siblings.clear())
-
     def is_busy(self) -> bool:
-        results = self._results
-        return bool(self._jobs or self._siblings.waiting or results.waiting or results.delivering)
+        return bool(self._jobs) or super().is_busy()
 
     def release(self) -> None:
         self._wait.end()
         if self._opened:
             self._dispatcher.close()
-        jobs = [*self._jobs.values(), *self._siblings.clear()]
+        out = [*self._jobs.values()]
         self._jobs.clear()
-        self._results.give_back()
-        give_back_all(jobs)
+        super().release()
+        self._give_back(out)
 
     def statistics(self) -> dict[str, Any]:
         """Jobs that are out (`in_flight`) and the most that were; results `undelivered`; those

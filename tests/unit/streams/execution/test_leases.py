@@ -230,3 +230,27 @@ def test_an_event_that_waits_for_its_first_attempt_can_be_withdrawn(on_error: An
             running.cancel()
 
     run_virtual(story())
+
+
+def test_events_of_a_key_go_on_when_one_of_several_that_shared_its_turn_is_withdrawn() -> None:
+    case = Case(8)
+
+    def take_away() -> None:
+        case.lost.add(0)
+        case.source.run.withdraw(lambda event: event.value == 0)
+
+    async def work(number: int) -> int:
+        case.begun.append(number)
+        if number == 0:
+            # While the other result of its parent waits for its turn, which it has by then.
+            asyncio.get_running_loop().call_later(1, take_away)
+            raise ValueError("busy")
+        return number
+
+    arrived, _ = worked(
+        case,
+        *(group_by(parity), spread(), ops.flat_map(twice)),
+        adaptive_flat_map(work, Fixed(2), overload=lambda _: 5.0, on_error="skip"),
+    )
+    assert case.begun.count(0) == 1
+    assert sorted(arrived) == sorted([*range(1, 8), *range(1, 8)])

@@ -1,0 +1,245 @@
+"""The base of the stages whose events are processed elsewhere: in slots, or by other processes.
+
+An event waits until it may begin, and is then with whatever processes it. What has ended, well or
+not, is gathered and flushed: the results go on, turns end, and other events of these may begin.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streams.execution.call import attempts_at, closing_event
+from penstock.streams.execution.results import InOrder, Results
+from penstock.streams.execution.waiting import Waiting
+from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.failures.policy import OnError
+from penstock.streams.keyed.queues import release
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.stages.finishing_stage import FinishingStage
+
+__all__ = ["FlushingStage"]
+
+
+class FlushingStage(FinishingStage):
+    """Completes when nothing is waiting, on its way, or undelivered.
+
+    `faults` settles what has failed for good, `tries` says what is tried again.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_failures",
+        "_faults",
+        "_has_families",
+        "_inbox",
+        "_is_ordered",
+        "_results",
+        "_retries",
+        "_siblings",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        faults: ErrorPolicy,
+        *,
+        ordered: bool,
+        window: int,
+        tries: OnError = "stop",
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._faults = faults
+        self._is_ordered = ordered
+        self._waiting = Waiting(tries, run, window, self._again)
+        self._inbox = self._waiting.inbox
+        self._siblings = self._waiting.siblings
+        self._retries = self._waiting.retries
+        # Of calls that have ended and are not flushed: events, each with its result as its value,
+        # whether one of them had several results, and events that have failed.
+        self._ended: list[Event[Any]] = []
+        self._has_families = False
+        self._failures: deque[tuple[Event[Any], BaseException]] = deque()
+        self._results = (InOrder if ordered else Results)(downstream, window)
+
+    # Demand and events.
+
+    def request(self, n: int, /) -> None:
+        if self.state < CLOSED:
+            self._results.request(n)
+            self._drain()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.asked -= len(events)
+        if self.state:
+            give_back_all(events)
+            return
+        for event in events:
+            turn = event.turn
+            if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
+                self._inbox.append(event)
+        self._drain()
+
+    def _again(self, event: Event[Any]) -> None:
+        """The next attempt at `event` may begin."""
+        raise NotImplementedError
+
+    # What has ended.
+
+    def _settle(self) -> None:
+        """Flush what has ended and settle what has failed."""
+        if self._ended:
+            self._flush()
+        if self._failures:
+            self._settle_failures()
+
+    def _flush(self) -> None:
+        """Send the results of ended calls on, and then end their turns."""
+        ended = self._ended[:]
+        self._ended.clear()
+        if self.state >= CLOSED:
+            # Cancelled from inside a call: no result is wanted.
+            self._return(ended)
+            return
+        try:
+            self._over(ended)
+        except BaseException:
+            give_back_all(ended)
+            raise
+        if self.state >= CLOSED:
+            # `on_limit_change` has cancelled the pipeline.
+            give_back_all(ended)
+            return
+        if self._retries is not None and not self._is_ordered:
+            for event in ended:
+                event.call = None
+        turns = take_turns(ended)
+        try:
+            if self._has_families:
+                ended = self._close_families(ended)
+            self._results.complete(ended)
+        finally:
+            if turns:
+                self._end_turns(turns)
+
+    def _end_turns(self, turns: list[Turn]) -> None:
+        """End the turns of events that are settled: others of these may begin."""
+        release(turns)
+        if self._siblings.at_work:
+            for turn in turns:
+                self._turn_over(turn)
+
+    def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
+        """End the calls with several results; returns the other events."""
+        self._has_families = False
+        others = [event for event in ended if type(event.value) is not Family]
+        left = deque(event for event in ended if type(event.value) is Family)
+        try:
+            while left:
+                self._results.end(left[0])
+                left.popleft().value.close()
+        except BaseException:
+            # Of a function that results of these calls, or of later ones, have reached.
+            for event in left:
+                event.value.close()
+            give_back_all(others)
+            raise
+        return others
+
+    def _settle_failures(self) -> None:
+        """Try events that have failed again, return them to their source, or give them up."""
+        while self._failures:
+            event, error = self._failures.popleft()
+            try:
+                self._settle_failure(event, error)
+            except BaseException:
+                # Of a function such as that given as overload=.
+                event.give_back()
+                raise
+
+    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
+        self._give_up(event, error)
+
+    def _give_up(self, event: Event[Any], error: BaseException) -> None:
+        """An event has failed for good: apply the error policy."""
+        attempts, turn = attempts_at(event), event.turn
+        self._no_more_attempts(event)
+        if not self._faults.survives(closing_event(event), error, attempts):
+            self.stop(error)
+        self._turn_over(turn)
+
+    def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
+        """The calls of these events have ended, with this error."""
+
+    def _return(self, events: list[Event[Any]]) -> None:
+        """Return events whose calls have begun and have no result."""
+        give_back_all(events)
+
+    def _no_more_attempts(self, event: Event[Any]) -> None:
+        """There will be no more attempts at this event."""
+        self._results.end(event)
+
+    def _turn_over(self, turn: Turn | None) -> None:
+        """One event of a turn is settled: another event of that turn may begin."""
+        if turn is not None and (following := self._siblings.next(turn)) is not None:
+            self._enter(following)
+
+    def _enter(self, event: Event[Any]) -> None:
+        """An event need not wait for its turn any more."""
+        self._inbox.append(event)
+
+    # Events that do not begin.
+
+    def _withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Return the events for which this is true, unless they have begun before."""
+        # Those behind another event of their turn first: they do not end it.
+        give_back_all(self._siblings.withdraw(is_gone))
+        self._lose(self._withdrawn(is_gone))
+
+    def _withdrawn(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
+        """Remove and return the events for which this is true, of those that may begin."""
+        return self._waiting.withdraw(is_gone)
+
+    def _lose(self, events: list[Event[Any]]) -> None:
+        """Return events that no call has; others of their turns may begin."""
+        turns = [event.turn for event in events]
+        self._give_back(events)
+        for turn in turns:
+            self._turn_over(turn)
+
+    def _take_unstarted(self) -> list[Event[Any]]:
+        """Remove and return the events that have not begun; on cancel, those to be flushed too."""
+        events = self._waiting.clear()
+        if self.state is CANCELLED:
+            events += self._ended + [event for event, _ in self._failures]
+            self._ended.clear()
+            self._failures.clear()
+        return events
+
+    def give_back_unstarted(self) -> None:
+        self._give_back(self._take_unstarted())
+
+    def _give_back(self, events: list[Event[Any]]) -> None:
+        """Return events whose calls have not begun, or have no more results."""
+        try:
+            for event in events:
+                # It may have a place in the order.
+                self._results.end(event)
+        finally:
+            give_back_all(map(closing_event, events))
+
+    def is_busy(self) -> bool:
+        has_ended = self._ended or self._failures
+        return bool(self._waiting or has_ended or self._results.waiting or self._results.delivering)
+
+    def release(self) -> None:
+        self._results.give_back()
+        self._give_back(self._take_unstarted())
