@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from penstock.streams.base.errors import BuildError, NotPicklable
 from penstock.streams.base.keys import Key
-from penstock.streams.execution.call import closing_event, family_of, taken_family
-from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.waiting import Siblings
+from penstock.streams.base.take_front import taken
+from penstock.streams.execution.call import call_of, family_of, taken_family
+from penstock.streams.execution.flushing_stage import FlushingStage
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OverflowPolicy, sink_of
-from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.stage import STARVED
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.blame import identify, identify_in, note_end
@@ -25,9 +24,7 @@ from penstock.streams.protocol.event import (
     RETURNED,
     Ending,
     Event,
-    Turn,
     end_all,
-    give_back_all,
     take_turns,
 )
 from penstock.streams.protocol.identity import identities, shown
@@ -36,7 +33,6 @@ from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.finishing_stage import FinishingStage
 from penstock.streams.workers import messages
 from penstock.streams.workers.key_owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.limit import CommonLimit
@@ -57,7 +53,7 @@ _CLOSED_EARLY = (
 )
 
 
-class ParentStage(FinishingStage):
+class ParentStage(FlushingStage):
     """Has at most `bound` events and results that were not sent on, in all workers together.
 
     It completes when the stream above has and all events have ended. After an error the workers
@@ -72,21 +68,16 @@ class ParentStage(FinishingStage):
         section: Section,
         crew: WorkerFactory,
     ) -> None:
-        super().__init__(downstream, run, info)
-        work = section.work
-        self._section = section
-        self._results = (InOrder if work.ordered else Results)(downstream, work.window)
-        self._siblings = Siblings()
-        bound = section.bound(run.limit)
-        self._bound = 1 << 20 if bound is None else bound
-        # Whether events hold turns, which end with their calls.
-        self._has_turns = section.above.turns
         self._policies = {
             stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
             for stage in section.infos
             if stage.policy is not None
         }
-        self._faults = self._policies[section.working.number]
+        work, faults = section.work, self._policies[section.working.number]
+        super().__init__(downstream, run, info, faults, ordered=work.ordered, window=work.window)
+        self._section = section
+        bound = section.bound(run.limit)
+        self._bound = 1 << 20 if bound is None else bound
         self._sinks = {
             stage.number: (stage, sink)
             for stage in section.infos_with_sinks
@@ -110,7 +101,7 @@ class ParentStage(FinishingStage):
         )
         self._supervisor = Supervisor(
             *(self, section, crew, self._peers, self._owners, self._limit, self._sending, kills),
-            *(self._received, self._give_up, self._lost),
+            *(self._received, self._fail_for_good, self._lost),
         )
         self._starved = Timer(run, info, partial(self.within, self._make_room))
         self._has_looked_at_key = section.by is None
@@ -123,7 +114,7 @@ class ParentStage(FinishingStage):
             run.add_tunable(section.working, self.retune)
         if key is not None:
             run.add_keyed(first, self.set_share)
-        run.withdrawals.append(self.withdraw)
+        run.withdrawals.append(partial(self.within, self._withdraw))
         for stage in section.infos:
             run.add_stage(stage, partial(self.numbers.stage_statistics, stage))
 
@@ -136,27 +127,23 @@ class ParentStage(FinishingStage):
         """Replace the share of a key, or what becomes of more, for the events that come now."""
         self._overflow.set(share, policy, self._owners.backlogs)
 
-    def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
-        """Return the events for which this is true, unless they have begun before."""
-        while gone := self._owners.withdraw(is_gone):
-            # Others of their turns may follow, which are gone, too.
-            self._return(gone)
+    def _withdrawn(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
         for peer in self._peers:
             if any(is_gone(event) for event, _ in peer.out.values()):
                 peer.recall()
-        self._drain()
+        return super()._withdrawn(is_gone) + self._owners.withdraw(is_gone)
 
     # Demand.
 
     def request(self, n: int, /) -> None:
-        if self.state >= CLOSED:
-            return
-        self._results.request(n)
-        if not self._supervisor.is_open:
+        if not self._supervisor.is_open and self.state < CLOSED:
             self._supervisor.begin()
-        self._drain()
+        super().request(n)
 
     def _proceed(self) -> None:
+        self._settle()
+        if self._inbox:
+            self._deal()
         if any(self._sending.makes_room(peer) for peer in self._peers):
             self._sending.soon()
         error, self._overflow.error = self._overflow.error, None
@@ -204,37 +191,22 @@ class ParentStage(FinishingStage):
 
     # Events.
 
-    def take(self, events: list[Event[Any]], /) -> None:
+    def _deal(self) -> None:
+        """Give workers the events that need not wait for their turns."""
         if not self._has_looked_at_key:
             self._has_looked_at_key = True
-            if (error := unfit_key(self._section, events[0].value)) is not None:
-                give_back_all(events)
+            if (error := unfit_key(self._section, self._inbox[0].value)) is not None:
                 self.stop(error)
                 return
-        if self._has_turns:
-            events = [event for event in events if self._may_begin(event)]
-        self._deal(events)
-        self._sending.soon()
-
-    def _deal(self, events: list[Event[Any]]) -> None:
+        events = taken(self._inbox, len(self._inbox))
         self._results.begin(events)
         for event in self._owners.deal(events):
             self._results.end(event)
+        self._sending.soon()
 
     def keys_of(self, events: list[Event[Any]], /) -> list[Any]:
         """The keys by which the events are dealt."""
         return self._owners.keys_of(events)
-
-    def _may_begin(self, event: Event[Any]) -> bool:
-        turn = event.turn
-        return turn is None or turn.holders < 2 or self._siblings.enter(turn, event)
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        if self.state:
-            self.asked -= len(events)
-            give_back_all(events)
-        else:
-            super().on_events(events)
 
     def _ship(self) -> None:
         """Send to each worker the events that wait for it, and room for more results."""
@@ -257,7 +229,7 @@ class ParentStage(FinishingStage):
 
         If another worker dies, one that has ended may be needed again: it is started anew.
         """
-        if all(peer.is_told for peer in self._peers) or self._siblings.waiting:
+        if all(peer.is_told for peer in self._peers) or self._waiting:
             return
         if self._owners.has_waiting or any(peer.is_recalled for peer in self._peers):
             return
@@ -267,18 +239,12 @@ class ParentStage(FinishingStage):
                 peer.send(messages.Complete())
 
     def _cannot_be_sent(self, event: Event[Any], owner: Owner, error: NotPicklable) -> None:
-        self._give_up(event, owner, NotPicklable(f"an event {error}"))
+        self._fail_for_good(event, owner, NotPicklable(f"an event {error}"))
 
     def _lost(self, dealt: list[Dealt]) -> None:
         """Return events that no worker has any more."""
         self._owners.end([owner for _, owner in dealt])
-        self._return([event for event, _ in dealt])
-
-    def _return(self, events: list[Event[Any]]) -> None:
-        """Return events that no worker has."""
-        turns = self._turns_of(events)
-        self._give_back(events)
-        self._end_turns(turns)
+        self._lose([event for event, _ in dealt])
 
     # Outcomes.
 
@@ -315,14 +281,14 @@ class ParentStage(FinishingStage):
     def _handle(self, peer: Peer, message: Any) -> None:
         match message:
             case messages.Ended():
-                self._ended(peer, message)
+                self._take_results(peer, message)
             case messages.Completions():
                 self._limit.completed(peer, message.ends)
                 return
             case messages.Parts():
-                self._parts(peer, message)
+                self._take_parts(peer, message)
             case messages.Over():
-                self._over(peer, message)
+                self._take_endings(peer, message)
             case messages.Letter():
                 self._letter(peer, message)
             case messages.Unsendable():
@@ -358,7 +324,7 @@ class ParentStage(FinishingStage):
         self._supervisor.acquit(peer, events)
         return events
 
-    def _ended(self, peer: Peer, message: messages.Ended) -> None:
+    def _take_results(self, peer: Peer, message: messages.Ended) -> None:
         peer.false_starts = 0
         numbers, results, starts, ends = message
         events = self._pop(peer, numbers)
@@ -367,24 +333,9 @@ class ParentStage(FinishingStage):
             event.started = started
             event.ended = ended
         peer.room += len(events)
-        turns = self._turns_of(events)
-        try:
-            self._results.complete(events)
-        finally:
-            self._end_turns(turns)
+        self._ended += events
 
-    def _turns_of(self, events: list[Event[Any]]) -> list[Turn]:
-        return take_turns(events) if self._has_turns else []
-
-    def _end_turns(self, turns: list[Turn]) -> None:
-        if not turns:
-            return
-        release(turns)
-        following = [self._siblings.next(turn) for turn in turns]
-        begun = [event for event in following if event is not None]
-        self._deal(begun)
-
-    def _parts(self, peer: Peer, message: messages.Parts) -> None:
+    def _take_parts(self, peer: Peer, message: messages.Parts) -> None:
         peer.room += len(message.numbers)
         for number, result, started, ended in zip(*message, strict=True):
             event, _ = peer.out[number]
@@ -410,7 +361,7 @@ class ParentStage(FinishingStage):
         if not self._faults.survives(part, message.error):
             self.stop(message.error)
 
-    def _over(self, peer: Peer, message: messages.Over) -> None:
+    def _take_endings(self, peer: Peer, message: messages.Over) -> None:
         peer.false_starts = 0
         ending = Ending(message.ending)
         if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
@@ -426,7 +377,7 @@ class ParentStage(FinishingStage):
             self.run.errors.noted(message.why, len(message.numbers))
             note_end(message.why, ends=False)
         events = self._pop(peer, message.numbers)
-        turns = self._turns_of(events)
+        turns = take_turns(events)
         alone: list[Event[Any]] = []
         for event in events:
             self._results.end(event)
@@ -440,17 +391,14 @@ class ParentStage(FinishingStage):
         end_all(alone, ending, message.why)
         self._end_turns(turns)
 
-    def _give_up(
+    def _fail_for_good(
         self, event: Event[Any], owner: Owner, error: Exception, attempts: int = 1
     ) -> None:
         """An event has failed outside its handler, for good."""
         self._owners.end((owner,))
-        turns = self._turns_of([event])
-        survives = self._faults.survives(closing_event(event), error, attempts)
-        self._results.end(event)
-        if not survives:
-            self.stop(error)
-        self._end_turns(turns)
+        # Before the last one.
+        call_of(event).attempts = attempts - 1
+        self._give_up(event, error)
 
     def _even_out(self) -> None:
         """Where a worker has nothing to do, and another much, divide that anew."""
@@ -482,7 +430,7 @@ class ParentStage(FinishingStage):
         self._drain()
 
     def give_back_unstarted(self) -> None:
-        give_back_all(self._siblings.clear())
+        super().give_back_unstarted()
         self._starved.cancel()
         for events in self._owners.close():
             self._give_back(events)
@@ -491,10 +439,7 @@ class ParentStage(FinishingStage):
             peer.send(messages.Stop())
 
     def is_busy(self) -> bool:
-        results = self._results
-        return bool(
-            self._owners.is_busy or self._siblings.waiting or results.waiting or results.delivering
-        )
+        return self._owners.is_busy or super().is_busy()
 
     def release(self) -> None:
         is_cancelled = self.state is CANCELLED
@@ -506,14 +451,8 @@ class ParentStage(FinishingStage):
         left = [event for peer in self._peers for event, _ in peer.out.values()]
         for peer in self._peers:
             peer.out.clear()
-        self._results.give_back()
-        self._give_back(self._siblings.clear())
+        super().release()
         self._give_back(left)
         for events in self._owners.close():
             self._give_back(events)
         self._owners.clear()
-
-    def _give_back(self, events: Iterable[Event[Any]]) -> None:
-        for event in events:
-            self._results.end(event)
-            closing_event(event).give_back()
