@@ -50,16 +50,20 @@ class Backend(Protocol):
     """Stores the rows of stages by key, and the marks of partitions. Raises errors of its own."""
 
     in_thread: bool
-    """Whether `commit` may block, and is called in a thread. The other methods are called in the
-    thread that opened the backend, also during a commit: they read the rows from before or after
-    it."""
+    """Whether `commit` may block, and is called in a thread."""
+
+    reads_in_thread: bool
+    """Whether `read` and `due` may block too, as over a network: then they are called in threads,
+    several at a time. All other methods are called in the thread that opened the backend.
+
+    Whatever reads may be called during a commit, and reads the rows from before or after it."""
 
     def open(self) -> None:
         """Begin a run; from now on no other may commit. Raises CannotOpen while another is open, if
         the backend can detect that."""
 
     def close(self) -> None:
-        """End the run. Not called during a commit."""
+        """End the run. Not called during a commit or a read in another thread."""
 
     def stages(self) -> list[KeptStage]:
         """The stages that were declared and not deleted."""

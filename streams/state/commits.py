@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.diagnostics.histogram import LatencyHistogram
@@ -35,9 +36,12 @@ from penstock.streams.state.changes import (
 )
 
 if TYPE_CHECKING:
+    from penstock.streams.protocol.stage_info import StageInfo
     from penstock.streams.runtime.context import Run
 
 __all__ = ["MOST", "Commits", "Room"]
+
+T = TypeVar("T")
 
 MOST = 1_000
 """The number of ended events that are committed without waiting. Chosen: more cost as much for
@@ -88,6 +92,7 @@ class Commits(AckHook):
         "_every",
         "_is_torn",
         "_left",
+        "_readings",
         "_run",
         "_sources",
         "_timer",
@@ -112,6 +117,7 @@ class Commits(AckHook):
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.Handle | None = None
+        self._readings: set[asyncio.Future[Any]] = set()
         # While a commit is under way, and for good if one has failed: its events are done to their
         # sources, so nothing after it may be written without what it has not written.
         self._is_torn = False
@@ -264,6 +270,30 @@ class Commits(AckHook):
     def room(self) -> int:
         """The number of events that may end before some are committed."""
         return 2 * MOST - self._new - self._written
+
+    # Reading.
+
+    def read(self, info: StageInfo, call: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Call a function that reads from the backend, and another one with its result: now, or
+        when a thread has read it. An error of either is one of the stage that `info` names."""
+        if not self._backend.reads_in_thread:
+            then(call())
+            return
+        reading = self._run.loop.run_in_executor(None, call)
+        self._readings.add(reading)
+        reading.add_done_callback(partial(self._was_read, info, then))
+
+    def _was_read(
+        self, info: StageInfo, then: Callable[[T], None], reading: asyncio.Future[T]
+    ) -> None:
+        self._readings.discard(reading)
+        if not reading.cancelled():
+            self._run.call(info, lambda: then(reading.result()))
+
+    async def until_read(self) -> None:
+        """Wait until nothing is being read."""
+        while self._readings:
+            await asyncio.wait(self._readings)
 
     # Marks.
 

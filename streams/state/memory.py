@@ -12,7 +12,7 @@ __all__ = ["Memory"]
 class Memory:
     """States in dicts. It can be opened again after a crash, without `close`."""
 
-    in_thread = False
+    in_thread = reads_in_thread = False
 
     def __init__(self) -> None:
         self._stages: dict[str, KeptStage] = {}

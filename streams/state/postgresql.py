@@ -109,7 +109,7 @@ _Db = Connection[tuple[Any, ...]]
 class PostgreSQL:
     """States in the database of a URL."""
 
-    in_thread = True
+    in_thread = reads_in_thread = True
 
     def __init__(self, url: str) -> None:
         self._name = redacted(url)
@@ -277,7 +277,7 @@ class PostgreSQL:
     def _take_lock(self, db: _Db) -> None:
         try:
             with db.transaction():
-                db.execute(f"SET LOCAL lock_timeout = '{_LAST_RUN:g}s'")
+                db.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_LAST_RUN:g}s",))
                 db.execute(f"SELECT pg_advisory_lock({_LOCK})")
         except errors.LockNotAvailable as error:
             holders = " and ".join(who for (who,) in db.execute(_HOLDER).fetchall())

@@ -54,6 +54,7 @@ class SQLite:
     """States in the file `path`; beside it are two files of SQLite and a lock file."""
 
     in_thread = True
+    reads_in_thread = False
 
     def __init__(self, path: str, *, durable: bool = False) -> None:
         self._path = path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from penstock.streams.base.errors import CALL_ERRORS, WrongType, describe, own_error
 from penstock.streams.base.keys import By, Key
@@ -29,11 +30,10 @@ from penstock.streams.state.timers import Timers
 
 __all__ = ["MOST_HELD", "Context", "StatefulStage"]
 
+T = TypeVar("T")
+
 MOST_HELD = 10_000
 """The most events that are unfinished behind the stage or wait for a commit."""
-
-# Timers that fire before the loop goes on.
-_AT_ONCE = 100
 
 
 class Context:
@@ -104,6 +104,9 @@ class StatefulStage(BaseDemandStage):
         self._alarm = Timer(run, info, self._drain)
         self._has_timers = on_timer is not None or states.has_ends
         self._out: deque[Event[Any]] = deque()
+        # Events that wait until the states of their keys are read; meanwhile nothing changes.
+        self._unread: list[Event[Any]] = []
+        self._is_reading = False
         self._is_waiting = False
         # While as many events are held as may be, and none ends.
         self._full = Wait(run, info, self._why_nothing_is_read)
@@ -122,6 +125,9 @@ class StatefulStage(BaseDemandStage):
     def _proceed(self) -> None:
         if not self._is_known:
             return
+        while self._unread and not self._is_reading:
+            events, self._unread = self._unread, []
+            self._put_all(events)
         if self._has_timers:
             self._fire()
         out = self._out
@@ -130,14 +136,14 @@ class StatefulStage(BaseDemandStage):
             self.demand -= len(events)
             send_list(self.downstream, events)
         if self.state:
-            if not out and self.state < CLOSED:
+            if not out and not self._unread and self.state < CLOSED:
                 self.complete()
             return
-        commits = self._commits
-        room = min(self.demand - len(out), MOST_HELD - commits.held, commits.room) - self.asked
+        commits, coming = self._commits, self.asked + len(self._unread)
+        room = min(self.demand - len(out), MOST_HELD - commits.held, commits.room) - coming
         if room > 0:
             self.ask(room)
-        elif self.demand > len(out) + self.asked:
+        elif self.demand > len(out) + coming:
             if commits.held >= MOST_HELD:
                 self._full.begin()
             if not self._is_waiting:
@@ -162,13 +168,23 @@ class StatefulStage(BaseDemandStage):
 
     def take(self, events: list[Event[Any]], /) -> None:
         self._offset = self.run.wall() - self.run.now()
+        if self._is_reading:
+            self._unread += events
+        else:
+            self._put_all(events)
+
+    def _put_all(self, events: list[Event[Any]]) -> None:
         _, error = self._faults.put_rest(events, self._put(events), self._put, self._key)
         if error is not None:
             self._stop(error)
 
     def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """The place of the first event whose key cannot be read, and the error; those before it
-        were given to the function. None: all were, or returned when the stage stopped."""
+        were given to the function. None: all were, or wait until the states of their keys are read,
+        or were returned when the stage stopped."""
+        if self._has_stopped():
+            give_back_all(events)
+            return None
         get = self._key.get
         refused = None
         rest: list[Event[Any]] = []
@@ -181,10 +197,36 @@ class StatefulStage(BaseDemandStage):
             if error is not None:
                 refused = len(keys), error
                 events, rest = events[: len(keys)], events[len(keys) :]
-        if self._apply(events, self._states.of(keys, distinct), self._step, None):
-            return refused
-        give_back_all(rest)
+        if not self._are_read(distinct):
+            self._unread = [*events, *rest, *self._unread]
+            return None
+        cells = self._states.cells
+        if self._apply(events, [cells[key] for key in keys], self._step, None):
+            if not self._unread:
+                return refused
+            # They come before these.
+            self._unread += rest
+        else:
+            give_back_all(rest)
         return None
+
+    def _are_read(self, keys: set[Any]) -> bool:
+        """Whether the states of the keys are in memory; if not, they are being read."""
+        missing = self._states.missing(keys)
+        if missing:
+            self._read(partial(self._states.read, missing), partial(self._states.add, missing))
+        return not self._is_reading
+
+    def _read(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Read from the store; until it is done no event is passed to the function, nor a timer."""
+        self._is_reading = True
+        self._commits.read(self.info, call, partial(self._was_read, then))
+
+    def _was_read(self, then: Callable[[T], None], found: T) -> None:
+        then(found)
+        self._is_reading = False
+        if not self._draining:
+            self._drain()
 
     def _keys_before_error(self, events: list[Event[Any]]) -> tuple[list[Any], Exception | None]:
         """The keys of the events up to one whose key cannot be read, and its error."""
@@ -204,7 +246,8 @@ class StatefulStage(BaseDemandStage):
     ) -> bool:
         """Call a function with the state of each event's cell, for the event or for a `timer`.
 
-        Returns whether the stage goes on; if not, the rest is returned.
+        Returns whether the stage goes on; if not, the rest is returned. After an error the rest may
+        wait until a state is read again.
         """
         states, context, send = self._states, self._context, self._out.append
         has_timers, offset = self._has_timers, self._offset
@@ -212,7 +255,10 @@ class StatefulStage(BaseDemandStage):
         dropped: list[Event[Any]] = []
         todo = zip(events, self._commits.hold(events), cells, strict=True)
         for event, root, cell in todo:
-            timers = cell.timers if timer is None else without(cell.timers, timer)
+            if timer is not None:
+                # It is over, also if its function fails.
+                self._changed(states.keep(cell, root, without(cell.timers, timer)))
+            timers = cell.timers
             if cell.last is not None:
                 states.freeze(cell.last)
             try:
@@ -236,13 +282,13 @@ class StatefulStage(BaseDemandStage):
                 change = states.change(cell, root, answer[0], timers)
             except CALL_ERRORS as raised:
                 error = own_error(raised)
-                states.undo(cell)
-                if timer is not None:
-                    # It is over, also if its function fails.
-                    self._changed(states.keep(cell, root, without(cell.timers, timer)))
-                if self._faults.survives(event, error):
+                is_whole = states.undo(cell)
+                if not self._faults.survives(event, error):
+                    self._stop(error)
+                    break
+                if is_whole:
                     continue
-                self._stop(error)
+                self._unread = [event for event, _, _ in todo] + self._unread
                 break
             if has_timers or change.before is not None:
                 self._changed(change)
@@ -256,11 +302,15 @@ class StatefulStage(BaseDemandStage):
                 family.close()
             else:
                 dropped.append(event)
-            if self.state:
+            if self.state and self._has_stopped():
                 break
         drop_all(dropped, NO_RESULTS)
         give_back_all([event for event, _, _ in todo])
-        return not self.state
+        return not self._has_stopped()
+
+    def _has_stopped(self) -> bool:
+        """Whether no further event may change a state."""
+        return self.error is not None or self.state >= CLOSED
 
     def _changed(self, change: Change) -> None:
         before = change.before
@@ -298,23 +348,30 @@ class StatefulStage(BaseDemandStage):
 
     def _fire(self) -> None:
         """Call the function for timers that are due, as long as there is demand."""
-        fired = 0
+        timers = self._timers
+        while self._may_fire() and timers.is_behind:
+            self._read(*timers.reading())
         if self._may_fire():
-            for cell in self._timers.due():
-                self._fire_first(cell)
-                fired += 1
-                if fired == _AT_ONCE or not self._may_fire():
-                    break
-        due = self._timers.next()
+            keys = timers.ready()
+            if keys and self._are_read(set(keys)):
+                while keys and self._may_fire():
+                    self._fire_first(self._states.cells[keys.popleft()])
+        due = timers.next()
         if due is not None and self._may_fire():
             self._alarm.set(due - self.run.wall())
 
     def _may_fire(self) -> bool:
         has_room = self.demand > len(self._out) and self._commits.held < MOST_HELD
-        return has_room and not self.state
+        return has_room and not self.state and not self._is_reading
 
     def _fire_first(self, cell: Cell) -> None:
+        """Call the function for the first timer of a key, if it is due."""
+        if not cell.timers:
+            return
         name, due = min(cell.timers.items(), key=itemgetter(1))
+        if due > self.run.wall():
+            self._timers.note(cell)
+            return
         event: Event[Any] = Event({"key": cell.key, "timer": name}, self.run.now(), NOBODY)
         self._context.time = due
         function = _gone if name == END or self._on_timer is None else self._on_timer
@@ -325,13 +382,14 @@ class StatefulStage(BaseDemandStage):
     def release(self) -> None:
         self._alarm.cancel()
         self._full.end()
-        out = list(self._out)
+        out = [*self._out, *self._unread]
         self._out.clear()
+        self._unread = []
         give_back_all(out)
 
     def statistics(self) -> dict[str, Any]:
         """The `keys` whose states are in memory, the `timers` that are due soon, and results that
-        are `waiting` for demand.
+        are `waiting` for demand, with the events that wait until their states are read.
 
         `held` events are unfinished, or wait for their commit; `commits` were made, which took
         `commit_p50` and `commit_p99` seconds. `waits_for` is the `key` of a change that the commit
@@ -341,7 +399,7 @@ class StatefulStage(BaseDemandStage):
         return {
             "keys": len(self._states.cells),
             "timers": len(self._timers),
-            "waiting": len(self._out),
+            "waiting": len(self._out) + len(self._unread),
             "held": commits.held,
             "commits": commits.committed,
             "commit_p50": seconds.median,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.streams.base.errors import add_note, describe
@@ -54,41 +54,36 @@ class States:
 
     # Reading.
 
-    def of(self, keys: Sequence[Any], distinct: set[Any]) -> list[Cell]:
-        """The cells of the keys."""
-        cells = self.cells
-        missing = distinct.difference(cells)
-        if missing:
-            if len(cells) > self._most:
-                self._forget()
-                missing = distinct.difference(cells)
-            self._load({key_of(key): key for key in missing})
-        return [cells[key] for key in keys]
+    def missing(self, distinct: set[Any]) -> dict[bytes, Any]:
+        """The keys that have no cell, by their texts."""
+        missing = distinct.difference(self.cells)
+        if missing and len(self.cells) > self._most:
+            self._forget()
+            missing = distinct.difference(self.cells)
+        return {key_of(key): key for key in missing}
 
-    def cell(self, key: Any) -> Cell:
-        """The cell of a key."""
-        return self.of((key,), {key})[0]
+    def read(self, missing: dict[bytes, Any]) -> list[Row]:
+        """The stored rows of keys that are missing. In any thread, if the backend's reads are."""
+        return self._backend.read(self.name, list(missing))
 
-    def _load(self, missing: dict[bytes, Any]) -> None:
-        """Make cells for keys that have none."""
-        for row in self._backend.read(self.name, list(missing)):
+    def add(self, missing: dict[bytes, Any], rows: list[Row]) -> None:
+        """Make cells for keys that were missing, from the rows that were read."""
+        for row in rows:
             key = missing.pop(row.key)
-            self.cells[key] = self._read(Cell(self, key, row.key, None), row)
+            state = self._migrated(key, self._decode(row.state), row.version)
+            timers = timers_in(row.timers) or NO_TIMERS
+            self.cells[key] = Cell(self, key, row.key, state, timers)
         for text, key in missing.items():
             self.cells[key] = Cell(self, key, text, self._new())
 
-    def _read(self, cell: Cell, row: Row) -> Cell:
-        state = self._decode(row.state)
-        for version in range(row.version, self._version):
+    def _migrated(self, key: Any, state: Any, version: int) -> Any:
+        for one in range(version, self._version):
             try:
-                state = self._migrate[version](state)
+                state = self._migrate[one](state)
             except Exception as error:
-                key = describe(cell.key)
-                add_note(error, f"in migrate[{version}] of {self._info}, for the key {key}")
+                add_note(error, f"in migrate[{one}] of {self._info}, for the key {describe(key)}")
                 raise
-        cell.state = state
-        cell.timers = timers_in(row.timers) or NO_TIMERS
-        return cell
+        return state
 
     def _new(self) -> Any:
         return self._start if self._start_text is None else self._decode(self._start_text)
@@ -142,17 +137,20 @@ class States:
         cell.used = True
         return change
 
-    def undo(self, cell: Cell) -> None:
-        """Give a key the state from before the call of a function that has raised."""
+    def undo(self, cell: Cell) -> bool:
+        """Give a key the state from before the call of a function that has raised; False if it has
+        to be read again, and has no cell any more."""
         last = cell.last
+        if cell.state.__class__ in FIXED:
+            return True
         if last is None:
-            cell.state, cell.timers = self._new(), NO_TIMERS
-            for row in self._backend.read(self.name, (cell.text,)):
-                self._read(cell, row)
-        elif last.state is None:
+            del self.cells[cell.key]
+            return False
+        if last.state is None:
             cell.state = self._new()
-        elif last.data is not None and last.state.__class__ not in FIXED:
+        elif last.data is not None:
             cell.state = self._decode(last.data)
+        return True
 
     def keep(self, cell: Cell, root: Root, timers: dict[str, float]) -> Change:
         """A change that gives a key these timers, and the state that it has."""
@@ -182,10 +180,16 @@ class States:
 
     # Timers.
 
-    def changed(self) -> Iterator[Cell]:
-        """The cells with changes that are not committed. Time: O(n) in the cells."""
-        return (cell for cell in self.cells.values() if cell.last is not None)
+    def uncommitted(self) -> list[tuple[float, Any]]:
+        """The first timers of the cells with changes that are not committed, and their keys. Time:
+        O(n) in the cells."""
+        return [
+            (min(cell.timers.values()), cell.key)
+            for cell in self.cells.values()
+            if cell.last is not None and cell.timers
+        ]
 
     def due(self, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        """Up to `most` pairs of a time and a stored key whose first timer is due then."""
+        """Up to `most` pairs of a time and a stored key whose first timer is due then. In any
+        thread, as `read`."""
         return self._backend.due(self.name, after, until, most)

@@ -162,6 +162,7 @@ class Store:
 
     async def _close(self) -> None:
         if self._used is not None:
+            await self._used[1].until_read()
             self._used[2].close()
             self._used = None
 
@@ -171,8 +172,9 @@ class Store:
         """The committed state of a key, as plain values of JSON; None if there is none.
 
         For the program that runs the pipeline, such as a web handler; another program reads the
-        database. Raises CannotOpen while no run uses the store, also just after `start()`, and
-        BadArgument for a name that no stage has.
+        database. With PostgreSQL it waits for the answer, so an async handler calls it in a thread:
+        `await asyncio.to_thread(store.read, stage, key)`. Raises CannotOpen while no run uses the
+        store, also just after `start()`, and BadArgument for a name that no stage has.
         """
         if self._used is None:
             raise CannotOpen(

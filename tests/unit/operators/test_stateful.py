@@ -74,14 +74,30 @@ def test_the_next_run_goes_on_with_the_states_of_the_last() -> None:
     assert visits("ab", store) == [4, 2]
 
 
-def test_states_in_a_file_outlive_their_program(tmp_path: Path) -> None:
-    path = tmp_path / "counts.state"
+@pytest.fixture(params=["file", "postgresql"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for states, of each kind."""
+    if request.param == "file":
+        return str(tmp_path / "counts.state")
+    url: str = request.getfixturevalue("postgres")
+    return url
+
+
+def test_states_outlive_their_program(path: str) -> None:
     for want in ([1, 1, 2], [3, 2, 4]):
         found: list[Any] = []
         events = from_iterable([{"user": user} for user in "aba"])
         counts = stateful(count, "user", start=0, store=Store(path))
         run(events.pipe(counts).to(collect(found)))
         assert [one["visits"] for one in found] == want
+
+
+def test_keys_of_a_store_on_disk_that_are_not_in_memory_are_read_from_it(path: str) -> None:
+    found: list[Any] = []
+    users = "abcabcdaabbcc"
+    counts = stateful(count, "user", start=0, store=Store(path, cache=1, every=0.0))
+    run(from_iterable([{"user": user} for user in users]).pipe(counts).to(collect(found)))
+    assert [one["visits"] for one in found] == visits(users, None)
 
 
 def test_without_a_store_states_last_as_long_as_the_run() -> None:

@@ -31,6 +31,7 @@ from penstock import (
     stateful,
 )
 from penstock.streams.state.codec import key_in
+from penstock.streams.state.memory import Memory
 from penstock.streams.testing import MemorySink, run_virtual
 from penstock.streams.testing.crash import run_until_crash
 
@@ -49,9 +50,11 @@ class Story:
         self.seed = seed
         self.path = path
         self.results = results
-        self.store = Store.memory(
-            every=self.random.choice([0.0, 0.02, 0.3]), cache=self.random.choice([1, 3, 1000])
-        )
+        every, cache = self.random.choice([0.0, 0.02, 0.3]), self.random.choice([1, 3, 1000])
+        backend = Memory()
+        # As over a network.
+        backend.reads_in_thread = self.random.random() < 0.5
+        self.store = Store.of(backend, "memory", every=every, cache=cache)
         self.keys = self.random.randint(1, 4)
         self.count = self.random.randint(1, 40)
         self.features = {
