@@ -34,7 +34,7 @@ Kafka's group protocols: KIP-429 (cooperative rebalances), KIP-848 with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import (
@@ -65,6 +65,9 @@ from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.source_stage import source
 
+if TYPE_CHECKING:
+    from penstock.streams.state.store import Store
+
 __all__ = ["read_kafka"]
 
 T = TypeVar("T")
@@ -91,6 +94,7 @@ class _Options(TypedDict, total=False):
     retry_after: float
     on_bad_record: OnBadInput
     attempts: int
+    offsets: Store | None
     config: Mapping[str, Any] | None
 
 
@@ -156,6 +160,7 @@ def read_kafka(
     retry_after: float = 5.0,
     on_bad_record: OnBadInput = "report",
     attempts: int = 3,
+    offsets: Store | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Flowable[Any]:
     """Read one topic or several; one that begins with `^` is a regular expression.
@@ -167,6 +172,12 @@ def read_kafka(
     counted. With `on_bad_record=route(sink)` a record that was alone in `attempts` processes when
     each ended goes there as well, as WorkerLost; so does one that blocks them for as long as the
     brokers wait.
+
+    With `offsets`, a Store, it is kept there what is done, in one transaction with the states that
+    it has changed; the group's offsets follow, and are not read. Such a reader must have all
+    partitions: it begins when it has them, is refused while other members have some, and does not
+    look for records that end processes.
+
     `config` has other settings of the client by their names in librdkafka, such as
     `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for invalid
     options and settings, MissingExtra without confluent-kafka.
@@ -185,6 +196,7 @@ def read_kafka(
         )
     check_bad_input(on_bad_record, "read_kafka", "on_bad_record")
     require_count("read_kafka", attempts=attempts)
+    _check_offsets(offsets, names)
     needs_client("read_kafka")
     client = client_settings(
         servers,
@@ -223,8 +235,9 @@ def read_kafka(
             since,
             handover,
             session / 1000,
-            attempts if type(on_bad_record) is Route else None,
+            attempts if type(on_bad_record) is Route and offsets is None else None,
             _consumer,
+            offsets,
         ),
         decoded,
         records,
@@ -232,13 +245,14 @@ def read_kafka(
         retry_after,
         on_bad_record,
     )
+    kept = "" if offsets is None else f", offsets in {offsets.name}"
     info = StageInfo(
         "read_kafka",
-        f"{', '.join(names)}, group {group}",
+        f"{', '.join(names)}, group {group}{kept}",
         0,
         "requests as many records as there is demand",
         routed=routed_by(on_bad_record),
-        delivery=Delivery(acknowledges=True),
+        delivery=Delivery(acknowledges=True, store=offsets),
     )
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -246,6 +260,19 @@ def read_kafka(
 
     flowable: Flowable[Any] = Flowable(attach, info, values=None if records else values)
     return flowable
+
+
+def _check_offsets(offsets: Any, names: Sequence[str]) -> None:
+    if offsets is None:
+        return
+    if not hasattr(offsets, "marks_in"):
+        raise BuildError(f"read_kafka(offsets={offsets!r}): give a Store(path)")
+    if any(name.startswith("^") for name in names):
+        raise BuildError(
+            f"read_kafka({', '.join(names)!r}, offsets=Store(...)): name the topics. Which of them "
+            "match an expression only the brokers know, and this reader has to have all of their "
+            "partitions"
+        )
 
 
 def _consumer(settings: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from penstock.streams.protocol.event import Event, Origin
@@ -15,20 +15,22 @@ class MarksOfRun(Protocol):
     """Keeps the marks of partitions in one run."""
 
     def mark(self, partition: str) -> bytes | None:
-        """The mark that was kept last of a partition; None if there is none."""
+        """The mark that was kept last of a partition, for a source that is about to read it; None
+        if there is none. Raises CannotOpen for a partition that another source of the run reads.
+        """
         ...
 
     def keep(
         self,
         origin: Origin,
-        partition: Callable[[], tuple[str, bytes]],
+        marks: Callable[[], Iterable[tuple[str, bytes]]],
         finish: Callable[[Sequence[Event[Any]]], None],
     ) -> Callable[[], None]:
-        """Keep the mark of a source, and what its events do, together.
+        """Keep the marks of a source, and what its events do, together.
 
-        Before it is written, `finish` is called with events of the source that are done then, and
-        after that `partition`, for its name and its mark. Returns the function to call when the
-        mark has changed for another reason.
+        Before a commit, `finish` is called with events of the source that are done by it, and after
+        that `marks`, for the names and the marks of the partitions whose marks have changed.
+        Returns the function to call when a mark has changed for another reason.
         """
         ...
 

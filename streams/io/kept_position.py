@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -107,8 +107,9 @@ class InStore:
         self.name = marks.name
         self.files = [f"{os.path.abspath(marks.name)}{suffix}" for suffix in _BESIDE_STORE]
         self._partition = ""
+        self._content = content
         self._marks = marks.marks_in(run)
-        self._keep = partial(self._marks.keep, origin, lambda: (self._partition, content()), finish)
+        self._keep = partial(self._marks.keep, origin, self._changed_marks, finish)
         self.changed: Callable[[], None] = _nothing
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -124,6 +125,9 @@ class InStore:
     def begin(self) -> None:
         """Keep the first position in a file."""
         self.changed = self._keep()
+
+    def _changed_marks(self) -> Iterator[tuple[str, bytes]]:
+        yield self._partition, self._content()
 
 
 def _nothing() -> None: ...

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.streams.base.errors import PenstockError
 from penstock.streams.delivery.lease import Lease
+from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import Unusable
+from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
+from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.topic_ids import topic_ids
+from penstock.streams.protocol.event import Origin
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -86,9 +90,10 @@ class GroupSettings(NamedTuple):
     session: float
     attempts: int | None
     consumer: Callable[[dict[str, Any]], Consumer]
+    offsets: Marks | None = None
 
 
-class Reader(Protocol):
+class Reader(Origin, Protocol):
     """The stage that reads as this member."""
 
     @property
@@ -130,7 +135,13 @@ class Membership:
         """Whether the brokers may have given this member up, as far as was noticed."""
         self.is_connected = False
         """Whether brokers have answered."""
-        self.commits: Commits = OffsetCommits(run, self._error)
+        self.stored: StoredOffsets | None = None
+        """Where it is kept what is done, if that is a store."""
+        if settings.offsets is not None:
+            self.stored = StoredOffsets(
+                run, self._error, settings.offsets, reader, settings.group, settings.session
+            )
+        self.commits: Commits = self.stored or OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
         self.left_out: set[tuple[str, int]] = set()
         """Partitions of which not all that was finished had room beside an offset, at a time."""
@@ -163,6 +174,8 @@ class Membership:
         self._left = asyncio.Event()
         # When a commit may be made again for the session, which brokers may refuse at once.
         self._renew_at = -inf
+        # Whether the group has told what partitions this member has.
+        self._has_joined = False
         # When the client last returned, and when partitions came, as of the return before.
         self._polled_at = self._joined_at = run.now()
         # When the lag, and whether brokers are silent, are looked at next.
@@ -216,15 +229,27 @@ class Membership:
         self._left.set()
 
     def holds(self, partition: Partition) -> bool:
-        """Whether it is certain that no other member has the partition."""
+        """Whether it is certain that no other member has the partition, or that what it does is not
+        committed in the same place."""
         return partition.held and self.is_sure()
 
     def is_sure(self) -> bool:
         """Whether it is certain that the brokers have not given this member up. If not, nothing may
-        begin, and what has ended is returned, until they accept a commit."""
-        if not self._lease.held:
+        begin, and what has ended is returned, until they accept a commit. With a store, which one
+        run uses at a time, that does not matter."""
+        if self.stored is None and not self._lease.held:
             self.in_doubt = True
         return not self.in_doubt
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether anything may begin: with a store, if this member has had all partitions."""
+        return self.stored is None or not self._has_joined or self.stored.is_alone
+
+    @property
+    def has_all(self) -> bool:
+        """Whether this member has all partitions that belong to it."""
+        return self.stored is None or not self.stored.missing
 
     @property
     def _unconfirmed_for(self) -> float:
@@ -318,6 +343,7 @@ class Membership:
             await self._pause(consumer, not room)
         messages = await self._messages(consumer)
         self._polled_at = self._run.now()
+        self._look_for_others()
         self._look_at_doubt()
         if messages:
             self._is_refused = False
@@ -368,7 +394,7 @@ class Membership:
     async def _look_at_silence(self, consumer: Consumer) -> None:
         """Say it once when brokers have not confirmed for long that this is a member."""
         now, held = self._run.now(), self.partitions.values()
-        if any(one.has_floor for one in held):
+        if any(one.floor is not None for one in held):
             self._seen_at = now - self._unconfirmed_for
         elif held or is_member(await consumer.consumer_group_metadata()):
             self._seen_at = now
@@ -403,7 +429,7 @@ class Membership:
     async def _say(self, consumer: Consumer) -> None:
         """Commit this member's counts, beside its first partition, for the other members."""
         numbers = self._run.root.numbers
-        held = [one for one in self.partitions.values() if one.held and one.has_floor]
+        held = [one for one in self.partitions.values() if one.held and one.floor is not None]
         if numbers is None or not held or self.in_doubt:
             return
         first = min(held, key=lambda one: (one.topic, one.number))
@@ -461,6 +487,15 @@ class Membership:
             if marks is not None:
                 partition.end = marks[1]
 
+    def _look_for_others(self) -> None:
+        """Refuse other members, where states depend on all records."""
+        if self.stored is None or not self._has_joined:
+            return
+        might_begin = self.may_begin
+        self.stored.look_for_others(self._counts, self.partitions, self._polled_at)
+        if self.may_begin and not might_begin:
+            self._reader.wake_soon()
+
     # This process was frozen, its loop was blocked, or brokers are away.
 
     def _look_at_doubt(self) -> None:
@@ -469,7 +504,7 @@ class Membership:
         confirmed = self._run.now() - self._unconfirmed_for
         self._lease.until = confirmed + self._settings.session * _SURE
         if not self.in_doubt:
-            if any(partition.has_floor for partition in self.partitions.values()):
+            if any(partition.floor is not None for partition in self.partitions.values()):
                 self.is_sure()
         elif self._lease.held:
             # What was returned goes out first, before others of its keys that wait in the pipeline.
@@ -481,7 +516,7 @@ class Membership:
 
     async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions have come: begin where the group has finished."""
-        self._joined_at = self._polled_at
+        self._joined_at, self._has_joined = self._polled_at, True
         committed = await self._committed(consumer, places) if places else []
         await self._identify({place.topic for place in places})
         for place in committed:
@@ -520,14 +555,19 @@ class Membership:
         from confluent_kafka import OFFSET_BEGINNING
 
         key = committed.topic, committed.partition
+        before = None if self.stored is None else self.stored.again(key)
+        if before is not None:
+            self.partitions[key] = before
+            before.is_ours, before.committed = True, None
+            at = before.position
+            return before.place(OFFSET_BEGINNING if at is None else at)
         floor = end = None
-        metadata = Metadata()
-        is_new = committed.offset < 0
-        if not is_new:
-            metadata = self._metadata(committed)
+        offset, metadata = self._finished(committed)
+        is_new = offset is None
+        if offset is not None:
             first, end = await self._bounds(consumer, key)
-            self._expire(key, committed.offset, first)
-            floor = max(committed.offset, first)
+            self._expire(key, offset, first)
+            floor = max(offset, first)
         elif self._settings.since == "new":
             first, end = await self._bounds(consumer, key)
             # All records are new in a partition, or a topic, that was added since the start.
@@ -537,12 +577,32 @@ class Membership:
         partition = Partition(self._cluster, *key, floor, metadata.finished, accepted)
         partition.generation = self._topic_ids.get(key[0], "")
         partition.begins = is_new and floor is not None
-        self.partitions[key] = partition
-        if self.suspects is not None:
-            self.suspects.take(partition, metadata.doubt, end)
+        self._hold(partition, metadata.doubt, end)
         if floor == committed.offset:
             return committed
         return partition.place(OFFSET_BEGINNING if floor is None else floor)
+
+    def _hold(self, partition: Partition, doubt: Doubt | None, end: int | None) -> None:
+        self.partitions[partition.key] = partition
+        if self.stored is not None:
+            self.stored.hold(partition)
+        if self.suspects is not None:
+            self.suspects.take(partition, doubt, end)
+
+    def _finished(self, committed: TopicPartition) -> tuple[int | None, Metadata]:
+        """The offset up to which all of a partition is finished, None if nothing is, and what is
+        finished above it: by the store, or else by the group."""
+        if self.stored is not None:
+            key = committed.topic, committed.partition
+            done = self.stored.done(self._cluster, key, self._topic_ids.get(key[0], ""))
+            if done is not None:
+                return done.floor, Metadata(done.finished)
+            if self._settings.since == "first":
+                self.stored.begin_anew(key, committed.offset)
+                return None, Metadata()
+        if committed.offset < 0:
+            return None, Metadata()
+        return committed.offset, self._metadata(committed)
 
     def _metadata(self, committed: TopicPartition) -> Metadata:
         """The metadata beside the offset; none if not written for it, which is said."""
@@ -635,12 +695,12 @@ class Membership:
                 # The records that the group has finished are not there any more.
                 self._let_go([partition.place()])
                 self._forget([partition])
-                partition = self.partitions[key] = Partition(self._cluster, *key, first)
+                partition = Partition(self._cluster, *key, first)
                 self._topic_ids.pop(key[0], None)
                 await self._identify({key[0]})
                 partition.generation = self._topic_ids.get(key[0], "")
-                if self.suspects is not None:
-                    self.suspects.take(partition, None, end)
+                partition.begins = self.stored is not None
+                self._hold(partition, None, end)
                 self._run.errors.warn(
                     f"read_kafka: offset {position} of {key[0]}, partition {key[1]}, is not there: "
                     "the topic was created again, or has lost records. Reading goes on with its "
@@ -651,7 +711,8 @@ class Membership:
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
         leaving = self._let_go(places)
-        await self._until_left(consumer, leaving)
+        if self.stored is None:
+            await self._until_left(consumer, leaving)
         await self.commits.hand_over(consumer, leaving)
         await self._take_notes_out(consumer, leaving)
         self._forget(leaving)
@@ -674,20 +735,23 @@ class Membership:
         self._forget(lost)
         self.lost += len(lost)
         inside = sum(partition.inside for partition in lost)
+        outcome = "is not committed" if self.stored is None else "is committed in the store only"
         self._run.errors.warn(
             f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
-            "of their events are still processed here, and their outcome is not committed"
+            f"of their events are still processed here, and their outcome {outcome}"
         )
         if places:
             await consumer.incremental_unassign(places)
 
     def _let_go(self, places: Iterable[TopicPartition]) -> list[Partition]:
-        """Let nothing of these partitions begin any more."""
+        """Let nothing of these partitions begin any more; with a store, what was read still does,
+        and ends here."""
         found = [self.partitions.get((place.topic, place.partition)) for place in places]
         leaving = [partition for partition in found if partition is not None]
-        for partition in leaving:
-            partition.held = False
-        self._reader.let_go()
+        if self.stored is None:
+            for partition in leaving:
+                partition.held = False
+            self._reader.let_go()
         return leaving
 
     async def _until_left(self, consumer: Consumer, leaving: Sequence[Partition]) -> None:

@@ -51,7 +51,8 @@ class Reading(LeasedSource[Token]):
     ) -> None:
         super().__init__(downstream, run, info, settings.on_bad_record, settings.retry_after)
         self.ack = self._acknowledge
-        self.nack = self._take_back
+        # With a store, what failed comes again in the next run: its states are those of before.
+        self.nack = self._take_back if settings.group.offsets is None else None
         self._settings = settings
         self._membership = Membership(run, self, settings.group)
         self._again: list[Token] = []
@@ -78,7 +79,8 @@ class Reading(LeasedSource[Token]):
     @property
     def may_send(self) -> bool:
         # A call with one of the last records may have taken longer than the brokers wait.
-        return not self._withdrawing and self._membership.is_sure()
+        membership = self._membership
+        return not self._withdrawing and membership.is_sure() and membership.may_begin
 
     def has_room(self) -> None:
         if not self.may_send:
@@ -121,6 +123,7 @@ class Reading(LeasedSource[Token]):
         return (
             not self._settings.follow
             and bool(partitions)
+            and self._membership.has_all
             and not self._again
             and not self.arrived
             and all(partition.at_end for partition in partitions)
@@ -129,9 +132,12 @@ class Reading(LeasedSource[Token]):
     @property
     def room(self) -> int:
         """How many records may be read now."""
-        if self.state or self.failure is not None or self._membership.commits.is_full:
+        membership = self._membership
+        if self.state or self.failure is not None or membership.commits.is_full:
             return 0
-        suspects = self._membership.suspects
+        if not membership.may_begin:
+            return 0
+        suspects = membership.suspects
         if suspects is not None and suspects.trial is not None:
             # What waits of the others is not begun, so that some of these can be.
             waiting = (*self._again, *self.arrived)

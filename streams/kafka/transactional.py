@@ -11,6 +11,7 @@ from penstock.streams.delivery.commit import Part
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.kafka.offsets.partition import Token
+from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.producer import NoAnswer
 from penstock.streams.kafka.reading import Reading
 from penstock.streams.kafka.reason import reason
@@ -80,6 +81,13 @@ class TransactionalWriting(BaseSinkStage):
             raise BuildError(
                 f"write_kafka(transactional=True) writes to {self._settings.servers}, and "
                 f"read_kafka reads from {reading.servers}: a transaction is within one cluster"
+            )
+        if isinstance(reading.commits, StoredOffsets):
+            raise BuildError(
+                "write_kafka(transactional=True): read_kafka keeps in a store what is done, "
+                "together with states, and no transaction has both. Leave transactional out: "
+                "states are exact, and records may be written twice after a crash; or leave out "
+                "offsets= and what keeps states."
             )
         if isinstance(reading.commits, Transactions):
             # Another sink was first: one transaction serves both.

@@ -21,6 +21,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.protocol.acknowledgement import AckHook, parents, roots
@@ -62,16 +63,16 @@ class Room(Protocol):
 
 
 class _Source:
-    """A source with marks in the store: functions that note finished events and make its mark."""
+    """A source with marks in the store: functions that note finished events and make its marks."""
 
-    __slots__ = ("finish", "is_due", "partition")
+    __slots__ = ("finish", "is_due", "marks")
 
     def __init__(
         self,
-        partition: Callable[[], tuple[str, bytes]],
+        marks: Callable[[], Iterable[tuple[str, bytes]]],
         finish: Callable[[Sequence[Event[Any]]], None],
     ) -> None:
-        self.partition = partition
+        self.marks = marks
         self.finish = finish
         self.is_due = True
 
@@ -92,6 +93,7 @@ class Commits(AckHook):
         "_every",
         "_is_torn",
         "_left",
+        "_partitions",
         "_readings",
         "_run",
         "_sources",
@@ -114,6 +116,8 @@ class Commits(AckHook):
         # How many of them were left by the last commit, and how many it writes.
         self._left = self._written = 0
         self._sources: dict[Origin, _Source] = {}
+        # Those of all sources.
+        self._partitions: set[str] = set()
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.Handle | None = None
@@ -298,15 +302,21 @@ class Commits(AckHook):
     # Marks.
 
     def mark(self, partition: str) -> bytes | None:
+        if partition in self._partitions:
+            raise CannotOpen(
+                f"Two sources of the pipeline read {partition}, and keep what is done in one store:"
+                " each would overwrite what the other has kept. Read it once, with share()."
+            )
+        self._partitions.add(partition)
         return self._backend.mark(partition)
 
     def keep(
         self,
         origin: Origin,
-        partition: Callable[[], tuple[str, bytes]],
+        marks: Callable[[], Iterable[tuple[str, bytes]]],
         finish: Callable[[Sequence[Event[Any]]], None],
     ) -> Callable[[], None]:
-        source = self._sources[origin] = _Source(partition, finish)
+        source = self._sources[origin] = _Source(marks, finish)
 
         def changed() -> None:
             source.is_due = True
@@ -323,7 +333,10 @@ class Commits(AckHook):
         self._timer = self._run.call_later(pause, None, begin)
 
     async def _write(self) -> None:
-        self._timer = None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            # A flush does not wait for it.
+            timer.cancel()
         if self._is_torn:
             return
         self._is_torn = True
@@ -361,8 +374,7 @@ class Commits(AckHook):
         for source in self._sources.values():
             if source.is_due:
                 source.is_due = False
-                partition, mark = source.partition()
-                unit.marks[partition] = mark
+                unit.marks.update(source.marks())
 
     async def _add_rows(self, unit: Unit, changes: Iterable[Change]) -> None:
         until = self._run.now() + _SLICE

@@ -45,6 +45,9 @@ class Partition:
         """The id of the topic, which tells it from an earlier one of its name; empty if unknown."""
         self.ledger = Ledger[None](known=known)
         """Its records, from the first that was read here."""
+        self.stored = set[int]()
+        """Offsets of records that a store has as finished, or has them in its next commit, and that
+        have not ended yet."""
         self.inside = 0
         """Its events in the pipeline."""
         self.held = True
@@ -98,9 +101,7 @@ class Partition:
 
     def mark(self) -> Mark | None:
         """The offset up to which all is finished, to be committed again; None if unknown."""
-        floor = self.ledger.floor
-        if floor is None:
-            floor = self._first
+        floor = self.floor
         if floor is None:
             return None
         notes = self._notes(floor)
@@ -112,9 +113,7 @@ class Partition:
         """The mark to commit when these records are finished as well; None if it does not fit, or
         is unknown."""
         ledger = self.ledger.after(done)
-        floor = ledger.floor
-        if floor is None:
-            floor = self._first
+        floor = self._first if ledger.floor is None else ledger.floor
         if floor is None:
             return None
         # A note is left out before anything that is finished.
@@ -126,9 +125,9 @@ class Partition:
         return None
 
     @property
-    def has_floor(self) -> bool:
-        """Whether it is known up to which offset all is finished."""
-        return self._first is not None or self.ledger.floor is not None
+    def floor(self) -> int | None:
+        """The offset up to which all is finished; None if unknown."""
+        return self._first if self.ledger.floor is None else self.ledger.floor
 
     @property
     def has_note(self) -> bool:
@@ -167,9 +166,7 @@ class Partition:
     @property
     def lag(self) -> int:
         """Offsets that are not finished, as far as is known; 0 before the first answer."""
-        floor = self.ledger.floor
-        if floor is None:
-            floor = self._first
+        floor = self.floor
         return 0 if self.end is None or floor is None else max(0, self.end - floor)
 
 

@@ -21,7 +21,9 @@ from penstock import (
     group_by,
     inbox,
     ops,
+    read_jetstream,
     read_jsonl,
+    read_kafka,
     read_table,
     route,
     run,
@@ -605,8 +607,11 @@ def test_sources_that_keep_what_is_done_elsewhere_are_refused(tmp_path: Path) ->
         read_jsonl(tmp_path / "a.jsonl", position=tmp_path / "position"),
         read_jsonl(tmp_path / "a.jsonl", position=Store.memory()),
         read_table(f"sqlite:///{tmp_path}/queue.db", "jobs"),
+        read_kafka("orders", "bills"),
+        read_kafka("orders", "bills", offsets=Store.memory()),
+        read_jetstream("orders"),
     ):
-        with pytest.raises(BuildError, match=r"same store|position=Store\(path\)"):
+        with pytest.raises(BuildError, match=r"Give both the same [sS]tore"):
             source.pipe(stateful(count, "user", start=0, store=store))
 
 

@@ -77,7 +77,7 @@ class Walk:
         # The events of which each change was made, and those that are marked as done.
         self.changes: dict[int, frozenset[int]] = {}
         self.done: set[int] = set()
-        self.commits.keep(self.ledger, lambda: ("source", b"marks"), self.finish)
+        self.commits.keep(self.ledger, lambda: [("source", b"marks")], self.finish)
 
     def finish(self, events: Sequence[Event[Any]]) -> None:
         self.done |= {event.token for event in events}
