@@ -1,8 +1,8 @@
-"""The interface between a store and its storage: SQLite, memory, or a class of your own.
+"""The interface between a store and its storage: SQLite, PostgreSQL, memory, or your own class.
 
 A `Backend` stores rows by stage and key, and marks by partition, and writes a `Unit` of them in one
-transaction. It does not see events. The tests of every backend are in
-`tests/unit/streams/state/test_backends.py`.
+transaction. It does not see events. The laws in `streams/testing/backend_laws.py` test what every
+backend does.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _MEAN = 0.1
 
 
 class LawBroken(AssertionError):
-    """A limiter broke a law; the message says what it did, and a note of `check` names the law."""
+    """A law was broken; the message says how. A note of `check` names the law of a limiter."""
 
 
 def _made(make: Make) -> Limiter:

@@ -144,18 +144,6 @@ def test_a_database_that_stays_away_ends_the_run_with_what_to_do(
     backend.close()
 
 
-def test_a_commit_that_fails_writes_nothing(postgres: str) -> None:
-    backend = opened(postgres)
-    bad = Row(b"2", b"no JSON", 1, b"", None)
-    with pytest.raises(CannotOpen, match="Cannot write"):
-        backend.commit(Unit(rows={"one": [Row(b"1", b"1", 1, b"", None), bad]}, marks={"p": b"m"}))
-    assert list(backend.scan("one")) == []
-    assert backend.mark("p") is None
-    backend.commit(state(1))
-    assert backend.mark("p") == b"m"
-    backend.close()
-
-
 # What is no store.
 
 
