@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.extras import require
 from penstock.streams.execution.limit_control import Overload
-from penstock.streams.execution.options import CallOptions
+from penstock.streams.execution.options import CallOptions, HandlerOptions
 from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
 from penstock.streams.limits.choice import Limit
 from penstock.streams.nats.client.addresses import Servers, addresses_of
@@ -127,15 +127,9 @@ class WorkPool:
             else:
                 dispatcher = master = JetStreamMaster(self._wire, patient=patient)
                 policy = route(master.letters)
-            return Offering(
-                downstream,
-                run,
-                info,
-                dispatcher,
-                ordered=ordered,
-                window=window,
-                on_error=policy if on_error is None else on_error,
-            )
+            last = policy if on_error is None else on_error
+            options = HandlerOptions(ordered=ordered, window=window, on_error=last)
+            return Offering(downstream, run, info, dispatcher, options)
 
         note = f"as many jobs as workers ask for, {window:,} results"
         routed = routed_by(on_error)

@@ -148,9 +148,9 @@ class BatchStage(CallingStage):
         self._gathering = False
         close_turns(event.turn for event in inbox)
         # Events that have failed before stay together, or they would fail others again and again.
-        again = self._tried(inbox[0])
+        again = attempts_at(inbox[0]) > 1
         batch: list[Event[Any]] = []
-        while inbox and len(batch) < size and self._tried(inbox[0]) == again:
+        while inbox and len(batch) < size and (attempts_at(inbox[0]) > 1) == again:
             event = inbox.popleft()
             batch.append(event)
             self._turns.begin(event)
@@ -158,9 +158,6 @@ class BatchStage(CallingStage):
         inbox.clear()
         inbox.extend(event for event in left if not self._turns.must_wait(event))
         return batch
-
-    def _tried(self, event: Event[Any]) -> bool:
-        return attempts_at(event) > 1
 
     # Calls.
 

@@ -20,7 +20,6 @@ from penstock.streams.execution.handler import is_own
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
-from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.protocol.acknowledgement import Withdrawn
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
@@ -59,12 +58,7 @@ class CallingStage(FlushingStage):
         info: StageInfo,
         options: CallOptions,
     ) -> None:
-        super().__init__(
-            *(downstream, run, info, ErrorPolicy(options.on_error, run, info)),
-            ordered=options.ordered,
-            window=options.window,
-            tries=policy_in(run, options.on_error),
-        )
+        super().__init__(downstream, run, info, options)
         self.in_flight: int = 0
         self.peak_in_flight: int = 0
         self._name = name = options.name

@@ -11,25 +11,25 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.streams.execution.call import attempts_at, closing_event
+from penstock.streams.execution.options import HandlerOptions
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.waiting import Waiting
-from penstock.streams.failures.error_policy import ErrorPolicy
-from penstock.streams.failures.policy import OnError
+from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.keyed.queues import release
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
-from penstock.streams.protocol.stage import CANCELLED, CLOSED, Subscriber
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, OPEN, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.stages.finishing_stage import FinishingStage
+from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["FlushingStage"]
 
 
-class FlushingStage(FinishingStage):
-    """Completes when nothing is waiting, on its way, or undelivered.
+class FlushingStage(BaseDemandStage):
+    """Ends when nothing is in progress and all results are out, also after an error.
 
-    `faults` settles what has failed for good, `tries` says what is tried again.
+    `faults` settles what has failed for good, in place of the policy in the options.
     """
 
     __slots__ = (
@@ -50,16 +50,14 @@ class FlushingStage(FinishingStage):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
-        faults: ErrorPolicy,
-        *,
-        ordered: bool,
-        window: int,
-        tries: OnError = "stop",
+        options: HandlerOptions,
+        faults: ErrorPolicy | None = None,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._faults = faults
-        self._is_ordered = ordered
-        self._waiting = Waiting(tries, run, window, self._again)
+        policy, window = policy_in(run, options.on_error), options.window
+        self._faults = ErrorPolicy(policy, run, info) if faults is None else faults
+        self._is_ordered = options.ordered
+        self._waiting = Waiting(policy, run, window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
@@ -68,7 +66,7 @@ class FlushingStage(FinishingStage):
         self._ended: list[Event[Any]] = []
         self._has_families = False
         self._failures: deque[tuple[Event[Any], BaseException]] = deque()
-        self._results = (InOrder if ordered else Results)(downstream, window)
+        self._results = (InOrder if options.ordered else Results)(downstream, window)
 
     # Demand and events.
 
@@ -190,13 +188,9 @@ class FlushingStage(FinishingStage):
     def _turn_over(self, turn: Turn | None) -> None:
         """One event of a turn is settled: another event of that turn may begin."""
         if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self._enter(following)
+            self._inbox.append(following)
 
-    def _enter(self, event: Event[Any]) -> None:
-        """An event need not wait for its turn any more."""
-        self._inbox.append(event)
-
-    # Events that do not begin.
+    # Events that do not begin, and the end.
 
     def _withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
         """Return the events for which this is true, unless they have begun before."""
@@ -225,6 +219,7 @@ class FlushingStage(FinishingStage):
         return events
 
     def give_back_unstarted(self) -> None:
+        """Return the events that have not begun: none will."""
         self._give_back(self._take_unstarted())
 
     def _give_back(self, events: list[Event[Any]]) -> None:
@@ -236,7 +231,31 @@ class FlushingStage(FinishingStage):
         finally:
             give_back_all(map(closing_event, events))
 
+    def stop(self, error: BaseException) -> None:
+        """Begin nothing more; what is in progress may finish before the error passes on."""
+        if self.error is not None or self.state >= CLOSED:
+            if error is not self.error:
+                self.run.late_error(error)
+            return
+        self.error = error
+        before, self.state = self.state, FAILED
+        # Before the cancel, in which a stage of the user's own may raise a second error.
+        self.run.stopping(error)
+        if before is OPEN:
+            self.cancel_upstream()
+        self.give_back_unstarted()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.end()
+        self.stop(error)
+        self._drain()
+
+    def _end_if_idle(self) -> None:
+        if self.state < CLOSED and not self.is_busy():
+            self.complete()
+
     def is_busy(self) -> bool:
+        """Whether anything is in progress, waits, or is on its way down."""
         has_ended = self._ended or self._failures
         return bool(self._waiting or has_ended or self._results.waiting or self._results.delivering)
 

@@ -22,7 +22,7 @@ from penstock.streams.execution.iterators import Iterators, is_iterator
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -415,9 +415,10 @@ class WorkerStage(CallingStage):
         if self.state >= CLOSED:
             self._gate.leave()
 
-    def _enter(self, event: Event[Any]) -> None:
-        self.admitted += 1
-        super()._enter(event)
+    def _turn_over(self, turn: Turn | None) -> None:
+        if turn is not None and (following := self._siblings.next(turn)) is not None:
+            self.admitted += 1
+            self._inbox.append(following)
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         self._iterators.again(event)

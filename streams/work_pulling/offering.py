@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from penstock.streams.base.errors import PenstockError
 from penstock.streams.execution.call import call_of
 from penstock.streams.execution.flushing_stage import FlushingStage
-from penstock.streams.failures.error_policy import ErrorPolicy
-from penstock.streams.failures.policy import OnError
+from penstock.streams.execution.options import HandlerOptions
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -69,13 +68,9 @@ class Offering(FlushingStage):
         run: Run,
         info: StageInfo,
         dispatcher: Dispatcher,
-        *,
-        ordered: bool,
-        window: int,
-        on_error: OnError,
+        options: HandlerOptions,
     ) -> None:
-        faults = ErrorPolicy(on_error, run, info)
-        super().__init__(downstream, run, info, faults, ordered=ordered, window=window)
+        super().__init__(downstream, run, info, options)
         self._dispatcher = dispatcher
         self._jobs: dict[int, Event[Any]] = {}
         self._count = self._peak = 0

@@ -199,7 +199,7 @@ class Owners:
         self.peak_waiting = 0
         """The most that were ever `waiting`."""
         self._key = key
-        self._peers = peers
+        self.peers = peers
         self._owners: dict[Any, Owner] = {}
         # The places of those that came and have not ended, before any was vacated.
         self._places = 0
@@ -212,13 +212,8 @@ class Owners:
     @property
     def waiting(self) -> int:
         """How many events in memory no worker has."""
-        out = sum(len(peer.out) for peer in self._peers)
+        out = sum(len(peer.out) for peer in self.peers)
         return self.unfinished - out - self.overflow.on_disk
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is any event."""
-        return bool(self._owners) or any(peer.out or peer.keyless.events for peer in self._peers)
 
     @property
     def has_waiting(self) -> bool:
@@ -227,7 +222,7 @@ class Owners:
 
     def _all(self) -> Iterator[Owner]:
         yield from self._owners.values()
-        for peer in self._peers:
+        for peer in self.peers:
             yield peer.keyless
 
     def of(self, peer: Peer) -> Iterator[Event[Any]]:
@@ -393,7 +388,7 @@ class Owners:
 
     def close(self) -> Iterator[list[Event[Any]]]:
         """All events that no worker has, a list of them at a time: none will be sent."""
-        for peer in self._peers:
+        for peer in self.peers:
             peer.ready.clear()
         for owner in list(self._all()):
             owner.is_ready = False
@@ -401,12 +396,7 @@ class Owners:
         yield from self.overflow.close()
         for owner in [owner for owner in self._owners.values() if not owner.held]:
             self._end(owner)
-        self.unfinished = self._places = sum(len(peer.out) for peer in self._peers)
-
-    def clear(self) -> None:
-        """All events have ended."""
-        self._owners.clear()
-        self.unfinished = 0
+        self.unfinished = self._places = sum(len(peer.out) for peer in self.peers)
 
     # Numbers.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from penstock.streams.base.errors import add_note
 from penstock.streams.execution.limit_control import LimitControl
@@ -27,18 +27,17 @@ class CommonLimit:
         self,
         section: Section,
         run: Run,
-        peers: Sequence[Peer],
         owners: Owners,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._section = section
         self._run = run
-        self._peers = peers
-        self._owners = owners
+        self.owners = owners
+        self._peers = owners.peers
         self._failed = failed
         work = section.work
         self._follow(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
-        self._lending = Lending(self.limit, len(peers))
+        self._lending = Lending(self.limit, len(self._peers))
         self.highest = self.limit
         """The highest limit so far."""
         # How many workers may have calls; whether each gets its slots once, as a stage needs that
@@ -94,7 +93,7 @@ class CommonLimit:
             return
         self._is_free = False
         others = sum(
-            min(self.slots(other), self._owners.need(other))
+            min(self.slots(other), self.owners.need(other))
             for other in self._peers
             if other is not peer
         )
@@ -110,11 +109,11 @@ class CommonLimit:
 
     def is_short(self, peer: Peer) -> bool:
         """Whether a worker could use more slots than it has."""
-        return self._owners.need(peer) > self.slots(peer)
+        return self.owners.need(peer) > self.slots(peer)
 
     def has_spare(self, peer: Peer) -> bool:
         """Whether a worker has more slots than it could use now."""
-        return self._owners.need(peer) < self.slots(peer)
+        return self.owners.need(peer) < self.slots(peer)
 
     def lend(self, *, changed: bool = False) -> None:
         """Divide the limit among the workers; if it has `changed`, they learn of it in any case."""
@@ -129,7 +128,7 @@ class CommonLimit:
                 lending.lost(peer.number)
         if self._is_dealt_once and not changed:
             return
-        told = lending.balance([self._owners.need(peer) for peer in self._peers], most)
+        told = lending.balance([self.owners.need(peer) for peer in self._peers], most)
         for number in range(most) if changed else told:
             # One whose slots others still have in use gets them when these are free.
             if number < most and self.slots(self._peers[number]):
@@ -149,7 +148,7 @@ class CommonLimit:
         `suspects` in it."""
         active = [peer for peer in self._peers if peer.is_active]
         active = [peer for peer in active if not peer.is_silent] or active
-        self._owners.ready = [peer for peer in active if not peer.suspects] or active
+        self.owners.ready = [peer for peer in active if not peer.suspects] or active
 
     def confirmed(self, peer: Peer, grant: int) -> None:
         """A worker has no more slots in use than this grant has, if it is the last one."""

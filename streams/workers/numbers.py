@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from penstock.streams.execution.results import Results
     from penstock.streams.failures.error_policy import ErrorPolicy
     from penstock.streams.protocol.stage_info import StageInfo
-    from penstock.streams.workers.key_owners import Owners, Peer
+    from penstock.streams.workers.key_owners import Owners
     from penstock.streams.workers.limit import CommonLimit
     from penstock.streams.workers.placement import Section
-    from penstock.streams.workers.silence import SilenceWatch
 
-__all__ = ["SectionNumbers", "of_ended", "with_keys_in_words"]
+__all__ = ["of_ended", "stage_statistics", "with_keys_in_words"]
 
 # Numbers that are the same in all workers, or whose greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
@@ -98,82 +97,66 @@ def _joined(workers: Sequence[dict[str, Any]], greatest: tuple[str, ...]) -> dic
     return found
 
 
-class SectionNumbers:
-    """The statistics of the stages of a section, in all workers together and in each by itself."""
-
-    def __init__(
-        self,
-        now: Callable[[], float],
-        section: Section,
-        bound: int,
-        peers: Sequence[Peer],
-        owners: Owners,
-        results: Results,
-        limit: CommonLimit,
-        silence: SilenceWatch,
-        policies: Mapping[int, ErrorPolicy],
-    ) -> None:
-        self._now = now
-        self._section = section
-        self._bound = bound
-        self._peers = peers
-        self._owners = owners
-        self._results = results
-        self._limit = limit
-        self._silence = silence
-        self._policies = policies
-
-    def stage_statistics(self, stage: StageInfo) -> dict[str, Any]:
-        """The numbers of a stage in all `workers` together, and of each by itself."""
-        section, peers, owners = self._section, self._peers, self._owners
-        by_place = [
-            [
-                numbers[stage.number]
-                for numbers in [*peer.before, peer.numbers]
-                if stage.number in numbers
-            ]
-            for peer in peers
+def stage_statistics(
+    stage: StageInfo,
+    section: Section,
+    bound: int,
+    results: Results,
+    limit: CommonLimit,
+    silent: list[dict[str, Any]],
+    faults: ErrorPolicy,
+    now: float,
+) -> dict[str, Any]:
+    """The numbers of a stage in all `workers` together, and of each by itself."""
+    owners, peers = limit.owners, limit.owners.peers
+    by_place = [
+        [
+            numbers[stage.number]
+            for numbers in [*peer.before, peer.numbers]
+            if stage.number in numbers
         ]
-        parts = [_successive(workers) for workers in by_place]
-        has_keys = section.by is not None and stage.number == section.infos[0].number
-        if has_keys:
-            parts.append(self._of_keys())
-        found = _together(parts)
-        if has_keys:
-            # Workers have no shares.
-            found |= owners.overflow.statistics()
-            found["routed"] = found.get("routed", 0) + owners.overflow.routed
-        if "peak" in found and (bound := found["bound"]) is not None:
-            # The bound of each worker, and of all of them together.
-            found["bound"] = min(len(peers) * bound, self._bound)
-            found["peak"] = min(found["peak"], found["bound"])
-        if stage.number == section.working.number:
-            in_flight = found.get("in_flight", 0)
-            if section.work.is_plain:
-                # A worker reports between two calls.
-                in_flight = max(in_flight, sum(bool(peer.out) for peer in peers))
-            found["in_flight"] = min(in_flight, owners.unfinished)
-            if "peak_in_flight" in found:
-                # The peaks of the workers were at different times.
-                found["peak_in_flight"] = min(found["peak_in_flight"], self._limit.highest)
-            found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
-            found["limit"] = self._limit.limit
-            found["limit_reason"] = self._limit.reason
-            found["silent_workers"] = self._silence.silent()
-        if stage.number in self._policies:
-            for name, count in self._policies[stage.number].statistics().items():
-                found[name] = found.get(name, 0) + count
-        found["by_worker"] = [numbers for workers in by_place for numbers in workers]
-        return found
+        for peer in peers
+    ]
+    parts = [_successive(workers) for workers in by_place]
+    has_keys = section.by is not None and stage.number == section.infos[0].number
+    if has_keys:
+        parts.append(_of_keys(owners, bound, now))
+    found = _together(parts)
+    if has_keys:
+        # Workers have no shares.
+        found |= owners.overflow.statistics()
+        found["routed"] = found.get("routed", 0) + owners.overflow.routed
+    if "peak" in found and (each := found["bound"]) is not None:
+        # The bound of each worker, and of all of them together.
+        found["bound"] = min(len(peers) * each, bound)
+        found["peak"] = min(found["peak"], found["bound"])
+    if stage.number == section.working.number:
+        in_flight = found.get("in_flight", 0)
+        if section.work.is_plain:
+            # A worker reports between two calls.
+            in_flight = max(in_flight, sum(bool(peer.out) for peer in peers))
+        found["in_flight"] = min(in_flight, owners.unfinished)
+        if "peak_in_flight" in found:
+            # The peaks of the workers were at different times.
+            found["peak_in_flight"] = min(found["peak_in_flight"], limit.highest)
+        found["undelivered"] = found.get("undelivered", 0) + results.waiting
+        found["limit"] = limit.limit
+        found["limit_reason"] = limit.reason
+        found["silent_workers"] = silent
+        for name, count in faults.statistics().items():
+            found[name] = found.get(name, 0) + count
+    found["by_worker"] = [numbers for workers in by_place for numbers in workers]
+    return found
 
-    def _of_keys(self) -> dict[str, Any]:
-        """The numbers of `group_by` for events in this process that its workers have not got."""
-        hottest = self._owners.hottest(_HOTTEST, self._now())
-        return {
-            "waiting": self._owners.waiting,
-            "peak": self._owners.peak_waiting,
-            "bound": self._bound,
-            "hottest": hottest[0]["key"] if hottest else None,
-            "hottest_waiting": hottest[0]["waiting"] if hottest else 0,
-            "hottest_keys": hottest,
-        }
+
+def _of_keys(owners: Owners, bound: int, now: float) -> dict[str, Any]:
+    """The numbers of `group_by` for events in this process that its workers have not got."""
+    hottest = owners.hottest(_HOTTEST, now)
+    return {
+        "waiting": owners.waiting,
+        "peak": owners.peak_waiting,
+        "bound": bound,
+        "hottest": hottest[0]["key"] if hottest else None,
+        "hottest_waiting": hottest[0]["waiting"] if hottest else 0,
+        "hottest_keys": hottest,
+    }

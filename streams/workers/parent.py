@@ -38,7 +38,7 @@ def in_workers(
         section.above.attach(stage, run)
 
     def numbers(stage: StageInfo) -> dict[str, Any]:
-        return begun[-1].numbers.stage_statistics(stage) if begun else {}
+        return begun[-1].numbers_of(stage) if begun else {}
 
     dealing: Stream[Any] = Stream(attach, info, section.above)
     overrides = Overrides(section.last, dealing)

@@ -7,11 +7,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from penstock.streams.base.errors import BuildError, NotPicklable
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.execution.call import call_of, family_of, taken_family
 from penstock.streams.execution.flushing_stage import FlushingStage
+from penstock.streams.execution.options import HandlerOptions
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OverflowPolicy, sink_of
@@ -36,10 +37,10 @@ from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages
 from penstock.streams.workers.key_owners import Dealt, Owner, Owners, Peer
 from penstock.streams.workers.limit import CommonLimit
-from penstock.streams.workers.numbers import SectionNumbers
+from penstock.streams.workers.numbers import stage_statistics
 from penstock.streams.workers.placement import Section, unfit_key
 from penstock.streams.workers.sending import QUIET, Sending
-from penstock.streams.workers.supervisor import Supervisor, WorkerFactory, say_the_same
+from penstock.streams.workers.supervisor import Supervisor, WorkerFactory
 
 __all__ = ["ParentStage"]
 
@@ -68,18 +69,16 @@ class ParentStage(FlushingStage):
         section: Section,
         crew: WorkerFactory,
     ) -> None:
-        self._policies = {
-            stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
-            for stage in section.infos
-            if stage.policy is not None
-        }
-        work, faults = section.work, self._policies[section.working.number]
-        super().__init__(downstream, run, info, faults, ordered=work.ordered, window=work.window)
+        work = section.work
+        # What is tried again is so in the workers.
+        options = HandlerOptions(ordered=work.ordered, window=work.window)
+        faults = ErrorPolicy(work.on_error, run, section.working)
+        super().__init__(downstream, run, info, options, faults)
         self._section = section
         bound = section.bound(run.limit)
         self._bound = 1 << 20 if bound is None else bound
-        self._sinks = {
-            stage.number: (stage, sink)
+        self._letters = {
+            stage.number: (stage, channel_to(sink, run))
             for stage in section.infos_with_sinks
             if (sink := sink_of(stage.policy)) is not None
         }
@@ -91,32 +90,26 @@ class ParentStage(FlushingStage):
         self._least_asked = max(1, self._buffer // 4)
         self._overflow = section.overflow(run, first)
         self._owners = Owners(key, self._peers, self._overflow)
-        self._limit = CommonLimit(section, run, self._peers, self._owners, self.stop)
-        # Of each event with which a worker has ended, how many have.
-        kills: dict[Event[Any], int] = {}
+        self._limit = CommonLimit(section, run, self._owners, self.stop)
         ship = partial(self.within, self._ship)
         self._sending = Sending(
             *(run, info, section, self._bound - buffer, self._results, self._limit),
-            *(kills, ship, self._cannot_be_sent, self._lost),
+            *(ship, self._fail_for_good, self._lost),
         )
         self._supervisor = Supervisor(
-            *(self, section, crew, self._peers, self._owners, self._limit, self._sending, kills),
+            *(self, section, crew, self._limit, self._sending),
             *(self._received, self._fail_for_good, self._lost),
         )
         self._starved = Timer(run, info, partial(self.within, self._make_room))
         self._has_looked_at_key = section.by is None
         self._evened = 0.0
-        self.numbers = SectionNumbers(
-            *(run.now, section, self._bound, self._peers, self._owners, self._results),
-            *(self._limit, self._supervisor.silence, self._policies),
-        )
         if work.limiter is not None:
             run.add_tunable(section.working, self.retune)
         if key is not None:
             run.add_keyed(first, self.set_share)
         run.withdrawals.append(partial(self.within, self._withdraw))
         for stage in section.infos:
-            run.add_stage(stage, partial(self.numbers.stage_statistics, stage))
+            run.add_stage(stage, partial(self.numbers_of, stage))
 
     def retune(self, limiter: Limiter) -> None:
         """Follow another limiter from the next event on; nothing is cancelled."""
@@ -142,7 +135,7 @@ class ParentStage(FlushingStage):
 
     def _proceed(self) -> None:
         self._settle()
-        if self._inbox:
+        while self._inbox:
             self._deal()
         if any(self._sending.makes_room(peer) for peer in self._peers):
             self._sending.soon()
@@ -152,9 +145,11 @@ class ParentStage(FlushingStage):
         if self.state is not OPEN or not self._supervisor.is_open:
             return
         room = self._free
-        if room >= self._least_asked or (room > 0 and not self._owners.is_busy and not self.asked):
+        is_first = not (self.asked or self._owners.unfinished)
+        if room >= self._least_asked or (room > 0 and is_first):
             self.ask(room)
-        if self.asked or not self._is_starving():
+        # Unless a worker that answers could have more calls than it has keys, or events.
+        if self.asked or not any(map(self._limit.has_spare, self._owners.ready)):
             self._starved.cancel()
         elif not self._starved.is_set:
             self._starved.set(STARVED)
@@ -167,10 +162,6 @@ class ParentStage(FlushingStage):
         return (
             min(self._bound - places - self._results.waiting, self._buffer - waiting) - self.asked
         )
-
-    def _is_starving(self) -> bool:
-        """Whether a worker that answers could have more calls than it has keys, or events."""
-        return any(self._limit.has_spare(peer) for peer in self._owners.ready)
 
     def _make_room(self) -> None:
         """Request what is free, or make room for the keys of the workers that go on: the other
@@ -200,8 +191,10 @@ class ParentStage(FlushingStage):
                 return
         events = taken(self._inbox, len(self._inbox))
         self._results.begin(events)
+        turns = {event: event.turn for event in events} if self._siblings.at_work else {}
         for event in self._owners.deal(events):
             self._results.end(event)
+            self._turn_over(turns.get(event))
         self._sending.soon()
 
     def keys_of(self, events: list[Event[Any]], /) -> list[Any]:
@@ -238,9 +231,6 @@ class ParentStage(FlushingStage):
                 peer.is_told = True
                 peer.send(messages.Complete())
 
-    def _cannot_be_sent(self, event: Event[Any], owner: Owner, error: NotPicklable) -> None:
-        self._fail_for_good(event, owner, NotPicklable(f"an event {error}"))
-
     def _lost(self, dealt: list[Dealt]) -> None:
         """Return events that no worker has any more."""
         self._owners.end([owner for _, owner in dealt])
@@ -258,7 +248,7 @@ class ParentStage(FlushingStage):
         elif isinstance(message, messages.Warn):
             self._warn(peer, message)
         elif isinstance(message, messages.Stopping):
-            self._supervisor.failed_late(message.sent.raised())
+            self._supervisor.failed(message.sent.raised())
         elif isinstance(message, messages.Completed):
             peer.is_completed = True
 
@@ -274,9 +264,7 @@ class ParentStage(FlushingStage):
         error = message.sent.raised()
         for number in message.numbers:
             identify(error, peer.out[number][0])
-        # All workers may fail in the same way, as where their sinks cannot connect.
-        if self.error is None or not say_the_same(self.error, error):
-            self.stop(error)
+        self._supervisor.failed(error)
 
     def _handle(self, peer: Peer, message: Any) -> None:
         match message:
@@ -352,8 +340,8 @@ class ParentStage(FlushingStage):
         event, _ = peer.out[message.number]
         value = message.value if message.has_value else event.value
         part = family_of(event).child(value)
-        stage, sink = self._sinks[message.stage]
-        channel_to(sink, self.run).send(part, message.error, str(stage), message.attempts)
+        stage, letters = self._letters[message.stage]
+        letters.send(part, message.error, str(stage), message.attempts)
 
     def _unsendable(self, peer: Peer, message: messages.Unsendable) -> None:
         event, _ = peer.out[message.number]
@@ -424,8 +412,7 @@ class ParentStage(FlushingStage):
 
     def stop(self, error: BaseException) -> None:
         """Begin nothing more; calls in flight may finish before the error passes on."""
-        # A worker that has reported its own error may have nothing more to say.
-        self._supervisor.silence.end()
+        self._supervisor.look_no_more()
         super().stop(error)
         self._drain()
 
@@ -439,7 +426,7 @@ class ParentStage(FlushingStage):
             peer.send(messages.Stop())
 
     def is_busy(self) -> bool:
-        return self._owners.is_busy or super().is_busy()
+        return bool(self._owners.unfinished) or super().is_busy()
 
     def release(self) -> None:
         is_cancelled = self.state is CANCELLED
@@ -455,4 +442,10 @@ class ParentStage(FlushingStage):
         self._give_back(left)
         for events in self._owners.close():
             self._give_back(events)
-        self._owners.clear()
+
+    def numbers_of(self, stage: StageInfo) -> dict[str, Any]:
+        """The numbers of a stage in all workers together, and of each by itself."""
+        return stage_statistics(
+            *(stage, self._section, self._bound, self._results, self._limit),
+            *(self._supervisor.silent(), self._faults, self.run.now()),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -33,7 +33,7 @@ class Sending:
     """Sends each worker the events that wait for it, and room for more of its results.
 
     `ship` is called when there may be something to send: once for all that comes in a loop
-    iteration, and later for events that wait for others. `unsendable` is called with an event that
+    iteration, and later for events that wait for others. `give_up` is called with an event that
     cannot be pickled, `lost` with those that their sources hold no more. Each worker has at most
     its part of `bound` events, so that one that stands still leaves something to the others. The
     `suspects` are sent alone.
@@ -47,9 +47,8 @@ class Sending:
         bound: int,
         results: Results,
         limit: CommonLimit,
-        suspects: Container[Event[Any]],
         ship: Callable[[], None],
-        unsendable: Callable[[Event[Any], Owner, NotPicklable], None],
+        give_up: Callable[[Event[Any], Owner, Exception], None],
         lost: Callable[[list[Dealt]], None],
     ) -> None:
         window = section.work.window
@@ -61,7 +60,8 @@ class Sending:
         self._run = run
         self._info = info
         self._bound = bound
-        self._suspects = suspects
+        self.suspects: dict[Event[Any], int] = {}
+        """How many workers have ended with an event, of each with which one has."""
         self._kept = section.kept
         # The events of one key leave as much room to others.
         self._least_out = self._kept if section.by is None else 2 * self._kept
@@ -70,7 +70,7 @@ class Sending:
         self._results = results
         self._limit = limit
         self._ship = ship
-        self._unsendable = unsendable
+        self._give_up = give_up
         self._lost = lost
         self._is_soon = False
         self._later = Timer(run, info, ship)
@@ -127,7 +127,7 @@ class Sending:
             return []
         if not peer.suspects:
             return peer.take(self.most_out, self._limit.slots(peer), self._kept)
-        return [] if peer.out else peer.take_one(self._suspects)
+        return [] if peer.out else peer.take_one(self.suspects)
 
     @property
     def most_out(self) -> int:
@@ -164,7 +164,7 @@ class Sending:
                 for one in dealt:
                     self._send(peer, [one])
             else:
-                self._unsendable(*dealt[0], error)
+                self._give_up(*dealt[0], NotPicklable(f"an event {error}"))
 
     # Room.
 

@@ -7,17 +7,18 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.streams.base.errors import WorkerLost
+from penstock.streams.execution.flushing_stage import FlushingStage
+from penstock.streams.protocol.blame import event_name, event_place
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, FAILED
-from penstock.streams.stages.finishing_stage import FinishingStage
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.workers import messages
-from penstock.streams.workers.key_owners import Dealt, Owner, Owners, Peer
+from penstock.streams.workers.key_owners import Dealt, Owner, Peer
 from penstock.streams.workers.limit import CommonLimit
 from penstock.streams.workers.messages import Link
 from penstock.streams.workers.numbers import of_ended
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.sending import Sending
-from penstock.streams.workers.silence import SilenceWatch
 
 __all__ = ["Supervisor", "WorkerFactory"]
 
@@ -26,6 +27,10 @@ _KILLS = 3
 
 # A worker that ends so often before it has reported anything will not get better.
 _FALSE_STARTS = 3
+
+# Seconds between two looks, a worker reports its numbers several times in this time, and looks
+# after which a silent worker is reported at first.
+_LOOK, _PATIENCE = 1.0, 4
 
 
 @runtime_checkable
@@ -54,10 +59,14 @@ class WorkerFactory(Protocol):
 
 
 class Supervisor:
-    """Keeps a worker running for each of the `peers` of a stage, until that has ended.
+    """Keeps a worker running for each peer of a stage, until that has ended, and looks at all of
+    them each second.
+
+    Silences are counted in looks, so that none seems silent because this process was stopped. One
+    that was silent for long calls is reported again only when it is so for twice as long.
 
     Which event has ended a worker needs no `Trial`: the parent survives and knows what the worker
-    had. So `kills` has a count for each of these events, and one worker does them one at a time.
+    had. So there is a count for each of these events, and one worker does them one at a time.
 
     `received` is called with each message, `give_up` with an event that is at fault, its error and
     attempts, `give_back` with those that a worker had when nothing begins any more.
@@ -65,14 +74,11 @@ class Supervisor:
 
     def __init__(
         self,
-        stage: FinishingStage,
+        stage: FlushingStage,
         section: Section,
         crew: WorkerFactory,
-        peers: Sequence[Peer],
-        owners: Owners,
         limit: CommonLimit,
         sending: Sending,
-        kills: dict[Event[Any], int],
         received: Callable[[Peer, Any], None],
         give_up: Callable[[Event[Any], Owner, Exception, int], None],
         give_back: Callable[[list[Dealt]], None],
@@ -81,18 +87,18 @@ class Supervisor:
         self._run = run = stage.run
         self._section = section
         self._crew = crew
-        self._peers = peers
-        self._owners = owners
         self._limit = limit
+        self._owners = limit.owners
+        self._peers = limit.owners.peers
         self._sending = sending
-        self._kills = kills
+        self._kills = sending.suspects
         self._received = received
         self._give_up = give_up
         self._give_back = give_back
         self.is_open = False
         """Whether workers were started."""
-        silent = partial(stage.within, self._fell_silent)
-        self.silence = SilenceWatch(run, stage.info, section.working, peers, silent, _KILLS)
+        self._patience = [_PATIENCE] * len(self._peers)
+        self._timer = Timer(run, stage.info, self._look)
         # Errors of workers that have closed what their handler used.
         self._late: list[BaseException] = []
         run.on_close(self._close)
@@ -107,13 +113,13 @@ class Supervisor:
                 self._start(peer)
         self._limit.lend(changed=True)
         if self._stage.state < FAILED:
-            self.silence.begin()
+            self._timer.set(_LOOK)
 
     def _start(self, peer: Peer) -> None:
         stage = self._stage
         peer.is_recalled = peer.is_completed = peer.is_told = False
-        peer.heard = 0
-        self.silence.started(peer)
+        peer.heard = peer.quiet = 0
+        self._patience[peer.number] = _PATIENCE
         call = partial(self._run.call, stage.info)
         received, lost = partial(call, self._received, peer), partial(call, self._lost, peer)
         try:
@@ -146,9 +152,22 @@ class Supervisor:
     def _answered(self, peer: Peer) -> None:
         """A worker says something, or has ended, after a while."""
         if peer.is_silent:
-            self.silence.answered(peer)
+            if peer.link is not None:
+                seconds = peer.quiet * _LOOK
+                self._run.errors.warn(f"{self._name(peer)} goes on after {seconds:g} s")
+            self._patience[peer.number] = 2 * peer.quiet
+            peer.is_silent = False
             self._limit.choose_ready()
         peer.quiet = 0
+
+    def _look(self) -> None:
+        for peer in self._peers:
+            peer.quiet = peer.quiet + 1 if peer.out else 0
+            if peer.quiet >= self._patience[peer.number] and not peer.is_silent:
+                peer.is_silent = True
+                self._report(peer)
+                self._stage.within(self._fell_silent, peer)
+        self._timer.set(_LOOK)
 
     def _fell_silent(self, peer: Peer) -> None:
         """Let others have the events that a worker has not got yet, and new keys."""
@@ -158,6 +177,49 @@ class Supervisor:
             peer.recall()
             self.move(peer)
             self._sending.soon()
+
+    def _report(self, peer: Peer) -> None:
+        event, working = next(iter(peer.out.values()))[0], self._section.working
+        why = (
+            f"it was stopped, or a call of {working} does not let go of the interpreter"
+            if peer.heard
+            else "it was stopped, or still imports the pipeline"
+        )
+        # The worker cannot say now which of them it has begun.
+        held = (
+            f"by its only event, {event_name(event)}"
+            if len(peer.out) == 1
+            else f"perhaps by one of its {len(peer.out):,} events, of which the first that it was "
+            f"sent is {event_name(event)}"
+        )
+        pid = _pid(peer)
+        kill = "the end of this process" if pid is None else f"kill -9 {pid}"
+        self._run.errors.warn(
+            f"{self._name(peer)} has said nothing for {peer.quiet * _LOOK:g} s: {why}. It is held "
+            f"up {held}. New keys go to the other workers. If it does not go on, {kill} gives its "
+            f"events to another process, and an event that has ended {_KILLS} of them fails "
+            f"with WorkerLost, as on_error of {working} says"
+        )
+
+    def _name(self, peer: Peer) -> str:
+        pid = _pid(peer)
+        known = "" if pid is None else f" (pid {pid})"
+        return f"worker process {peer.number + 1} of {len(self._peers)}{known}"
+
+    def silent(self) -> list[dict[str, Any]]:
+        """The workers that are silent now: for each its number, process id if any, seconds, count
+        of events, and the place of the first."""
+        return [
+            {
+                "worker": peer.number + 1,
+                "pid": _pid(peer),
+                "seconds": peer.quiet * _LOOK,
+                "events": len(peer.out),
+                "first": event_place(next(iter(peer.out.values()))[0]),
+            }
+            for peer in self._peers
+            if peer.is_silent and peer.out
+        ]
 
     # Events that are suspected.
 
@@ -244,16 +306,25 @@ class Supervisor:
 
     # The end.
 
-    def failed_late(self, error: BaseException) -> None:
-        """An error of a worker after the end of the stage, such as one of its clean-up."""
+    def failed(self, error: BaseException) -> None:
+        """A worker has failed, or, after the end of the stage, its clean-up."""
         known = self._late if self._stage.error is None else [self._stage.error, *self._late]
-        if not any(say_the_same(one, error) for one in known):
+        # All may fail in the same way, as where their sinks cannot connect.
+        if any(_say_the_same(one, error) for one in known):
+            return
+        if self._stage.state < CLOSED:
+            self._stage.stop(error)
+        else:
             self._late.append(error)
+
+    def look_no_more(self) -> None:
+        """A worker that has reported its own error may have nothing more to say."""
+        self._timer.cancel()
 
     async def _close(self) -> None:
         self._sending.close()
         if self.is_open:
-            self.silence.end()
+            self.look_no_more()
             await self._crew.close()
         for error in self._late[1:]:
             self._run.late_error(error)
@@ -261,6 +332,9 @@ class Supervisor:
             raise self._late[0]
 
 
-def say_the_same(error: BaseException, other: BaseException) -> bool:
-    """Whether two errors, such as those of two workers that fail alike, are one to a reader."""
+def _pid(peer: Peer) -> int | None:
+    return None if peer.link is None else peer.link.pid
+
+
+def _say_the_same(error: BaseException, other: BaseException) -> bool:
     return type(error) is type(other) and str(error) == str(other)

@@ -21,12 +21,14 @@ from penstock import (
     from_async_iterable,
     from_iterable,
     group_by,
+    ops,
     route,
     spread,
 )
 from penstock.streams.base.errors import BuildError, DrainTimeout, KeyOverShare, SpillBroken
 from penstock.streams.keyed.spill import Spill
 from penstock.streams.pipelines.running import Report, Running
+from penstock.streams.testing import MemorySink
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay
 
@@ -63,6 +65,45 @@ async def ticks(n: int, seconds: float) -> AsyncIterator[tuple[int, float]]:
         at = began + (number + 1) * seconds
         await asyncio.sleep(max(0, at - loop.time()))
         yield number, at
+
+
+def digit(n: int) -> int:
+    return n % 10
+
+
+def one_key(n: int) -> int:
+    return 0
+
+
+def with_another(n: int) -> list[int]:
+    return [n, n + 100]
+
+
+async def work(n: int) -> int:
+    await asyncio.sleep(1)
+    return n
+
+
+def test_an_event_goes_on_whose_turn_another_had_that_is_over_the_share_of_its_key() -> None:
+    letters, into = MemorySink(), list[int]()
+    stream = from_iterable(range(30)).pipe(
+        group_by(digit),
+        spread(),
+        ops.flat_map(with_another),
+        group_by(one_key, buffer=100, share=2, overflow=route(letters)),
+        spread(),
+        adaptive_flat_map(work, limit=Fixed(2)),
+    )
+
+    async def main() -> None:
+        async with stream.to(collect(into)).start(workers=LocalCrew(2)) as running:
+            await running.wait()
+
+    in_time(main())
+    found = [*into, *(letter.value for letter in letters.values)]
+    assert sorted(found) == [*range(30), *range(100, 130)]
+    assert into
+    assert letters.values
 
 
 class Steady:
