@@ -16,10 +16,11 @@ together with others, which makes their roots one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.event import Ending, Event, Origin
 
 __all__ = [
     "END",
@@ -27,6 +28,7 @@ __all__ = [
     "Cell",
     "Change",
     "Root",
+    "as_new",
     "committable",
     "committed",
     "depending",
@@ -75,13 +77,15 @@ class Change:
     __slots__ = ("after", "before", "cell", "data", "more", "root", "state", "timers")
 
     root: Root
-    cell: Cell
-    state: Any
-    timers: dict[str, float]
-    data: bytes | None
-    before: Change | None
-    after: Change | None
-    more: Change | None
+
+    def __init__(self) -> None:
+        self.cell = _NO_CELL
+        self.state: Any = None
+        self.timers = NO_TIMERS
+        self.data: bytes | None = None
+        self.before: Change | None = None
+        self.after: Change | None = None
+        self.more: Change | None = None
 
 
 class Root(Change):
@@ -106,18 +110,18 @@ class Root(Change):
         "why",
     )
 
-    def __init__(self, event: Event[Any]) -> None:
-        self.event = event
-        self.origin = event.origin
-        self.outer = event.outer
+    event: Event[Any]
+    origin: Origin
+    outer: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = self
         self.ending: Ending | None = None
         self.why: Any = None
         self.others: list[Root] | None = None
         self.missing = 1
         self.is_left = self.is_lost = False
-        self.root = self
-        self.cell = _NO_CELL
-        self.data = self.before = self.after = self.more = None
 
     def all(self) -> list[Root]:
         """The root, and those that it has taken up."""
@@ -129,7 +133,6 @@ class Root(Change):
         if self.cell is not _NO_CELL or self.root is not self:
             change = Change()
             change.root = root = self.root
-            change.data = change.after = None
             change.more, root.more = root.more, change
         change.cell = cell
         change.state = cell.state = state
@@ -207,21 +210,20 @@ def _after(root: Root) -> Iterator[Root]:
         change = change.more
 
 
-def newest(ready: list[Root]) -> list[Change]:
-    """The last change of each key among those of roots that are `committable`."""
-    last: list[Change] = []
+def newest(ready: list[Root]) -> dict[Any, list[Change]]:
+    """The last change of each key among those of roots that are `committable`, by room."""
+    last: defaultdict[Any, list[Change]] = defaultdict(list)
     change: Change | None
     for root in ready:
         change = root
         while change is not None:
             after = change.after
             # A later one of the same root is among them too.
-            if after is None:
-                if change.cell is not _NO_CELL:
-                    last.append(change)
-            elif after.root.missing or after.root.is_left:
-                last.append(change)
+            if after is None or after.root.missing or after.root.is_left:
+                last[change.cell.room].append(change)
             change = change.more
+    # Of events that have changed nothing.
+    last.pop(None, None)
     return last
 
 
@@ -233,10 +235,19 @@ def committed(ready: list[Root]) -> None:
         while change is not None:
             after = change.after
             if after is not None:
-                after.before = None
+                after.before = change.after = None
             elif change.cell.last is change:
                 change.cell.last = None
-            # They refer to each other, and would be in memory until the collector comes.
-            change.after = None
-            del change.root
-            change = change.more
+            more = change.more
+            change.more = None
+            change = more
+
+
+def as_new(done: list[Root]) -> None:
+    """Prepare roots whose changes are `committed` for other events."""
+    for root in done:
+        del root.event
+        root.cell = _NO_CELL
+        root.state = root.data = root.ending = root.why = root.others = None
+        root.missing = 1
+        root.root = root

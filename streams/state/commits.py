@@ -16,7 +16,7 @@ Database Systems", SIGMOD 1984).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -30,6 +30,7 @@ from penstock.streams.state.backend import Backend, Row, Unit
 from penstock.streams.state.changes import (
     Change,
     Root,
+    as_new,
     committable,
     committed,
     depending,
@@ -48,8 +49,13 @@ MOST = 1_000
 """The number of ended events that are committed without waiting. Chosen: more cost as much for
 each, and are in memory for longer."""
 
-# Seconds after which the loop goes on, while the rows of a commit are made.
+# The same for a backend that writes at once: so few that most are gone when the collector comes.
+_MOST_AT_ONCE = 128
+
+# Seconds after which the loop goes on, while the rows of a commit are made, and the number of rows
+# after which the clock is read.
 _SLICE = 0.002
+_AT_ONCE = 16
 
 
 class Room(Protocol):
@@ -57,9 +63,11 @@ class Room(Protocol):
 
     name: str
 
-    def row(self, change: Change) -> Row | None:
-        """The row of a change; None if it deletes the key. Raises an error of the stage."""
-        ...
+    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+        """Add the rows of the changes and the keys that they delete.
+
+        Raises an error of the stage.
+        """
 
 
 class _Source:
@@ -91,8 +99,10 @@ class Commits(AckHook):
         "_commit",
         "_ended",
         "_every",
+        "_free",
         "_is_torn",
         "_left",
+        "_most",
         "_partitions",
         "_readings",
         "_run",
@@ -109,12 +119,16 @@ class Commits(AckHook):
         self._run = run
         self._backend = backend
         self._every = every
+        self._most = MOST if backend.in_thread else _MOST_AT_ONCE
         self.held = 0
         self.committed = 0
         self.latencies = LatencyHistogram()
         self._ended: list[Root] = []
         # How many of them were left by the last commit, and how many it writes.
         self._left = self._written = 0
+        # Records that are used again: to make one costs more than all that is done with it, and the
+        # collector looks at each new one.
+        self._free: list[Root] = []
         self._sources: dict[Origin, _Source] = {}
         # Those of all sources.
         self._partitions: set[str] = set()
@@ -133,6 +147,7 @@ class Commits(AckHook):
     def hold(self, events: Iterable[Event[Any]]) -> list[Root]:
         """The roots of events, whose ends are held back from now on."""
         roots: list[Root] = []
+        free = self._free
         source: Origin | None = None
         for event in events:
             origin = event.origin
@@ -144,8 +159,12 @@ class Commits(AckHook):
                 if not isinstance(origin, AckHook):
                     # What it has emitted is as it made it.
                     source = origin
-            root = event.outer = Root(event)
+            root = free.pop() if free else Root()
+            root.event = event
+            root.origin = origin
+            root.outer = event.outer
             event.origin = self
+            event.outer = root
             self.held += 1
             roots.append(root)
         return roots
@@ -234,7 +253,7 @@ class Commits(AckHook):
     def due(self) -> None:
         """Schedule a commit."""
         self._commit.due()
-        if self._timer is not None and self._new >= MOST:
+        if self._timer is not None and self._new >= self._most:
             timer, self._timer = self._timer, None
             timer.cancel()
             self._soon(self._commit.begin)
@@ -273,7 +292,7 @@ class Commits(AckHook):
     @property
     def room(self) -> int:
         """The number of events that may end before some are committed."""
-        return 2 * MOST - self._new - self._written
+        return 2 * self._most - self._new - self._written
 
     # Reading.
 
@@ -329,7 +348,7 @@ class Commits(AckHook):
 
     def _soon(self, begin: Callable[[], None]) -> None:
         # With an interval of 0, in the next iteration of the loop.
-        pause = 0.0 if self._new >= MOST else self._every
+        pause = 0.0 if self._new >= self._most else self._every
         self._timer = self._run.call_later(pause, None, begin)
 
     async def _write(self) -> None:
@@ -357,6 +376,8 @@ class Commits(AckHook):
         self.committed += 1
         self.latencies.record(self._run.now() - began)
         self._release(done)
+        as_new(done)
+        self._free += done
 
     def _add_marks(self, unit: Unit, done: Iterable[Root]) -> None:
         if not self._sources:
@@ -376,23 +397,24 @@ class Commits(AckHook):
                 source.is_due = False
                 unit.marks.update(source.marks())
 
-    async def _add_rows(self, unit: Unit, changes: Iterable[Change]) -> None:
+    async def _add_rows(self, unit: Unit, changes: Mapping[Room, list[Change]]) -> None:
         until = self._run.now() + _SLICE
-        for number, change in enumerate(changes, 1):
-            room: Room = change.cell.room
-            row = room.row(change)
-            if row is None:
-                unit.gone.setdefault(room.name, []).append(change.cell.text)
-            else:
-                unit.rows.setdefault(room.name, []).append(row)
-            # Reading the clock costs as much as making a row.
-            if not number % 16 and self._run.now() > until:
-                await asyncio.sleep(0)
-                until = self._run.now() + _SLICE
+        for room, changed in changes.items():
+            rows: list[Row] = []
+            gone: list[bytes] = []
+            for at in range(0, len(changed), _AT_ONCE):
+                room.write(changed[at : at + _AT_ONCE], rows, gone)
+                if self._run.now() > until:
+                    await asyncio.sleep(0)
+                    until = self._run.now() + _SLICE
+            if rows:
+                unit.rows[room.name] = rows
+            if gone:
+                unit.gone[room.name] = gone
 
     def _release(self, done: list[Root]) -> None:
         """Let events end at their sources."""
-        parts: list[tuple[Root, list[Event[Any]]]] = []
+        parts: list[tuple[Origin, Ending, Any, list[Event[Any]]]] = []
         first: Root | None = None
         part: list[Event[Any]] = []
         for root in done:
@@ -404,13 +426,13 @@ class Commits(AckHook):
                 or root.ending is not first.ending
                 or root.why is not first.why
             ):
+                assert root.ending is not None
                 first, part = root, []
-                parts.append((first, part))
+                parts.append((root.origin, root.ending, root.why, part))
             part.append(event)
         self.held -= len(done)
-        for root, part in parts:
-            assert root.ending is not None
-            root.origin.settle(part, root.ending, root.why)
+        for origin, ending, why, part in parts:
+            origin.settle(part, ending, why)
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()

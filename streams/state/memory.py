@@ -51,7 +51,9 @@ class Memory:
 
     def commit(self, unit: Unit) -> None:
         for stage, rows in unit.rows.items():
-            self._rows.setdefault(stage, {}).update((row.key, row) for row in rows)
+            kept = self._rows.setdefault(stage, {})
+            for row in rows:
+                kept[row[0]] = row
         for stage, keys in unit.gone.items():
             for key in keys:
                 self._rows.get(stage, {}).pop(key, None)

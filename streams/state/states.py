@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from penstock.streams.base.errors import add_note, describe
 from penstock.streams.protocol.stage_info import StageInfo
@@ -12,6 +12,9 @@ from penstock.streams.state.changes import END, NO_TIMERS, Cell, Change, Root
 from penstock.streams.state.codec import FIXED, encoded, key_of, timers_in, timers_text
 
 __all__ = ["States"]
+
+# A named tuple in a third of the time.
+_new_row: Callable[..., Row] = cast(Any, tuple).__new__
 
 
 class States:
@@ -160,15 +163,19 @@ class States:
 
     # Writing.
 
-    def row(self, change: Change) -> Row | None:
-        """The row of a change; None if it deletes the key."""
-        state = change.state
-        if state is None:
-            return None
-        data = self._written(change) if change.data is None else change.data
-        timers = change.timers
-        due = min(timers.values()) if timers else None
-        return Row(change.cell.text, data, self._version, timers_text(timers), due)
+    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+        """Add the rows of the changes, and the keys that they delete."""
+        for change in changes:
+            if change.state is None:
+                gone.append(change.cell.text)
+                continue
+            data = change.data
+            if data is None:
+                data = self._written(change)
+            timers, due = b"", None
+            if change.timers:
+                timers, due = timers_text(change.timers), min(change.timers.values())
+            rows.append(_new_row(Row, (change.cell.text, data, self._version, timers, due)))
 
     def _written(self, change: Change) -> bytes:
         try:

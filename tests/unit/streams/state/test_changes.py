@@ -8,8 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.event import Event
 from penstock.streams.state.changes import Cell, Root, committable, committed, depending
 
 # In order: an event and the keys that it changes.
@@ -22,7 +20,7 @@ def made(story: Story) -> dict[int, Root]:
     cells: dict[int, Cell] = {}
     for event, key in story:
         if event not in roots:
-            roots[event] = Root(Event(event, 0.0, NOBODY))
+            roots[event] = Root()
         cell = cells.setdefault(key, Cell(None, key, b"", 0))
         roots[event].change(cell, event, {})
     return roots

@@ -28,8 +28,11 @@ class Room:
 
     name = "stage"
 
-    def row(self, change: Change) -> Row:
-        return Row(change.cell.text, json.dumps(change.state).encode(), 1, b"", None)
+    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+        rows += (
+            Row(change.cell.text, json.dumps(change.state).encode(), 1, b"", None)
+            for change in changes
+        )
 
 
 class Hook(AckHook):

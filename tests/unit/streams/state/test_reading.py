@@ -13,8 +13,7 @@ import pytest
 from penstock import Context, Store, collect, from_iterable, run, stateful
 from penstock.streams.base.errors import CannotOpen, notes_of
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.event import RETURNED, Event
+from penstock.streams.protocol.event import RETURNED
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.state.backend import KeptStage, Row, Unit
@@ -144,13 +143,13 @@ def test_a_timer_that_is_committed_while_others_are_read_is_not_missed() -> None
     timers = Timers(states, lambda: now)
     missing = states.missing({"a"})
     states.add(missing, states.read(missing))
-    root = Root(Event("a", 0.0, NOBODY))
+    root = Root()
     change = states.change(states.cells["a"], root, 1, {"alarm": 5.0})
     read, add = timers.reading()
     found = read()
-    row = states.row(change)
-    assert row is not None
-    backend.commit(Unit(rows={"one": [row]}))
+    rows: list[Row] = []
+    states.write([change], rows, [])
+    backend.commit(Unit(rows={"one": rows}))
     committed([root])
     add(found)
     now = 6.0
