@@ -254,3 +254,24 @@ def test_events_of_a_key_go_on_when_one_of_several_that_shared_its_turn_is_withd
     )
     assert case.begun.count(0) == 1
     assert sorted(arrived) == sorted([*range(1, 8), *range(1, 8)])
+
+
+def in_hundreds(number: int) -> list[int]:
+    return [number, number + 100, number + 200]
+
+
+def test_the_turn_goes_on_behind_which_an_event_is_withdrawn() -> None:
+    case = Case(1)
+
+    async def work(number: int) -> int:
+        case.begun.append(number)
+        if number == 0:
+            await asyncio.sleep(1)
+            case.source.run.withdraw(lambda event: event.value == 100)
+            await asyncio.sleep(1)
+            assert case.begun == [0]
+        return number
+
+    operators = group_by(parity), spread(), ops.flat_map(in_hundreds)
+    arrived, _ = worked(case, *operators, adaptive_flat_map(work, Fixed(3)))
+    assert arrived == [0, 200]
