@@ -110,7 +110,7 @@ def read_table(
         ", ".join(details),
         batch,
         f"claims up to {batch} rows",
-        delivery=Delivery(acknowledges=True),
+        delivery=Delivery(acknowledges=True, enlists=True),
     )
 
     manner = ReaderOptions(

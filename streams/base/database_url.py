@@ -7,7 +7,9 @@ from typing import Any
 
 from penstock.streams.base.errors import BuildError
 
-__all__ = ["conninfo", "first_line", "is_postgresql", "parameters", "redacted"]
+__all__ = ["conninfo", "database_at", "first_line", "is_postgresql", "parameters", "redacted"]
+
+_HERE = ("localhost", "127.0.0.1", "::1")
 
 _PASSWORD = re.compile(r"(^\w+://[^/?#:@]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 
@@ -51,6 +53,15 @@ def parameters(url: str) -> dict[str, Any]:
         # The message may quote a password.
         why = f": {error}" if shown == url else ""
         raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None
+
+
+def database_at(url: str) -> tuple[Any, ...]:
+    """An identity that is equal for two URLs of the same PostgreSQL database and user."""
+    found = {"port": "5432", **parameters(url)}
+    found.pop("password", None)
+    host = str(found.get("host", "")).lower()
+    found["host"] = "localhost" if host in _HERE else host
+    return ("postgresql", *sorted(found.items()))
 
 
 def conninfo(url: str) -> str:

@@ -1,18 +1,62 @@
-"""Who keeps how far a source is finished, in place of a file of the source's own."""
+"""What is written together with the ends of events, in the transactions of a store.
+
+A source takes part in them as a `Participant`: its mark says how far it is finished, or its own
+rows end there. A sink adds `Part`s. So an event is wholly done in the store, or not at all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
-from penstock.streams.protocol.event import Event, Origin
+from penstock.streams.delivery.commit import Part
+from penstock.streams.protocol.event import Ending, Event, Origin
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Marks", "MarksOfRun"]
+__all__ = ["Marks", "MarksOfRun", "Participant"]
+
+
+class Participant:
+    """A source that takes part in the commits of a store."""
+
+    lends = False
+    """Whether others may have got its events by the time that these are done: it is asked before
+    they are committed, and is told that they are done only after that."""
+
+    outlives_power = False
+    """Whether it would keep what it is told after a commit when a power failure undoes that."""
+
+    def during_commit(self) -> AbstractAsyncContextManager[Any]:
+        """What is held while its events are committed."""
+        return nullcontext()
+
+    def has(self, event: Event[Any]) -> bool:
+        """Whether the event is still the source's; if not, it is returned."""
+        return True
+
+    def end(self, event: Event[Any], ending: Ending, why: Any) -> Part[Any] | None:
+        """The part that writes this end, if it is not in the mark."""
+        return None
+
+    def marks(self, events: Sequence[Event[Any]]) -> Iterable[tuple[str, bytes]]:
+        """The partitions whose marks have changed since they were `written`, with these, as they
+        are when these events are done too."""
+        return ()
+
+    def written(self) -> None:
+        """The last `marks` are written."""
+
+    def finish(self, events: Sequence[Event[Any]]) -> None:
+        """These events are done."""
 
 
 class MarksOfRun(Protocol):
-    """Keeps the marks of partitions in one run."""
+    """Writes marks and parts in one run, together with what the events have done."""
+
+    database: tuple[Any, ...] | None
+    """The database that has all this, as `database_of` names it; None if parts cannot be written
+    there."""
 
     def mark(self, partition: str) -> bytes | None:
         """The mark that was kept last of a partition, for a source that is about to read it; None
@@ -20,18 +64,27 @@ class MarksOfRun(Protocol):
         """
         ...
 
-    def keep(
-        self,
-        origin: Origin,
-        marks: Callable[[], Iterable[tuple[str, bytes]]],
-        finish: Callable[[Sequence[Event[Any]]], None],
-    ) -> Callable[[], None]:
-        """Keep the marks of a source, and what its events do, together.
+    def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
+        """Have a source take part. Returns the function to call when its mark has changed for
+        another reason than that its events are done."""
+        ...
 
-        Before a commit, `finish` is called with events of the source that are done by it, and after
-        that `marks`, for the names and the marks of the partitions whose marks have changed.
-        Returns the function to call when a mark has changed for another reason.
+    def holds(self, event: Event[Any]) -> bool:
+        """Whether the event's end, or that of an event it was made of, is held back here."""
+        ...
+
+    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> bool:
+        """Finish an event, and write the part in one transaction with its end, not before earlier
+        parts of the same key. Returns False, and does nothing, if it will never be done: give it
+        back.
+
+        The part is released if the event has more results to come, or waits for other events.
         """
+        ...
+
+    def again(self, event: Event[Any]) -> Event[Any]:
+        """An event in place of one that has ended, and of which a part was refused: it ends as this
+        one does."""
         ...
 
 

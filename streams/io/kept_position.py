@@ -11,7 +11,7 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Commit
-from penstock.streams.delivery.marks import Marks
+from penstock.streams.delivery.marks import Marks, Participant
 from penstock.streams.delivery.text import Unusable, body_in
 from penstock.streams.io.file_lock import locked
 from penstock.streams.protocol.event import Event, Origin
@@ -91,8 +91,12 @@ class InFile:
             self._lock = None
 
 
-class InStore:
-    """A position in a store, which writes it together with what its lines have done."""
+class InStore(Participant):
+    """A position in a store, which writes it together with what its lines have done.
+
+    `content` is the position as it is when these events are done too, and `finish` notes that they
+    are.
+    """
 
     is_new = False
 
@@ -101,16 +105,23 @@ class InStore:
         marks: Marks,
         run: Run,
         origin: Origin,
-        content: Callable[[], bytes],
+        content: Callable[[Sequence[Event[Any]]], bytes],
         finish: Callable[[Sequence[Event[Any]]], None],
     ) -> None:
         self.name = marks.name
         self.files = [f"{os.path.abspath(marks.name)}{suffix}" for suffix in _BESIDE_STORE]
         self._partition = ""
-        self._content = content
         self._marks = marks.marks_in(run)
-        self._keep = partial(self._marks.keep, origin, self._changed_marks, finish)
+        self._origin = origin
+        self._content = content
+        self._finish = finish
         self.changed: Callable[[], None] = _nothing
+
+    def marks(self, events: Sequence[Event[Any]]) -> Iterator[tuple[str, bytes]]:
+        yield self._partition, self._content(events)
+
+    def finish(self, events: Sequence[Event[Any]]) -> None:
+        self._finish(events)
 
     def load(self, name: str) -> dict[str, Any] | None:
         """The position in the file of this name; None if there is none. Raises CannotOpen."""
@@ -124,10 +135,7 @@ class InStore:
 
     def begin(self) -> None:
         """Keep the first position in a file."""
-        self.changed = self._keep()
-
-    def _changed_marks(self) -> Iterator[tuple[str, bytes]]:
-        yield self._partition, self._content()
+        self.changed = self._marks.keep(self._origin, self)
 
 
 def _nothing() -> None: ...

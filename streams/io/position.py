@@ -318,17 +318,19 @@ class Position:
         if not self._ledger:
             self._finished()
 
-    def _content(self) -> bytes:
+    def _content(self, done: Sequence[Event[Any]] = ()) -> bytes:
+        """What is kept, as it is when the lines of these events are finished too."""
+        ledger = self._ledger.after(event.token for event in done) if done else self._ledger
         content = {
             "path": written(self._name),
             "generation": self._generation,
             "inode": self._inode,
             "size": self._size,
-            "offset": self.offset,
+            "offset": ledger.mark(self._next),
             "read": self._whole,
             "checksum": crc32(self._tail),
-            "line": self.first - 1,
-            "finished": list(self._ledger.finished()),
+            "line": (ledger.floor or 1) - 1,
+            "finished": list(ledger.finished()),
             "unended": self._unended or (),
         }
         return text_of(ABOUT, dumps(content).decode()).encode()

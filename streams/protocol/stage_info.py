@@ -21,6 +21,8 @@ class Delivery:
 
     acknowledges: bool = False
     """A source that forgets an event once it has ended, also for later runs."""
+    enlists: bool = False
+    """One whose events may be done in the commits of a store below it."""
     continues: bool = False
     """A source that begins where an earlier running ended."""
     once: str = ""

@@ -103,6 +103,8 @@ class Run:
         self.is_left_by_exits = True
         # The object that each reopening stream opened last.
         self.newest: dict[object, Any] = {}
+        # The stores of this run, each a `streams.delivery.marks.MarksOfRun`. Any: that is above.
+        self.stores: list[Any] = []
         # The sinks that are opened in this run.
         self.sinks: list[StageInfo] = []
         self.tunable = Changeable("retune", "the stages with a limit")

@@ -36,7 +36,7 @@ from penstock.streams.sql_queue.store import (
     Store,
 )
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "text_of"]
 
 # Seconds for which the last transactions are tried again when a run is closed, and that each may
 # take.
@@ -51,7 +51,7 @@ class Ledger:
     """Records the outcomes of rows in batches, and renews the leases of the others.
 
     One transaction at a time; rows that end meanwhile go with the next. `marked` is called with the
-    number of rows marked as finished, `void` with each row that finished and could not be marked,
+    outcomes that were recorded, `void` with each row that finished and could not be marked,
     `spoiled` with each that was to be tried again and cannot be.
     """
 
@@ -62,7 +62,7 @@ class Ledger:
         terms: ClaimTerms,
         backoff: Backoff,
         insist: Reconnecting,
-        marked: Callable[[int], None],
+        marked: Callable[[Settlement], None],
         void: Callable[[Row, Exception, bool], None],
         spoiled: Callable[[Row, Exception], None],
     ) -> None:
@@ -186,6 +186,30 @@ class Ledger:
         row.ended = True
         self._lose([row])
 
+    # Outcomes that the transactions of a store record.
+
+    def recorded(self, row: Row) -> None:
+        """The outcome of a row is recorded."""
+        row.ended = True
+        self._forget(row)
+
+    def lost_to_another(self, row: Row) -> None:
+        """A row that was done here belongs to another reader by now."""
+        row.ended = True
+        self._lose([row], told=True)
+
+    def refuses(self, row: Row, error: Exception) -> None:
+        """The database refuses the outcome of a row, which has failed for good with this error."""
+        self._void(row, error, True)
+        self.bury(row, text_of(error))
+
+    def bury(self, row: Row, error: str) -> None:
+        """The row has failed for good."""
+        row.ended = True
+        self.dead += 1
+        self._pending.failed.append(Failure(row, error))
+        self._commit.due()
+
     def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
         """The row failed: for good, or to be tried again later if it has attempts left.
 
@@ -235,10 +259,10 @@ class Ledger:
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
             self.dead += 1
-            return Failure(row, _text(error))
+            return Failure(row, text_of(error))
         self.reverted += 1
         self._failed.add(row)
-        return Failure(row, _text(error), self._backoff.delay(row.attempts, self._rng))
+        return Failure(row, text_of(error), self._backoff.delay(row.attempts, self._rng))
 
     async def _write_pending(self) -> None:
         async with self.one_at_a_time:
@@ -252,7 +276,7 @@ class Ledger:
         """Record the whole batch, without the rows that have been lost."""
         while batch:
             batch.parts = by_kind(part for row in batch.finished for part in row.parts or ())
-            batch.idle_keys = self._idle_keys(batch)
+            batch.idle_keys = self.idle_keys(batch)
             try:
                 lost = await self._insist(partial(self._store.settle, batch, self._terms))
             except (DatabaseUnavailable, RightsMissing):
@@ -271,7 +295,7 @@ class Ledger:
                 return
             batch = self._without(batch, set(lost))
 
-    def _idle_keys(self, batch: Settlement) -> list[tuple[str, int | None]]:
+    def idle_keys(self, batch: Settlement) -> list[tuple[str, int | None]]:
         if not self._keys:
             return []
         rows = batch.rows()
@@ -295,7 +319,7 @@ class Ledger:
             self.returned_at = now
         self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
         self.lost += len(batch.abandoned)
-        self._marked(len(batch.finished))
+        self._marked(batch)
 
     def _forget(self, row: Row) -> None:
         if row in self.held:
@@ -378,7 +402,7 @@ class Ledger:
             raise error.error
         self.dead += 1
         self._failed.discard(row)
-        text = _text(error.error)
+        text = text_of(error.error)
         add_note(error.error, f"{row} could not be marked otherwise, and has failed for good")
         if before is not None:
             self.reverted -= 1
@@ -441,7 +465,7 @@ class Ledger:
         await writing
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """The text of an error, limited to what a database can store."""
     notes = notes_of(error)
     text = "\n".join([f"{type(error).__name__}: {error}", *notes]).replace("\0", "\\0")

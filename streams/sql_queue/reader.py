@@ -34,9 +34,11 @@ from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Refused,
     Row,
+    Settlement,
     Store,
 )
 from penstock.streams.sql_queue.url import database_of, place_of
+from penstock.streams.sql_queue.within import Ends, ends_in
 
 __all__ = ["ReaderOptions", "TableReader"]
 
@@ -117,6 +119,8 @@ class TableReader(LeasedSource[Row]):
         self._redelivered = self._bad = 0
         # How many events have ended, in whichever way.
         self._over = 0
+        # How rows end, if a store commits their events.
+        self._ends: Ends | None = None
         self._suspects_at = 0.0
         self._due: int | None = None
         # The rows that had ended, those held, and those that were due or to be tried again, at the
@@ -183,6 +187,7 @@ class TableReader(LeasedSource[Row]):
             there = not self._manner.follow
             await self._insist(partial(self._store.open, there=there, context=context))
             self._warn_of_near_tables()
+            await self._look_for_store()
             self._is_there = True
             self.ledger.start()
             if self.run.observers:
@@ -207,6 +212,16 @@ class TableReader(LeasedSource[Row]):
         except Exception as error:
             self._polling = None
             self.fail(error)
+
+    async def _look_for_store(self) -> None:
+        """Have rows end in the commits of a store, if the run has one."""
+        found = await ends_in(
+            *(self.run.root.stores, str(self.info), self._place, self.database),
+            *(self.ledger, self._store, self._terms, self._insist),
+        )
+        if found is not None:
+            store, self._ends = found
+            store.keep(self, self._ends)
 
     async def _count_due(self) -> None:
         """Count the rows that wait, now and then. In a long table that takes a while, during which
@@ -270,6 +285,8 @@ class TableReader(LeasedSource[Row]):
         return held_back
 
     def event(self, token: Row, now: float, /) -> Event[Any] | None:
+        if self._ends is not None and not self._begins(self._ends, token):
+            return None
         payload = token.payload
         try:
             if token.key == UNREADABLE:
@@ -285,6 +302,23 @@ class TableReader(LeasedSource[Row]):
             self.ledger.fail(token, error, final=True)
             return None
         return Event(value, token.created, self, token)
+
+    def _begins(self, ends: Ends, row: Row) -> bool:
+        """Whether a row is not done yet, as far as the store knows."""
+        done = ends.done(row)
+        if done is None:
+            if ends.begins(row):
+                return True
+            self.ledger.give_back(row)
+        else:
+            self.received += 1
+            if done.error is None:
+                self.count_ends(1, (), Ending.DROPPED, "already done")
+                self.ledger.drop([row])
+            else:
+                self.count_failures(1, True)
+                self.ledger.bury(row, done.error)
+        return False
 
     def _unclaimable(self, id: Any, error: Refused) -> None:
         self._bad_one(f"row {id}", f"the database lets nobody claim it: {error}")
@@ -378,6 +412,8 @@ class TableReader(LeasedSource[Row]):
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self._over += len(events)
+        if self._ends is not None:
+            events = self._unrecorded(events, ending, why)
         if self._given_up:
             events = [event for event in events if not self._is_given_up(event.token)]
         tokens = [event.token for event in events]
@@ -394,6 +430,16 @@ class TableReader(LeasedSource[Row]):
             else:
                 self.give_back(tokens)
 
+    def _unrecorded(self, events: list[Event[Any]], ending: Ending, why: Any) -> list[Event[Any]]:
+        """Count the events whose rows a store has recorded; returns the others."""
+        recorded = [event for event in events if event.token.recorded]
+        if not recorded:
+            return events
+        if ending < Ending.RETURNED:
+            super().settle(recorded, ending, why)
+        # Otherwise their failure was counted when it was recorded.
+        return [event for event in events if not event.token.recorded]
+
     def _is_given_up(self, row: Row) -> bool:
         """Whether it has failed for good already, whatever its event ends with; it counts now."""
         if row not in self._given_up:
@@ -403,8 +449,10 @@ class TableReader(LeasedSource[Row]):
         self.count_failures(1, True)
         return True
 
-    def _marked(self, count: int) -> None:
-        self.count_ends(count, (), Ending.FINISHED, None)
+    def _marked(self, settlement: Settlement) -> None:
+        self.count_ends(len(settlement.finished), (), Ending.FINISHED, None)
+        if self._ends is not None:
+            self._ends.recorded(settlement)
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
         if row in self._given_up:

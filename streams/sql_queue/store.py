@@ -103,7 +103,7 @@ class Row:
     `payload` is None only in a user's own table that allows null.
 
     `begun` is true when user code was called with it, `ended` when its outcome is known, although
-    perhaps not recorded yet.
+    perhaps not recorded yet, `recorded` when the transaction of a store has recorded it.
 
     `epoch` is its key's lease's, which grows with every reader that gets the key. `lease` is shared
     by all rows of its reader. `headers` are the context of a trace, set only where columns bring
@@ -124,6 +124,7 @@ class Row:
         "lease",
         "parts",
         "payload",
+        "recorded",
         "token",
     )
 
@@ -150,7 +151,7 @@ class Row:
         self.came = came
         self.key = key
         self.epoch = epoch
-        self.begun = self.ended = False
+        self.begun = self.ended = self.recorded = False
         self.parts: list[Part[Row]] | None = None
 
     def add(self, part: Part[Row]) -> None:
@@ -353,6 +354,15 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def record(self, db: Any, settlement: Settlement, terms: ClaimTerms) -> Any:
+        """Record outcomes within a transaction, which may be that of another connection: see
+        `Insertion`. Raises NotHeld if a lease was lost, and Refused."""
+
+    @abstractmethod
+    async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:
+        """The token and the status of each row that exists, by its id."""
+
+    @abstractmethod
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         """Renew the leases of `rows`; returns those that are lost. May raise Refused."""
 
@@ -382,6 +392,11 @@ class Store(ABC):
         upsert: Upsert | None = None,
     ) -> Any:
         """Insert values within a transaction: see `Insertion`."""
+
+    @abstractmethod
+    def announce(self) -> None:
+        """Wake readers in this process, if nothing else does: another connection has inserted
+        rows."""
 
     @abstractmethod
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:

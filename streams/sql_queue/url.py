@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from penstock.streams.base.database_url import parameters, redacted
+from penstock.streams.base.database_url import database_at, parameters, redacted
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.sql_queue.schema import Layout
@@ -16,8 +16,6 @@ from penstock.streams.sql_queue.store import Store
 __all__ = ["database_of", "open_store", "place_of"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
-
-_HERE = ("localhost", "127.0.0.1", "::1")
 
 
 def open_store(
@@ -82,11 +80,7 @@ def database_of(url: str) -> tuple[Any, ...]:
     """An identity that is equal for two URLs of the same database and user."""
     if _scheme(url) == "sqlite":
         return ("sqlite", os.path.realpath(file_of(url)))
-    found = {"port": "5432", **parameters(url)}
-    found.pop("password", None)
-    host = str(found.get("host", "")).lower()
-    found["host"] = "localhost" if host in _HERE else host
-    return ("postgresql", *sorted(found.items()))
+    return database_at(url)
 
 
 def place_of(url: str, table: str) -> str:

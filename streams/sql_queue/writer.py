@@ -1,4 +1,4 @@
-"""The sink stage that writes a table, in its own transactions or in the source's."""
+"""The sink stage that writes a table, in its own transactions, the source's or a store's."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orjson import loads
 from penstock.streams.base.errors import DatabaseUnavailable
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.commit import Part
+from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.letter_line import letter_line
@@ -38,7 +39,10 @@ _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 class TableWriter(BaseSinkStage):
-    """`_shared` counts the results that the source's transactions are to write."""
+    """`_shared` counts the results that transactions of the source, or of a store, are to write.
+
+    A store in the same database writes all of them, each with the end of its event.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,9 @@ class TableWriter(BaseSinkStage):
         self._waiting: deque[tuple[Event[Any], Any]] = deque()
         self._writing: list[Event[Any]] = []
         self._shared = self._owed = 0
+        # All that keeps states or marks in this run, and the one of these that is in this database.
+        self._stores: list[MarksOfRun] = run.root.stores
+        self._within: MarksOfRun | None = None
         self._wanted = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         # Until it has nothing to do, and no more can come.
@@ -89,6 +96,9 @@ class TableWriter(BaseSinkStage):
         except Exception as error:
             self.break_off(error)
             return
+        self._within = next(
+            (store for store in self._stores if store.database == self._database), None
+        )
         if not self.state:
             self.upstream.request(WINDOW)
         while not self.state or self._waiting:
@@ -122,6 +132,9 @@ class TableWriter(BaseSinkStage):
                 continue
             if self._fields_seen.absent:
                 self._fields_seen.look(given)
+            if self._within is not None:
+                done += self._put_within(self._within, event, given, value)
+                continue
             rows = self._rows_of(event)
             if rows is None:
                 self._waiting.append((event, value))
@@ -138,6 +151,44 @@ class TableWriter(BaseSinkStage):
             self._wanted.set()
         self._ask(done)
 
+    def _put_within(self, store: MarksOfRun, event: Event[Any], given: Any, value: Any) -> int:
+        """Have the store write a result; returns how many events are done at once."""
+        self._shared += 1
+        part: Part[Any] = Part(
+            self._into, value, [], partial(self._settled_within, store, event), self._room
+        )
+        key: Any = None
+        if self._key is not None:
+            # One that cannot be hashed is put in order by its text.
+            found = columns_of(given, self._key)
+            key = self._store.layout.table, *map(_hashable, found)
+        if store.accept(event, part, key):
+            return 0
+        self._shared -= 1
+        event.give_back()
+        return 1
+
+    def _settled_within(
+        self, store: MarksOfRun, event: Event[Any], part: Part[Any], error: Exception | None
+    ) -> bool:
+        """A result was written by the store, is void, or was refused."""
+        self._shared -= 1
+        if error is not None:
+            again = store.again(event)
+            plain = _without_nul(part.value) if type(event.value) is DeadLetter else part.value
+            if self.state >= CLOSED:
+                again.give_back()
+            elif plain == part.value:
+                self._survives(again, error)
+            else:
+                self._shared += 1
+                settled = partial(self._settled_within, store, event)
+                if not store.accept(again, Part(self._into, plain, [], settled)):
+                    self._shared -= 1
+                    again.give_back()
+        self.end_if_idle()
+        return False
+
     def _rows_of(self, event: Event[Any]) -> list[Row] | None:
         """The rows that the event derives from, if they all belong to one reader of this
         database."""
@@ -145,6 +196,9 @@ class TableWriter(BaseSinkStage):
         if type(origin) is TableReader:
             return [event.token] if origin.database == self._database else None
         found = list(roots(event))
+        if any(store.holds(event) for store in self._stores):
+            # What is done in the store would be done without its results.
+            return None
         readers = {id(reader) for reader, _ in found}
         reader: object = found[0][0] if found else None
         if len(readers) != 1 or not isinstance(reader, TableReader):
@@ -173,6 +227,8 @@ class TableWriter(BaseSinkStage):
 
     def _request(self) -> None:
         owed, self._owed = self._owed, 0
+        if self._within is not None:
+            self._store.announce()
         if not self.state:
             self.upstream.request(owed)
 
@@ -262,6 +318,14 @@ def _check_key(value: Any, fields: Mapping[str, str]) -> None:
                 f"column {column!r} of the key needs a value, and field {fields[column]!r} of this "
                 "event is missing or null"
             )
+
+
+def _hashable(part: Any) -> Any:
+    try:
+        hash(part)
+    except TypeError:
+        return repr(part)
+    return part
 
 
 def _without_nul(value: Any) -> Any:

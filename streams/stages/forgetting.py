@@ -65,12 +65,15 @@ def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
             raise BuildError(_two_stores(first, second))
         return
     for other in others:
+        if other.delivery.enlists and hasattr(store, "marks_in"):
+            continue
         if other.delivery.store is None:
             raise BuildError(
                 f"{stage} keeps states, and {other} keeps elsewhere what is done: a crash between "
                 "the two would lose an event or count it twice. Give both the same Store: "
-                "read_jsonl and read_lines as position=, read_kafka as offsets=. No other source "
-                "that forgets what is done can keep it in a store yet"
+                "read_jsonl and read_lines as position=, read_kafka as offsets=; behind read_table "
+                "only the stage needs one, as store=. No other source that forgets what is done "
+                "can keep it in a store yet"
             )
         if other.delivery.store is not store:
             raise BuildError(_two_stores(other, stage))
@@ -132,7 +135,7 @@ def unknown_again(stages: Iterable[StageInfo]) -> Iterator[tuple[StageInfo, Stag
             for source in found.values():
                 yield source, stage
             found = {}
-        is_source = not above and stage.delivery.store is None
+        is_source = not above and stage.delivery.store is None and not stage.delivery.enlists
         sources[stage.number] = {stage.number: stage} if is_source else found
 
 

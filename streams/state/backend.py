@@ -7,11 +7,14 @@ backend does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Backend", "KeptStage", "Row", "Unit"]
+from penstock.streams.delivery.commit import Kind, Parts
+
+__all__ = ["Backend", "KeptStage", "NotWritten", "PartsRefused", "Row", "Unit", "find_refused"]
 
 
 class Row(NamedTuple):
@@ -39,11 +42,36 @@ class KeptStage(NamedTuple):
 
 @dataclass(slots=True)
 class Unit:
-    """The content of one transaction: rows and deleted keys by stage, and marks by partition."""
+    """The content of one transaction: rows and deleted keys by stage, marks by partition, and parts
+    of others, such as rows of a table.
+
+    The kind of a part writes it: `kind.write(connection, values)`. `durable`: even if the store is
+    not, it must survive a power failure.
+    """
 
     rows: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
     gone: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     marks: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    parts: Parts = field(default_factory=dict[Kind, list[Any]])
+    durable: bool = False
+
+
+class PartsRefused(Exception):
+    """Nothing of a unit was written, because the database refuses parts of one `kind`: the `errors`
+    by the places of their values."""
+
+    def __init__(self, kind: Kind, errors: dict[int, Exception]) -> None:
+        super().__init__(kind, errors)
+        self.kind = kind
+        self.errors = errors
+
+
+class NotWritten(Exception):
+    """A part was not written, for this `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Backend(Protocol):
@@ -57,6 +85,11 @@ class Backend(Protocol):
     several at a time. All other methods are called in the thread that opened the backend.
 
     Whatever reads may be called during a commit, and reads the rows from before or after it."""
+
+    @property
+    def database(self) -> tuple[Any, ...] | None:
+        """The database of the backend, if it can write parts there, as `database_of` names it."""
+        ...
 
     def open(self) -> None:
         """Begin a run; from now on no other may commit. Raises CannotOpen while another is open, if
@@ -92,7 +125,11 @@ class Backend(Protocol):
         ...
 
     def commit(self, unit: Unit) -> None:
-        """Write all of the unit or nothing. Raises CannotOpen if another run has been opened."""
+        """Write all of the unit or nothing. Raises CannotOpen if another run has been opened, and
+        PartsRefused for parts that cannot be written, as `find_refused` finds them.
+
+        A backend without `database` need not write parts: it gets none.
+        """
 
     def scan(self, stage: str) -> Iterator[Row]:
         """All rows of a stage, as of the beginning of the scan."""
@@ -101,3 +138,31 @@ class Backend(Protocol):
     def size(self, stage: str) -> tuple[int, int]:
         """The number of keys of a stage, and the bytes of its keys and states. Time: O(n)."""
         ...
+
+
+def find_refused(
+    parts: Parts,
+    write: Callable[[Kind, list[Any]], object],
+    apart: Callable[[], AbstractContextManager[object]],
+    is_refusal: Callable[[Exception], bool],
+) -> PartsRefused | None:
+    """The refused parts of the first kind that has any, each written as if those before it that are
+    refused were not there; None if all can be written.
+
+    `write` writes within a transaction that is rolled back afterwards, and `apart` undoes what is
+    done within it if that raises. An error that `is_refusal` denies is raised: its cause is not the
+    part.
+    """
+    for kind, values in parts.items():
+        errors: dict[int, Exception] = {}
+        for place, value in enumerate(values):
+            try:
+                with apart():
+                    write(kind, [value])
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                errors[place] = error
+        if errors:
+            return PartsRefused(kind, errors)
+    return None

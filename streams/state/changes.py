@@ -17,22 +17,28 @@ together with others, which makes their roots one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
+from penstock.streams.delivery.commit import Part
 from penstock.streams.protocol.event import Ending, Event, Origin
+from penstock.streams.state.backend import Row
 
 __all__ = [
     "END",
     "NO_TIMERS",
     "Cell",
     "Change",
+    "Orders",
+    "Room",
     "Root",
     "as_new",
     "committable",
     "committed",
     "depending",
     "newest",
+    "undo",
+    "waits_for",
     "without",
 ]
 
@@ -67,6 +73,41 @@ class Cell:
 _NO_CELL = Cell(None, None, b"", None)
 
 
+class Room(Protocol):
+    """A stage with states, as the commits see it."""
+
+    name: str
+
+    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+        """Add the rows of the changes and the keys that they delete.
+
+        Raises an error of the stage.
+        """
+
+    def undone(self, cell: Cell) -> None:
+        """The last changes of a key will never be committed."""
+        ...
+
+
+class Orders:
+    """What keeps the parts of each key in order: changes without a state."""
+
+    def __init__(self) -> None:
+        self._cells: dict[Any, Cell] = {}
+
+    def cell(self, key: Any) -> Cell:
+        found = self._cells.get(key)
+        if found is None:
+            found = self._cells[key] = Cell(self, key, b"", None)
+        return found
+
+    def forget(self, cell: Cell) -> None:
+        if cell.last is None:
+            self._cells.pop(cell.key, None)
+
+    undone = forget
+
+
 class Change:
     """A new state of a key; `before` and `after` are changes of the same key.
 
@@ -95,7 +136,8 @@ class Root(Change):
     event had before its end was held back; `ending` and `why` are how it ended. Events of which a
     list was made are done together: one of their roots has taken up the `others`, with their
     changes, and is their `root`; `missing` of all these have not ended. `is_left`: it was not among
-    those that could be committed. `is_lost`: it will never be.
+    those that could be committed. `is_lost`: it will never be. `parts` are written with it, each
+    with its number.
     """
 
     __slots__ = (
@@ -107,6 +149,7 @@ class Root(Change):
         "origin",
         "others",
         "outer",
+        "parts",
         "why",
     )
 
@@ -120,6 +163,7 @@ class Root(Change):
         self.ending: Ending | None = None
         self.why: Any = None
         self.others: list[Root] | None = None
+        self.parts: list[tuple[int, Part[Any]]] | None = None
         self.missing = 1
         self.is_left = self.is_lost = False
 
@@ -153,6 +197,8 @@ class Root(Change):
         last.more, self.more = self.more, other
         self.others = [*self.all()[1:], *other.all()]
         self.missing += other.missing
+        if other.parts is not None:
+            self.parts, other.parts = [*(self.parts or ()), *other.parts], None
 
 
 def without(timers: dict[str, float], name: str) -> dict[str, float]:
@@ -210,6 +256,31 @@ def _after(root: Root) -> Iterator[Root]:
         change = change.more
 
 
+def undo(lost: list[Root]) -> None:
+    """Give each key that roots which are lost have changed the state before, as if they had not;
+    all that depend on them are among them."""
+    change: Change | None
+    cells: dict[Cell, None] = {}
+    for root in lost:
+        change = root
+        while change is not None:
+            cell, before = change.cell, change.before
+            # Otherwise an earlier change is undone, too.
+            if cell is not _NO_CELL and (before is None or not before.root.is_lost):
+                cell.last = before
+                if before is not None:
+                    before.after = None
+                cells[cell] = None
+            change = change.more
+    for root in lost:
+        change = root
+        while change is not None:
+            change.cell, change.before, change.after = _NO_CELL, None, None
+            change = change.more
+    for cell in cells:
+        cell.room.undone(cell)
+
+
 def newest(ready: list[Root]) -> dict[Any, list[Change]]:
     """The last change of each key among those of roots that are `committable`, by room."""
     last: defaultdict[Any, list[Change]] = defaultdict(list)
@@ -225,6 +296,28 @@ def newest(ready: list[Root]) -> dict[Any, list[Change]]:
     # Of events that have changed nothing.
     last.pop(None, None)
     return last
+
+
+def waits_for(ended: list[Root], now: float) -> dict[str, Any] | None:
+    """The key of a change that roots which have ended wait for, and the age of the event that made
+    it, which has not ended; None if none waits. Time: O(n) in the changes before it."""
+    for root in ended:
+        if not root.is_left:
+            continue
+        seen = {root}
+        path = [root]
+        for one in path:
+            change: Change | None = one
+            while change is not None:
+                before = change.before
+                if before is not None and before.root not in seen:
+                    if before.root.missing:
+                        age = now - before.root.event.created
+                        return {"key": change.cell.key, "age": age}
+                    seen.add(before.root)
+                    path.append(before.root)
+                change = change.more
+    return None
 
 
 def committed(ready: list[Root]) -> None:
@@ -248,6 +341,6 @@ def as_new(done: list[Root]) -> None:
     for root in done:
         del root.event
         root.cell = _NO_CELL
-        root.state = root.data = root.ending = root.why = root.others = None
+        root.state = root.data = root.ending = root.why = root.others = root.parts = None
         root.missing = 1
         root.root = root

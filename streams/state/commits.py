@@ -17,31 +17,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.base.errors import CannotOpen
-from penstock.streams.delivery.commit import Commit
+from penstock.streams.delivery.commit import Commit, Part, by_kind
+from penstock.streams.delivery.marks import Participant
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.protocol.acknowledgement import AckHook, parents, roots
+from penstock.streams.protocol.acknowledgement import AckHook, Joined, parents
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
-from penstock.streams.state.backend import Backend, Row, Unit
+from penstock.streams.state.backend import Backend, PartsRefused, Row, Unit
 from penstock.streams.state.changes import (
+    NO_TIMERS,
     Change,
+    Orders,
+    Room,
     Root,
     as_new,
     committable,
     committed,
     depending,
     newest,
+    undo,
+    waits_for,
 )
+from penstock.streams.state.sources import Done, Sources, comes_again
 
 if TYPE_CHECKING:
     from penstock.streams.protocol.stage_info import StageInfo
     from penstock.streams.runtime.context import Run
 
-__all__ = ["MOST", "Commits", "Room"]
+__all__ = ["MOST", "Commits"]
 
 T = TypeVar("T")
 
@@ -58,31 +65,18 @@ _SLICE = 0.002
 _AT_ONCE = 16
 
 
-class Room(Protocol):
-    """A stage with states, as the commits see it."""
+class _Again(Joined):
+    """The origin of an event in place of one of which a part was refused: the root ends with it."""
 
-    name: str
+    __slots__ = ("_commits", "root")
 
-    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
-        """Add the rows of the changes and the keys that they delete.
+    def __init__(self, commits: Commits, root: Root) -> None:
+        super().__init__(one.event for one in root.all())
+        self._commits = commits
+        self.root = root
 
-        Raises an error of the stage.
-        """
-
-
-class _Source:
-    """A source with marks in the store: functions that note finished events and make its marks."""
-
-    __slots__ = ("finish", "is_due", "marks")
-
-    def __init__(
-        self,
-        marks: Callable[[], Iterable[tuple[str, bytes]]],
-        finish: Callable[[Sequence[Event[Any]]], None],
-    ) -> None:
-        self.marks = marks
-        self.finish = finish
-        self.is_due = True
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        self._commits.ended_again(self.root.root, ending, why)
 
 
 class Commits(AckHook):
@@ -103,14 +97,17 @@ class Commits(AckHook):
         "_is_torn",
         "_left",
         "_most",
-        "_partitions",
+        "_numbered",
+        "_orders",
         "_readings",
         "_run",
         "_sources",
         "_timer",
+        "_voided",
         "_waiting",
         "_written",
         "committed",
+        "database",
         "held",
         "latencies",
     )
@@ -129,9 +126,11 @@ class Commits(AckHook):
         # Records that are used again: to make one costs more than all that is done with it, and the
         # collector looks at each new one.
         self._free: list[Root] = []
-        self._sources: dict[Origin, _Source] = {}
-        # Those of all sources.
-        self._partitions: set[str] = set()
+        self.database = backend.database
+        self._sources = Sources()
+        self._orders = Orders()
+        # How many parts came, and how many of them were void.
+        self._numbered = self._voided = 0
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.Handle | None = None
@@ -178,6 +177,9 @@ class Commits(AckHook):
                 held: Root = outer
                 return held.root
             origin, outer = origin.behind(outer)
+        if isinstance(origin, _Again):
+            # Its events may have been returned since.
+            return origin.root.root
         made_of = parents(event)
         return self._root_of_all(made_of) if made_of else None
 
@@ -236,9 +238,8 @@ class Commits(AckHook):
         """The events to return now, after a root was lost with all that depend on it; those that
         have not ended are returned when they end."""
         gone: list[Root] = []
-        for lost in depending(root):
-            if lost.is_lost:
-                continue
+        all_lost = [one for one in depending(root) if not one.is_lost]
+        for lost in all_lost:
             lost.is_lost = True
             # One that has ended is missing again.
             lost.missing += 1
@@ -248,6 +249,15 @@ class Commits(AckHook):
                     gone.append(one)
         if gone:
             self._ended = [one for one in self._ended if not one.is_lost]
+        if all(map(comes_again, all_lost)):
+            # In this run, and onto the states before. Otherwise what came after it must wait for
+            # the next run.
+            undo(all_lost)
+        for lost in all_lost:
+            parts, lost.parts = lost.parts, None
+            for _, part in parts or ():
+                self._voided += not part.settled
+                part.settle(is_void=True)
         return gone
 
     def due(self) -> None:
@@ -264,25 +274,8 @@ class Commits(AckHook):
 
     def waits_for(self) -> dict[str, Any] | None:
         """The key of a change that events which have ended wait for, and the age in seconds of the
-        event that made it, which has not ended; None if no event waits for another. Time: O(n) in
-        the changes before it.
-        """
-        now = self._run.now()
-        for root in filter(attrgetter("is_left"), self._ended):
-            seen = {root}
-            path = [root]
-            for one in path:
-                change: Change | None = one
-                while change is not None:
-                    before = change.before
-                    if before is not None and before.root not in seen:
-                        if before.root.missing:
-                            age = now - before.root.event.created
-                            return {"key": change.cell.key, "age": age}
-                        seen.add(before.root)
-                        path.append(before.root)
-                    change = change.more
-        return None
+        event that made it, which has not ended; None if no event waits for another."""
+        return waits_for(self._ended, self._run.now())
 
     @property
     def _new(self) -> int:
@@ -318,31 +311,62 @@ class Commits(AckHook):
         while self._readings:
             await asyncio.wait(self._readings)
 
-    # Marks.
+    # Sources and sinks.
 
     def mark(self, partition: str) -> bytes | None:
-        if partition in self._partitions:
-            raise CannotOpen(
-                f"Two sources of the pipeline read {partition}, and keep what is done in one store:"
-                " each would overwrite what the other has kept. Read it once, with share()."
-            )
-        self._partitions.add(partition)
+        self._sources.claim(partition)
         return self._backend.mark(partition)
 
-    def keep(
-        self,
-        origin: Origin,
-        marks: Callable[[], Iterable[tuple[str, bytes]]],
-        finish: Callable[[Sequence[Event[Any]]], None],
-    ) -> Callable[[], None]:
-        source = self._sources[origin] = _Source(marks, finish)
+    def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
+        return self._sources.keep(origin, source, self.due)
 
-        def changed() -> None:
-            source.is_due = True
-            self.due()
+    def holds(self, event: Event[Any]) -> bool:
+        origin, outer = event.origin, event.outer
+        while isinstance(origin, AckHook):
+            if origin is self:
+                return True
+            origin, outer = origin.behind(outer)
+        return any(map(self.holds, parents(event)))
 
-        changed()
-        return changed
+    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> bool:
+        root = self.hold((event,))[0].root
+        if root.is_lost:
+            return False
+        if key is not None:
+            change = root.change(self._orders.cell(key), None, NO_TIMERS)
+            if change.before is not None and change.before.root.is_lost:
+                self.lose(root)
+                return False
+        if root.parts is None:
+            root.parts = []
+        self._numbered += 1
+        root.parts.append((self._numbered, part))
+        event.finish()
+        if root.root.missing:
+            # What it waits for may be above the sink, and must not wait for room there.
+            part.release()
+        return True
+
+    def again(self, event: Event[Any]) -> Event[Any]:
+        root = self.hold((event,))[0].root
+        root.missing += 1
+        return Event(event.value, event.created, _Again(self, root), event.token)
+
+    def ended_again(self, root: Root, ending: Ending, why: Any) -> None:
+        """The event that `again` has made for a root has ended."""
+        if root.is_lost:
+            return
+        for one in root.all():
+            if one.ending is None or ending > one.ending:
+                one.ending, one.why = ending, why
+        if ending >= RETURNED:
+            gone = [*root.all(), *self._lose(root)]
+            self._release(gone)
+        else:
+            root.missing -= 1
+            if not root.missing:
+                self._ended.append(root)
+                self.due()
 
     # Commits.
 
@@ -360,42 +384,101 @@ class Commits(AckHook):
             return
         self._is_torn = True
         began = self._run.now()
-        ready, self._ended = committable(self._ended)
-        self._left, self._written = len(self._ended), len(ready)
-        done = [one for root in ready for one in root.all()]
-        unit = Unit()
-        self._add_marks(unit, done)
-        await self._add_rows(unit, newest(ready))
-        if self._backend.in_thread:
-            await self._run.loop.run_in_executor(None, self._backend.commit, unit)
-        else:
-            self._backend.commit(unit)
+        async with AsyncExitStack() as held:
+            await self._sources.hold(held)
+            done = await self._write_most()
         self._is_torn = False
         self._written = 0
-        committed(ready)
         self.committed += 1
         self.latencies.record(self._run.now() - began)
         self._release(done)
         as_new(done)
         self._free += done
 
-    def _add_marks(self, unit: Unit, done: Iterable[Root]) -> None:
-        if not self._sources:
-            return
-        by_source: dict[Origin, list[Event[Any]]] = {}
-        for one in done:
-            origin = one.origin
-            if origin not in self._sources:
-                ((origin, _),) = roots(one.event)
-            by_source.setdefault(origin, []).append(one.event)
-        for origin, events in by_source.items():
-            if origin in self._sources:
-                self._sources[origin].finish(events)
-                self._sources[origin].is_due = True
-        for source in self._sources.values():
-            if source.is_due:
-                source.is_due = False
-                unit.marks.update(source.marks())
+    async def _write_most(self) -> list[Root]:
+        """Commit all that may be, except for what the database refuses, and what waits for that;
+        returns what was done."""
+        while True:
+            ready, self._ended = committable(self._ended)
+            self._left, self._written = len(self._ended), len(ready)
+            done = [one for root in ready for one in root.all()]
+            by_source = self._sources.done(done)
+            ends = self._ends_of(by_source)
+            if ends is None:
+                # A source does not have all of them any more.
+                self._ended += [root for root in ready if not root.is_lost]
+                continue
+            parts = [*ends, *self._parts_of(ready)]
+            unit = Unit(parts=by_kind(parts))
+            marked = self._sources.add_marks(unit, by_source)
+            changes = newest(ready)
+            ordered = changes.pop(self._orders, ())
+            await self._add_rows(unit, changes)
+            try:
+                if self._backend.in_thread:
+                    await self._run.loop.run_in_executor(None, self._backend.commit, unit)
+                else:
+                    self._backend.commit(unit)
+            except PartsRefused as refused:
+                self._sources.not_written(marked)
+                self._refuse(ready, parts, refused)
+                continue
+            committed(ready)
+            for change in ordered:
+                self._orders.forget(change.cell)
+            for part in parts:
+                part.settle()
+            self._sources.written(unit, by_source, marked)
+            return done
+
+    def _ends_of(self, done: Done) -> list[Part[Any]] | None:
+        """The parts that are the ends of events; None if a source has lost one of these."""
+        ends: list[Part[Any]] = []
+        gone: list[Root] = []
+        for source, events in done.items():
+            if not source.lends:
+                continue
+            for event in events:
+                own: Root = event.outer
+                assert own.ending is not None
+                if not source.has(event):
+                    gone += self._lose(own.root)
+                elif (part := source.end(event, own.ending, own.why)) is not None:
+                    part.roots.append(own)
+                    ends.append(part)
+        if gone:
+            self._release(gone)
+            return None
+        return ends
+
+    def _parts_of(self, ready: Iterable[Root]) -> list[Part[Any]]:
+        """The parts of these roots, in the order in which they came."""
+        for root in self._ended:
+            for _, part in root.parts or ():
+                part.release()
+        numbered = [one for root in ready for one in root.parts or () if not one[1].settled]
+        return [part for _, part in sorted(numbered, key=itemgetter(0))]
+
+    def _refuse(self, ready: list[Root], parts: list[Part[Any]], refused: PartsRefused) -> None:
+        """Settle the parts that were refused, in order; their events end anew.
+
+        Up to one whose event is lost with other parts: without these, later ones may not be
+        refused.
+        """
+        self._ended += ready
+        of_kind = [part for part in parts if part.kind is refused.kind]
+        for place, error in refused.errors.items():
+            part, voided = of_kind[place], self._voided
+            if part.settled:
+                # It is void.
+                continue
+            part.settle(error)
+            for own in part.roots:
+                # An end.
+                self.lose(own.root)
+            if self._voided > voided and not part.roots:
+                break
+        self._ended = [root for root in dict.fromkeys(self._ended) if not root.missing]
 
     async def _add_rows(self, unit: Unit, changes: Mapping[Room, list[Change]]) -> None:
         until = self._run.now() + _SLICE

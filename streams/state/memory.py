@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import KeptStage, Row, Unit
 
 __all__ = ["Memory"]
@@ -13,6 +15,7 @@ class Memory:
     """States in dicts. It can be opened again after a crash, without `close`."""
 
     in_thread = reads_in_thread = False
+    database: tuple[Any, ...] | None = None
 
     def __init__(self) -> None:
         self._stages: dict[str, KeptStage] = {}
@@ -50,6 +53,8 @@ class Memory:
         return sorted(self._marks.items())
 
     def commit(self, unit: Unit) -> None:
+        if unit.parts:
+            raise CannotOpen("A store in memory is no database: rows of tables cannot be in it.")
         for stage, rows in unit.rows.items():
             kept = self._rows.setdefault(stage, {})
             for row in rows:

@@ -11,7 +11,7 @@ that was under way has happened: it is not written twice, nor lost.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from threading import Lock
@@ -21,14 +21,22 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import Connection, errors
 
-from penstock.streams.base.database_url import conninfo, first_line, redacted
+from penstock.streams.base.database_url import conninfo, database_at, first_line, redacted
 from penstock.streams.base.errors import (
     BuildError,
     CannotOpen,
     DatabaseUnavailable,
     RightsMissing,
 )
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.delivery.commit import Kind
+from penstock.streams.state.backend import (
+    KeptStage,
+    NotWritten,
+    PartsRefused,
+    Row,
+    Unit,
+    find_refused,
+)
 
 __all__ = ["PostgreSQL"]
 
@@ -112,6 +120,7 @@ class PostgreSQL:
     in_thread = reads_in_thread = True
 
     def __init__(self, url: str) -> None:
+        self.database: tuple[Any, ...] | None = database_at(url)
         self._name = redacted(url)
         self._conninfo = conninfo(url)
         self._run = ""
@@ -197,9 +206,41 @@ class PostgreSQL:
         return self._read("SELECT partition, mark FROM penstock_mark ORDER BY partition")
 
     def commit(self, unit: Unit) -> None:
-        self._write(partial(self._put, unit))
+        try:
+            self._write(partial(self._put, unit))
+        except NotWritten as not_written:
+            raise self._refused(unit) or not_written.error from None
+        except CannotOpen as error:
+            # A deferred constraint refuses a part at the end.
+            if not unit.parts or not isinstance(error.__cause__, psycopg.Error):
+                raise
+            raise self._refused(unit) or error from error.__cause__
+
+    def _refused(self, unit: Unit) -> PartsRefused | None:
+        with self._named("write"):
+            return self._insist(partial(self._try_parts, unit))
+
+    def _try_parts(self, unit: Unit) -> PartsRefused | None:
+        db, refused = self._writer(), None
+        with db.transaction():
+            db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            refused = find_refused(
+                unit.parts,
+                partial(_write_part, db),
+                db.transaction,
+                lambda error: not isinstance(error, _PASSING),
+            )
+            raise psycopg.Rollback
+        return refused
 
     def _put(self, unit: Unit, db: _Db) -> None:
+        try:
+            for kind, values in unit.parts.items():
+                _write_part(db, kind, values)
+        except _PASSING:
+            raise
+        except Exception as error:
+            raise NotWritten(error) from error
         for stage, rows in unit.rows.items():
             if rows:
                 keys, states, versions, timers, due = zip(*rows, strict=True)
@@ -380,6 +421,38 @@ class PostgreSQL:
 
     def _read_ids(self) -> None:
         self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))
+
+
+class _Awaited:
+    """A connection whose answers are awaited, which they need not be: kinds of parts also write in
+    transactions of an event loop."""
+
+    def __init__(self, db: _Db) -> None:
+        self._db = db
+
+    async def execute(self, *statement: Any) -> _AwaitedCursor:
+        return _AwaitedCursor(self._db.execute(*statement))
+
+
+class _AwaitedCursor:
+    def __init__(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        self._cursor = cursor
+        self.description = cursor.description
+        self.rowcount = cursor.rowcount
+
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._cursor.fetchall()
+
+
+def _write_part(db: _Db, kind: Kind, values: list[Any]) -> None:
+    """Write values of a kind, which awaits nothing but the connection."""
+    writing: Coroutine[Any, Any, None] = kind.write(_Awaited(db), values)
+    try:
+        writing.send(None)
+    except StopIteration:
+        return
+    writing.close()
+    raise TypeError(f"{kind} waits for something else than the connection")
 
 
 def _is_store(db: _Db) -> bool:

@@ -10,12 +10,20 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.file_lock import locked
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import (
+    KeptStage,
+    NotWritten,
+    PartsRefused,
+    Row,
+    Unit,
+    find_refused,
+)
 
 __all__ = ["SQLite"]
 
@@ -23,24 +31,27 @@ _FORMAT = 1
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS penstock (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS stage (
+CREATE TABLE IF NOT EXISTS penstock_stage (
     id INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, "by" TEXT NOT NULL, version INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS state (
+CREATE TABLE IF NOT EXISTS penstock_state (
     stage INTEGER NOT NULL, key BLOB NOT NULL, state BLOB NOT NULL, version INTEGER NOT NULL,
     timers BLOB NOT NULL, due REAL, PRIMARY KEY (stage, key)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS state_due ON state (stage, due) WHERE due IS NOT NULL;
-CREATE TABLE IF NOT EXISTS mark (partition TEXT PRIMARY KEY, mark BLOB NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS penstock_state_due ON penstock_state (stage, due)
+    WHERE due IS NOT NULL;
+CREATE TABLE IF NOT EXISTS penstock_mark (
+    partition TEXT PRIMARY KEY, mark BLOB NOT NULL
+) WITHOUT ROWID;
 """
 
 _PUT = """
-INSERT INTO state VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
+INSERT INTO penstock_state VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
     state = excluded.state, version = excluded.version, timers = excluded.timers, due = excluded.due
 """
 
 _MARK = """
-INSERT INTO mark VALUES (?, ?) ON CONFLICT (partition) DO UPDATE SET mark = excluded.mark
+INSERT INTO penstock_mark VALUES (?, ?) ON CONFLICT (partition) DO UPDATE SET mark = excluded.mark
 """
 
 # Keys that are asked for by one statement.
@@ -57,6 +68,7 @@ class SQLite:
     reads_in_thread = False
 
     def __init__(self, path: str, *, durable: bool = False) -> None:
+        self.database: tuple[Any, ...] | None = ("sqlite", os.path.realpath(path))
         self._path = path
         self._durable = durable
         self._owner = ""
@@ -103,22 +115,23 @@ class SQLite:
             self._lock = None
 
     def stages(self) -> list[KeptStage]:
-        rows = self._read('SELECT name, "by", version FROM stage ORDER BY id')
+        rows = self._read('SELECT name, "by", version FROM penstock_stage ORDER BY id')
         return [KeptStage(*row) for row in rows]
 
     def declare(self, stages: Iterable[KeptStage]) -> None:
         with self._named("write"), self._transaction() as writing:
             writing.executemany(
-                'INSERT INTO stage (name, "by", version) VALUES (?, ?, ?) ON CONFLICT (name) '
-                'DO UPDATE SET "by" = excluded."by", version = excluded.version',
+                'INSERT INTO penstock_stage (name, "by", version) VALUES (?, ?, ?) '
+                'ON CONFLICT (name) DO UPDATE SET "by" = excluded."by", '
+                "version = excluded.version",
                 list(stages),
             )
         self._read_ids()
 
     def forget(self, stage: str) -> None:
         with self._named("write"), self._transaction() as writing:
-            writing.execute("DELETE FROM state WHERE stage = ?", (self._ids[stage],))
-            writing.execute("DELETE FROM stage WHERE name = ?", (stage,))
+            writing.execute("DELETE FROM penstock_state WHERE stage = ?", (self._ids[stage],))
+            writing.execute("DELETE FROM penstock_stage WHERE name = ?", (stage,))
         self._read_ids()
 
     def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
@@ -132,30 +145,56 @@ class SQLite:
 
     def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
         return self._read(
-            "SELECT due, key FROM state WHERE stage = ? AND due >= ? AND due < ? "
+            "SELECT due, key FROM penstock_state WHERE stage = ? AND due >= ? AND due < ? "
             "ORDER BY due, key LIMIT ?",
             *(self._ids[stage], after, until, most),
         )
 
     def mark(self, partition: str) -> bytes | None:
-        found = self._read("SELECT mark FROM mark WHERE partition = ?", partition)
+        found = self._read("SELECT mark FROM penstock_mark WHERE partition = ?", partition)
         mark: bytes | None = found[0][0] if found else None
         return mark
 
     def marks(self) -> list[tuple[str, bytes]]:
-        return self._read("SELECT partition, mark FROM mark ORDER BY partition")
+        return self._read("SELECT partition, mark FROM penstock_mark ORDER BY partition")
 
     def commit(self, unit: Unit) -> None:
-        with self._named("write"), self._transaction() as writing:
+        try:
+            self._commit(unit)
+        except NotWritten as not_written:
+            with self._named("write"):
+                raise self._refused(unit) or not_written.error from None
+
+    def _commit(self, unit: Unit) -> None:
+        is_safer = unit.durable and not self._durable
+        with self._named("write"), self._transaction(durable=is_safer) as writing:
+            try:
+                for kind, values in unit.parts.items():
+                    kind.write(writing, values)
+            except Exception as error:
+                raise NotWritten(error) from error
             for stage, rows in unit.rows.items():
                 number = self._ids[stage]
                 writing.executemany(_PUT, [(number, *row) for row in rows])
             for stage, keys in unit.gone.items():
                 number = self._ids[stage]
                 writing.executemany(
-                    "DELETE FROM state WHERE stage = ? AND key = ?", [(number, key) for key in keys]
+                    "DELETE FROM penstock_state WHERE stage = ? AND key = ?",
+                    [(number, key) for key in keys],
                 )
             writing.executemany(_MARK, list(unit.marks.items()))
+
+    def _refused(self, unit: Unit) -> PartsRefused | None:
+        refused = None
+        with self._named("write"), suppress(_Undone), self._transaction() as writing:
+            refused = find_refused(
+                unit.parts,
+                lambda kind, values: kind.write(writing, values),
+                partial(_apart, writing),
+                _is_refusal,
+            )
+            raise _Undone
+        return refused
 
     def scan(self, stage: str) -> Iterator[Row]:
         # A connection of its own: what is read is one state of the file, however long it takes.
@@ -165,7 +204,7 @@ class SQLite:
 
     def size(self, stage: str) -> tuple[int, int]:
         ((keys, size),) = self._read(
-            "SELECT count(*), coalesce(sum(length(key) + length(state)), 0) FROM state "
+            "SELECT count(*), coalesce(sum(length(key) + length(state)), 0) FROM penstock_state "
             "WHERE stage = ?",
             self._ids[stage],
         )
@@ -191,9 +230,23 @@ class SQLite:
             raise CannotOpen(f"Cannot {what} the store {self._path}{to}: {error}.") from error
 
     @contextmanager
-    def _transaction(self, *, checked: bool = True) -> Generator[sqlite3.Connection]:
+    def _transaction(
+        self, *, checked: bool = True, durable: bool = False
+    ) -> Generator[sqlite3.Connection]:
+        """A transaction; a `durable` one survives a power failure, also if the store does not."""
         writing = self._writing
         assert writing is not None
+        if durable:
+            writing.execute("PRAGMA synchronous = FULL")
+        try:
+            with self._begun(writing, checked=checked):
+                yield writing
+        finally:
+            if durable:
+                writing.execute("PRAGMA synchronous = NORMAL")
+
+    @contextmanager
+    def _begun(self, writing: sqlite3.Connection, *, checked: bool) -> Generator[None]:
         writing.execute("BEGIN IMMEDIATE")
         try:
             if checked:
@@ -204,9 +257,11 @@ class SQLite:
                         "to it any more, so nothing more of it is committed. Let only one run at a "
                         "time use a store."
                     )
-            yield writing
+            yield
         except BaseException:
-            writing.execute("ROLLBACK")
+            # A trigger may have done so.
+            if writing.in_transaction:
+                writing.execute("ROLLBACK")
             raise
         writing.execute("COMMIT")
 
@@ -237,7 +292,34 @@ class SQLite:
         return [Row(*row) for row in self._read(f"{_ROWS} {where}", *values)]
 
     def _read_ids(self) -> None:
-        self._ids = dict(self._read("SELECT name, id FROM stage"))
+        self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))
 
 
-_ROWS = "SELECT key, state, version, timers, due FROM state WHERE"
+class _Undone(Exception):
+    """The transaction is rolled back on purpose."""
+
+
+@contextmanager
+def _apart(writing: sqlite3.Connection) -> Generator[None]:
+    """Undo what is done within, if that raises."""
+    writing.execute("SAVEPOINT part")
+    try:
+        yield
+    except BaseException:
+        if writing.in_transaction:
+            writing.execute("ROLLBACK TO part")
+        else:
+            # A trigger has undone all of it.
+            writing.execute("BEGIN IMMEDIATE")
+        raise
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the cause of an error is what was to be written, and not the file or its lock."""
+    if not isinstance(error, sqlite3.OperationalError):
+        return True
+    # The extended codes have more bits.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR
+
+
+_ROWS = "SELECT key, state, version, timers, due FROM penstock_state WHERE"

@@ -103,6 +103,8 @@ class StatefulStage(BaseDemandStage):
         self._timers = Timers(states, run.wall)
         self._alarm = Timer(run, info, self._drain)
         self._has_timers = on_timer is not None or states.has_ends
+        if self._has_timers:
+            states.when_undone = self._undone
         self._out: deque[Event[Any]] = deque()
         # Events that wait until the states of their keys are read; meanwhile nothing changes.
         self._unread: list[Event[Any]] = []
@@ -201,6 +203,7 @@ class StatefulStage(BaseDemandStage):
             self._unread = [*events, *rest, *self._unread]
             return None
         cells = self._states.cells
+        self._states.has_forgotten = False
         if self._apply(events, [cells[key] for key in keys], self._step, None):
             if not self._unread:
                 return refused
@@ -255,6 +258,13 @@ class StatefulStage(BaseDemandStage):
         dropped: list[Event[Any]] = []
         todo = zip(events, self._commits.hold(events), cells, strict=True)
         for event, root, cell in todo:
+            if root.root.is_lost:
+                event.give_back()
+                continue
+            if states.has_forgotten and timer is None:
+                # Perhaps this key.
+                self._unread = [event, *(event for event, _, _ in todo), *self._unread]
+                break
             if timer is not None:
                 # It is over, also if its function fails.
                 self._changed(states.keep(cell, root, without(cell.timers, timer)))
@@ -318,6 +328,13 @@ class StatefulStage(BaseDemandStage):
             self._commits.lose(change.root)
         if self._has_timers:
             self._timers.note(change.cell)
+
+    def _undone(self, cell: Cell) -> None:
+        if cell.last is None:
+            self._timers.restart()
+        else:
+            self._timers.note(cell)
+        self.run.call_soon(self.info, self._drain)
 
     def _stop(self, error: Exception) -> None:
         """End with an error, after the results so far."""

@@ -48,6 +48,9 @@ class States:
         self._start_text = None if type(start) in FIXED else encoded(start)
         self._ttl = ttl
         self.has_ends = ttl is not None
+        # Whether a key in use has no cell any more, and called with each cell that was `undone`.
+        self.has_forgotten = False
+        self.when_undone: Callable[[Cell], None] | None = None
         self._migrate = migrate
         self._cache = cache
         self._most = cache + max(64, cache // 4)
@@ -154,6 +157,20 @@ class States:
         elif last.data is not None:
             cell.state = self._decode(last.data)
         return True
+
+    def undone(self, cell: Cell) -> None:
+        """The last changes of a key will never be committed: give it the state before them, or have
+        it read again."""
+        last = cell.last
+        if last is None:
+            if self.cells.get(cell.key) is cell:
+                del self.cells[cell.key]
+                self.has_forgotten = True
+        else:
+            cell.state, cell.timers = last.state, last.timers
+            self.undo(cell)
+        if self.when_undone is not None:
+            self.when_undone(cell)
 
     def keep(self, cell: Cell, root: Root, timers: dict[str, float]) -> Change:
         """A change that gives a key these timers, and the state that it has."""

@@ -108,6 +108,7 @@ class Store:
         backend = self._open()
         backend.open()
         commits = Commits(run, backend, self.every)
+        run.stores.append(commits)
         self._used = run, commits, backend
         self._stages = []
         run.attachments.then(self._refuse_others)

@@ -69,6 +69,12 @@ class Timers:
             self._pushed += 1
             heappush(self._heap, (due, self._pushed, key))
 
+    def restart(self) -> None:
+        """Read all that are due soon from the store again: some may have fired in vain."""
+        self._heap.clear()
+        self._looks.clear()
+        self._until, self._is_more = -inf, True
+
     def next(self) -> float | None:
         """The time of the next check, in seconds since 1970; None if there is no timer."""
         if self._ready:

@@ -20,6 +20,9 @@ class Ledger:
     of all ledgers that exist.
     """
 
+    gives_again = False
+    """Whether what was not acknowledged comes again in the same run, as far as stages see."""
+
     def __init__(self) -> None:
         self._unsettled: dict[Event[Any], Any] = {}
         self.endings: list[tuple[Any, Ending]] = []

@@ -68,6 +68,14 @@ class MemoryStore(Store):
         await asyncio.sleep(0)
         return []
 
+    def record(self, db: Any, settlement: Settlement, terms: ClaimTerms) -> Any:
+        raise NotImplementedError
+
+    async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:
+        raise NotImplementedError
+
+    def announce(self) -> None: ...
+
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         raise NotImplementedError
 

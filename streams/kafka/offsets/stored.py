@@ -8,14 +8,14 @@ has committed follows the marks, for tools that show the lag of a group, and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from sys import maxsize
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.base.errors import CannotOpen, PenstockError
-from penstock.streams.delivery.marks import Marks
+from penstock.streams.delivery.marks import Marks, Participant
 from penstock.streams.delivery.ranges import Range, finished_in, text_of_all
 from penstock.streams.delivery.text import Unusable, body_in, text_of
 from penstock.streams.kafka.offsets.commits import OffsetCommits
@@ -92,7 +92,7 @@ class StoredOffsets(OffsetCommits):
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._due: dict[Partition, None] = {}
         self._marks = marks.marks_in(run)
-        self._changed = self._marks.keep(origin, self._changed_marks, self._finish_by)
+        self._changed = self._marks.keep(origin, _Records(self._partitions, self._due))
 
     # Where to begin.
 
@@ -153,21 +153,6 @@ class StoredOffsets(OffsetCommits):
         if is_changed:
             self._changed()
 
-    def _finish_by(self, events: Sequence[Event[Any]]) -> None:
-        """Note records that are done by the next commit of the store, and end after it."""
-        for event in events:
-            token: Token = event.token
-            token.partition.stored.add(token.offset)
-            self._due[token.partition] = None
-
-    def _changed_marks(self) -> Iterator[tuple[str, bytes]]:
-        due, self._due = self._due, {}
-        for partition in due:
-            if self._partitions.get(partition.key) is partition:
-                mark = _mark(partition)
-                if mark is not None:
-                    yield _name(partition.cluster, partition.key), mark
-
     # Other members of the group.
 
     def look_for_others(
@@ -203,15 +188,50 @@ class StoredOffsets(OffsetCommits):
             )
 
 
+class _Records(Participant):
+    """The records of `partitions`, whose marks are `due` when they have changed."""
+
+    def __init__(
+        self, partitions: Mapping[tuple[str, int], Partition], due: dict[Partition, None]
+    ) -> None:
+        self._partitions = partitions
+        self._due = due
+        self._writing: dict[Partition, None] = {}
+
+    def finish(self, events: Sequence[Event[Any]]) -> None:
+        """They are done in the store, and end after its commit."""
+        for event in events:
+            token: Token = event.token
+            token.partition.stored.add(token.offset)
+            self._due[token.partition] = None
+
+    def marks(self, events: Sequence[Event[Any]]) -> Iterator[tuple[str, bytes]]:
+        done: dict[Partition, set[int]] = {}
+        for event in events:
+            done.setdefault(event.token.partition, set()).add(event.token.offset)
+        self._writing |= {**self._due, **dict.fromkeys(done)}
+        self._due.clear()
+        for partition in self._writing:
+            if self._partitions.get(partition.key) is partition:
+                mark = _mark(partition, done.get(partition, set()))
+                if mark is not None:
+                    yield _name(partition.cluster, partition.key), mark
+
+    def written(self) -> None:
+        self._writing = {}
+
+
 def _name(cluster: str, key: tuple[str, int]) -> str:
     return f"kafka {cluster}/{key[0]}/{key[1]}"
 
 
-def _mark(partition: Partition) -> bytes | None:
-    """What is done of a partition as it is kept; None while nothing is known of it."""
+def _mark(partition: Partition, done: Set[int] = frozenset()) -> bytes | None:
+    """What is done of a partition as it is kept, with these offsets; None while nothing is known of
+    it."""
     ledger, floor = partition.ledger, partition.floor
-    if partition.stored:
-        ledger = ledger.after(partition.stored)
+    stored = partition.stored | done if done else partition.stored
+    if stored:
+        ledger = ledger.after(stored)
         floor = ledger.floor
     if floor is None:
         return None

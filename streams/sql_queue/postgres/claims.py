@@ -272,17 +272,20 @@ class PostgresStore(PostgresTable):
                     # With parts, or with order per key, the commit must be durable.
                     durable = bool(settlement.parts) or terms.by is not None
                     async with self._transaction(durable=durable) as db:
-                        with refusals():
-                            await self._write(db, settlement, terms)
+                        await self.record(db, settlement, terms)
                         for kind, values in settlement.parts.items():
                             await kind.write(db, values)
         except NotHeld:
             rows = settlement.rows()
-            states = await self._states(rows)
+            states = await self.states([row.id for row in rows])
             if not each and were_settled(rows, states):
                 return []
             return lost_rows(rows, states)
         return []
+
+    async def record(self, db: Connection, settlement: Settlement, terms: ClaimTerms) -> None:
+        with refusals():
+            await self._write(db, settlement, terms)
 
     async def _finish(self, db: Connection, rows: list[Row]) -> None:
         if rows and await self._count(db, sql.FINISH, _marks(rows)) < len(rows):
@@ -347,9 +350,9 @@ class PostgresStore(PostgresTable):
             await self._all(db, sql.PARK_KEYS, values)
             await self._all(db, sql.PARK_LATER_ROWS, values)
 
-    async def _states(self, rows: Sequence[Row]) -> dict[Any, tuple[Any, int]]:
+    async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:
         async with self._using() as db:
-            found = await self._all(db, sql.STATES, {"ids": [row.id for row in rows]})
+            found = await self._all(db, sql.STATES, {"ids": list(ids)})
         return {id: (token, status) for id, token, status in found}
 
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
@@ -365,7 +368,11 @@ class PostgresStore(PostgresTable):
                 # A row only with its key: one abandoned meanwhile would let later ones pass.
                 held = [row for row in rows if row.key is None or row.epoch in kept]
                 renewed = await self._count(db, sql.RENEW, {**values, **_marks(held)})
-        return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
+        return (
+            []
+            if renewed == len(rows)
+            else lost_rows(rows, await self.states([row.id for row in rows]))
+        )
 
 
 def _conditions(terms: ClaimTerms, *, alone: bool = False) -> dict[str, Any]:

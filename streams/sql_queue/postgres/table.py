@@ -371,6 +371,9 @@ class PostgresTable(Store):
         if fields is None:
             await self._all(db, sql.NOTIFY, {"channel": _channel(self.layout.table)})
 
+    def announce(self) -> None:
+        """The database does."""
+
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         texts = [
             self._json(text.decode() if isinstance(text, bytes) else text) for text in payloads

@@ -224,15 +224,19 @@ class SqliteStore(SqliteTable):
         except NotHeld:
             self._position.reached(None)
             rows = settlement.rows()
-            states = await self._states(rows)
+            states = await self.states([row.id for row in rows])
             return [] if were_settled(rows, states) else lost_rows(rows, states)
-        self._announce(settlement.parts)
+        if settlement.parts:
+            self.announce()
         return []
 
     def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: ClaimTerms) -> None:
+        self.record(db, settlement, terms)
+        self._write_parts(db, settlement.parts)
+
+    def record(self, db: sqlite3.Connection, settlement: Settlement, terms: ClaimTerms) -> None:
         with refusals():
             self._mark(db, settlement, terms)
-        self._write_parts(db, settlement.parts)
 
     def _mark(self, db: sqlite3.Connection, settlement: Settlement, terms: ClaimTerms) -> None:
         now = clock.wall()
@@ -276,9 +280,7 @@ class SqliteStore(SqliteTable):
             # Other suspects of the same key keep it.
             self._all(db, sql.MARK_SUSPECTS, {"now": now})
 
-    async def _states(self, rows: Iterable[Row]) -> dict[Any, tuple[Any, Any]]:
-        ids = [row.id for row in rows]
-
+    async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:
         def work(db: sqlite3.Connection) -> list[Any]:
             return [found for id in ids for found in self._all(db, sql.STATE, {"id": id})]
 
@@ -310,7 +312,7 @@ class SqliteStore(SqliteTable):
         if renewed == len(rows):
             return []
         self._position.reached(None)
-        return lost_rows(rows, await self._states(rows))
+        return lost_rows(rows, await self.states([row.id for row in rows]))
 
 
 def _key_text(key: str) -> str:

@@ -321,7 +321,8 @@ class SqliteTable(Store):
 
     async def write(self, parts: Parts) -> None:
         await self._transaction(partial(self._write_parts, parts=parts))
-        self._announce(parts)
+        if parts:
+            self.announce()
 
     def _write_parts(self, db: sqlite3.Connection, parts: Parts) -> None:
         for kind, values in parts.items():
@@ -365,14 +366,10 @@ class SqliteTable(Store):
             return [db.execute(text, (each, now + delay, now)).fetchall()[0][0] for each in texts]
 
         ids = await self._transaction(work)
-        self._wake_all()
+        self.announce()
         return ids
 
-    def _announce(self, parts: Parts) -> None:
-        if parts:
-            self._wake_all()
-
-    def _wake_all(self) -> None:
+    def announce(self) -> None:
         for store in list(_stores):
             if store._path == self._path and store._loop is not None:
                 # Its loop may belong to another thread, and may be closed.

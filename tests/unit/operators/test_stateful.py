@@ -606,13 +606,19 @@ def test_sources_that_keep_what_is_done_elsewhere_are_refused(tmp_path: Path) ->
     for source in (
         read_jsonl(tmp_path / "a.jsonl", position=tmp_path / "position"),
         read_jsonl(tmp_path / "a.jsonl", position=Store.memory()),
-        read_table(f"sqlite:///{tmp_path}/queue.db", "jobs"),
         read_kafka("orders", "bills"),
         read_kafka("orders", "bills", offsets=Store.memory()),
         read_jetstream("orders"),
     ):
         with pytest.raises(BuildError, match=r"Give both the same [sS]tore"):
             source.pipe(stateful(count, "user", start=0, store=store))
+
+
+def test_a_table_is_refused_in_front_of_states_that_end_with_the_run(tmp_path: Path) -> None:
+    rows = read_table(f"sqlite:///{tmp_path}/queue.db", "jobs")
+    with pytest.raises(BuildError, match=r"behind read_table only the stage needs one, as store="):
+        rows.pipe(stateful(count, "user", start=0))
+    rows.pipe(stateful(count, "user", start=0, store=Store.memory()))
 
 
 def test_two_stores_for_one_event_are_refused() -> None:

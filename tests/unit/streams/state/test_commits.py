@@ -6,14 +6,17 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from penstock.streams.delivery.commit import Part
+from penstock.streams.delivery.marks import Participant
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
-from penstock.streams.protocol.event import FINISHED, RETURNED, Ending, Event
+from penstock.streams.protocol.event import FAILED, FINISHED, RETURNED, Ending, Event
 from penstock.streams.runtime.context import Run
-from penstock.streams.state.backend import Row, Unit
+from penstock.streams.state.backend import PartsRefused, Row, Unit
 from penstock.streams.state.changes import NO_TIMERS, Cell, Change
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.memory import Memory
@@ -27,6 +30,16 @@ class Room:
     """A stage whose states are lists of the numbers of all changes of their key."""
 
     name = "stage"
+
+    def __init__(self, backend: Memory) -> None:
+        self._backend = backend
+
+    def undone(self, cell: Cell) -> None:
+        if cell.last is not None:
+            cell.state = cell.last.state
+        else:
+            rows = self._backend.read(self.name, [cell.text])
+            cell.state = json.loads(rows[0].state) if rows else []
 
     def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
         rows += (
@@ -55,22 +68,66 @@ class Checked(Memory):
         self.walk = walk
 
     def commit(self, unit: Unit) -> None:
-        super().commit(unit)
+        values = [*unit.parts.get(self.walk.table, ())]
+        refused: dict[int, Exception] = {
+            place: Trouble() for place, value in enumerate(values) if value in self.walk.refused
+        }
+        if refused:
+            raise PartsRefused(self.walk.table, refused)
+        self.walk.table.rows += values
+        super().commit(replace(unit, parts={}))
+        assert (
+            set(self.walk.table.rows)
+            == {number for number, events in self.walk.parts.items() if events <= self.walk.marked}
+            - self.walk.refused
+        )
+        of_key = [number for number in self.walk.table.rows if number % 3 == 0]
+        assert of_key == sorted(of_key)
         written = {number for row in self.scan("stage") for number in json.loads(row.state)}
-        done = self.walk.done
+        done = self.walk.marked
         assert written == {number for number, events in self.walk.changes.items() if events <= done}
-        assert not done & set(self.walk.ledger.ended(RETURNED))
+        assert not done & set(self.walk.ledger.ended(RETURNED, FAILED))
         changing = frozenset[int]().union(*self.walk.changes.values())
         assert changing & set(self.walk.ledger.ended(FINISHED)) <= done
+
+
+class Source(Participant):
+    """The source of a walk, whose mark is of no interest."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+
+    def marks(self, events: Sequence[Event[Any]]) -> list[tuple[str, bytes]]:
+        self._walk.marked = self._walk.done | {event.token for event in events}
+        return [("source", b"marks")]
+
+    def finish(self, events: Sequence[Event[Any]]) -> None:
+        self._walk.done |= {event.token for event in events}
+
+
+class Table:
+    """The kind of the parts of a walk; their values are their numbers."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def write(self, transaction: Any, values: list[int], /) -> None: ...
+
+
+class Trouble(Exception):
+    pass
 
 
 class Walk:
     def __init__(self, seed: int, run: Run | None = None, backend: Memory | None = None) -> None:
         self.random = random.Random(seed)
         self.ledger = Ledger()
-        self.room = Room()
+        self.ledger.gives_again = self.random.random() < 0.5
+        self.table = Table()
+        backend = backend or Checked(self)
+        self.room = Room(backend)
         self.hook = Hook()
-        self.commits = Commits(run or Run(), backend or Checked(self), 0.0)
+        self.commits = Commits(run or Run(), backend, 0.0)
         self.cells = [
             Cell(self.room, key, str(key).encode(), []) for key in range(self.random.randint(1, 5))
         ]
@@ -80,10 +137,12 @@ class Walk:
         # The events of which each change was made, and those that are marked as done.
         self.changes: dict[int, frozenset[int]] = {}
         self.done: set[int] = set()
-        self.commits.keep(self.ledger, lambda: [("source", b"marks")], self.finish)
-
-    def finish(self, events: Sequence[Event[Any]]) -> None:
-        self.done |= {event.token for event in events}
+        self.marked: set[int] = set()
+        # The same of each part, those that are refused, and how many parts are settled.
+        self.parts: dict[int, frozenset[int]] = {}
+        self.refused: set[int] = set()
+        self.settled = 0
+        self.commits.keep(self.ledger, Source(self))
 
     def emit(self) -> None:
         event = Event(self.emitted, 0.0, self.ledger, self.emitted)
@@ -92,8 +151,10 @@ class Walk:
 
     def change(self, event: Event[Any]) -> None:
         cell, number = self.random.choice(self.cells), len(self.changes)
+        root = self.commits.hold([event])[0].root
+        if root.is_lost:
+            return
         self.changes[number] = self.live[event]
-        root = self.commits.hold([event])[0]
         cell.state = [*cell.state, number]
         change = root.change(cell, cell.state, NO_TIMERS)
         if change.before is not None and change.before.root.is_lost:
@@ -110,9 +171,38 @@ class Walk:
         of = frozenset[int]().union(*(self.live.pop(event) for event in events))
         self.live[Event(None, 0.0, Joined(events))] = of
 
+    def accept(self, event: Event[Any]) -> None:
+        """As a sink that writes into the database of the store."""
+        of, number = self.live.pop(event), len(self.parts)
+        room: list[int] = []
+
+        def settled(part: Part[Any], error: Exception | None) -> bool:
+            self.settled += 1
+            if error is not None:
+                again = self.commits.again(event)
+                draw = self.random.random()
+                if draw < 0.5:
+                    again.fail(error, acknowledged=True)
+                elif draw < 0.8:
+                    self.live[again] = of
+                else:
+                    again.fail(error)
+            return False
+
+        part: Part[Any] = Part(self.table, number, [], settled, lambda: room.append(1))
+        self.parts[number] = of
+        if not self.commits.accept(event, part, "key" if number % 3 == 0 else None):
+            del self.parts[number]
+            event.give_back()
+        elif self.random.random() < 0.1:
+            self.refused.add(number)
+
     def end(self, event: Event[Any]) -> None:
-        del self.live[event]
         draw = self.random.random()
+        if draw < 0.4:
+            self.accept(event)
+            return
+        del self.live[event]
         if draw < 0.8:
             event.finish()
         elif draw < 0.95:
@@ -137,9 +227,11 @@ class Walk:
                 self.end(self.random.choice(live))
             else:
                 await asyncio.sleep(0.01)
-        for event in list(self.live):
-            self.end(event)
         await asyncio.sleep(0.01)
+        while self.live:
+            for event in list(self.live):
+                self.end(event)
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", range(WALKS))
@@ -152,6 +244,8 @@ def test_each_commit_has_all_changes_of_what_is_done_and_no_others(seed: int) ->
     walk = run_virtual(story())
     assert walk.ledger.unsettled == []
     assert walk.commits.held == 0
+    assert walk.settled == len(walk.parts)
+    assert walk.done == walk.marked
 
 
 def test_an_event_that_is_joined_with_a_lost_one_is_returned_with_all_that_ended_with_it() -> None:

@@ -206,6 +206,10 @@ def test_a_mark_says_what_is_done_and_what_is_about_to_be(
     read = [offset for offset in range(floor, floor + 300) if partition.ledger.read(offset, None)]
     partition.stored = {floor + one for one in stored} & set(read)
     content = _mark(partition)
+    half = set(sorted(partition.stored)[::2])
+    partition.stored -= half
+    assert _mark(partition, half) == content
+    partition.stored |= half
     assert content is not None
     done = done_in(content)
     assert isinstance(done, Done)

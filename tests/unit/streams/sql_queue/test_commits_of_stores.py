@@ -1,0 +1,294 @@
+"""Rows of tables in the commits of a store: the rows that were read, and those that are written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    collect,
+    from_iterable,
+    read_table,
+    stateful,
+    write_table,
+)
+from penstock import Store as States
+from penstock.streams.failures.policy import Backoff
+from penstock.streams.sql_queue import Store, open_store
+from penstock.streams.sql_queue.ledger import Ledger
+from penstock.streams.sql_queue.url import file_of
+from penstock.streams.state.codec import key_in
+
+SOON = Backoff(0.01, cap=0.01)
+RESULTS = "CREATE TABLE results (n integer PRIMARY KEY, k integer, c integer)"
+COLUMNS = ["n", "k", "c"]
+
+
+def states_in(database: str, **options: Any) -> States:
+    """A store in the database of a queue."""
+    return States(file_of(database) if database.startswith("sqlite") else database, **options)
+
+
+@pytest.fixture(params=["same", "elsewhere"])
+def states(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> States:
+    if request.param == "same":
+        return states_in(database)
+    return States(tmp_path / "elsewhere.state")
+
+
+@asynccontextmanager
+async def queue(url: str, count: int = 0) -> AsyncGenerator[Store, None]:
+    """A queue with a number of rows, and a table for the results."""
+    store = open_store(url)
+    await store.open()
+    try:
+        await store.put([orjson.dumps({"n": n, "k": n % 3}) for n in range(count)])
+        await store.query(RESULTS)
+        yield store
+    finally:
+        await store.close()
+
+
+def count(c: int, event: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    return c + 1, [{**event, "c": c + 1}]
+
+
+def counted(states: States) -> Any:
+    return stateful(count, "k", start=0, store=states)
+
+
+def kept(states: States) -> dict[Any, Any]:
+    """The states that are committed."""
+    backend: Any = states._open()
+    backend.open_to_read()
+    try:
+        (stage,) = backend.stages()
+        return {key_in(row.key): json.loads(row.state) for row in backend.scan(stage.name)}
+    finally:
+        backend.close()
+
+
+def of(numbers: Iterable[int]) -> dict[int, int]:
+    return dict(Counter(n % 3 for n in numbers))
+
+
+async def numbers(store: Store, table: str = "results") -> list[int]:
+    return [n for (n,) in await store.query(f"SELECT n FROM {table} ORDER BY n")]
+
+
+async def ends(store: Store) -> Counter[int]:
+    rows = await store.query("SELECT {status} FROM {rows} AS t")
+    return Counter(status for (status,) in rows)
+
+
+def results(database: str, **options: Any) -> Any:
+    return write_table(database, "results", columns=COLUMNS, **options)
+
+
+# From a table.
+
+
+def test_rows_end_with_their_states_and_results(database: str, states: States) -> None:
+    async def work() -> None:
+        async with queue(database, 300) as store:
+            source = read_table(database, follow=False)
+            report = await source.pipe(counted(states)).to(results(database)).run()
+            assert report.statistics["finished"] == 300
+            assert await numbers(store) == list(range(300))
+            assert await ends(store) == {1: 300}
+
+    asyncio.run(work())
+    assert kept(states) == of(range(300))
+
+
+def test_rows_of_keys_end_in_commits_and_their_keys_are_free_then(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 60) as store:
+            for _ in range(2):
+                source = read_table(database, by="k", batch=7, follow=False, lease=60)
+                await source.pipe(counted(states_in(database))).to(results(database)).run()
+                assert await store.query("SELECT 1 FROM {keys}") == []
+                await store.put([orjson.dumps({"n": 60 + n, "k": n}) for n in range(3)])
+            found = await store.query("SELECT k, c FROM results ORDER BY k, n")
+            assert found == [(k, c) for k in range(3) for c in range(1, 22)]
+
+    asyncio.run(work())
+
+
+def test_an_event_that_is_reverted_below_changes_the_state_once(database: str) -> None:
+    tried: set[int] = set()
+
+    async def fails_first(event: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0.001 * (event["n"] % 4))
+        if event["n"] % 5 == 0 and event["n"] not in tried:
+            tried.add(event["n"])
+            raise ValueError(event)
+        return event
+
+    async def work() -> None:
+        async with queue(database, 60) as store:
+            source = read_table(database, follow=False, backoff=SOON, attempts=99)
+            stages = (
+                counted(states_in(database)),
+                adaptive_flat_map(fails_first, Fixed(8), on_error="revert"),
+            )
+            await source.pipe(*stages).to(results(database)).run()
+            assert await ends(store) == {1: 60}
+            # Each state was made of all those before it, and written once.
+            found = await store.query("SELECT k, c FROM results ORDER BY k, c")
+            assert found == [(k, c) for k in range(3) for c in range(1, 21)]
+
+    asyncio.run(work())
+    assert kept(states_in(database)) == of(range(60))
+
+
+def test_a_row_whose_attempts_are_used_up_has_not_changed_its_state(
+    database: str, states: States
+) -> None:
+    async def fails(event: dict[str, Any]) -> dict[str, Any]:
+        if event["n"] == 4:
+            raise ValueError(event)
+        return event
+
+    async def work() -> None:
+        async with queue(database, 9) as store:
+            source = read_table(database, follow=False, backoff=SOON, attempts=2)
+            stages = counted(states), adaptive_flat_map(fails, Fixed(3), on_error="revert")
+            await source.pipe(*stages).to(collect([])).run()
+            assert await ends(store) == {1: 8, -1: 1}
+
+    asyncio.run(work())
+    assert kept(states) == of(n for n in range(9) if n != 4)
+
+
+def test_a_row_that_another_reader_has_got_is_not_in_the_states(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 6) as store:
+
+            async def taken_away(event: dict[str, Any]) -> dict[str, Any]:
+                if event["n"] == 1:
+                    await store.query(
+                        "UPDATE {table} SET {token} = 7 WHERE {attempts} = 1 AND "
+                        "{id} = (SELECT min({id}) + 1 FROM {table})"
+                    )
+                return event
+
+            source = read_table(database, follow=False, wait_for_leases=False)
+            stages = counted(states_in(database)), adaptive_flat_map(taken_away, Fixed(1))
+            report = await source.pipe(*stages).to(results(database)).run()
+            assert report.statistics["stages"][0]["lost_leases"] == 1
+            assert await numbers(store) == [0, 2, 3, 4, 5]
+            found = await store.query("SELECT k, c FROM results ORDER BY n")
+            # What was counted after it was counted anew.
+            assert found == [(0, 1), (2, 1), (0, 2), (1, 1), (2, 2)]
+
+    asyncio.run(work())
+    assert kept(states_in(database)) == of([0, 2, 3, 4, 5])
+
+
+def test_rows_that_the_store_has_and_the_table_has_not_are_not_done_again(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(count: int) -> Any:
+        values: list[Any] = []
+        source = read_table(database, follow=False, lease=0.3)
+        states = States(tmp_path / "elsewhere.state")
+        stages = counted(states), adaptive_flat_map(fails_with_7, Fixed(9), on_error="skip")
+        report = await source.pipe(*stages).to(collect(values)).run()
+        assert len(values) == count
+        return report.statistics
+
+    async def fails_with_7(event: dict[str, Any]) -> dict[str, Any]:
+        if event["n"] == 7:
+            raise ValueError(event)
+        return event
+
+    async def story() -> None:
+        async with queue(database, 40) as store:
+            with monkeypatch.context() as patch:
+                # It dies between its commits and what follows from them.
+                patch.setattr(Ledger, "_write", dies)
+                with pytest.raises(Died):
+                    await work(39)
+            assert await ends(store) == {9: 40}
+            await store.put([orjson.dumps({"n": 40, "k": 1})])
+            statistics = await work(1)
+            assert statistics["dropped"] == {"already done": 39}
+            assert await ends(store) == {1: 40, -1: 1}
+            (error,) = await store.query("SELECT {error} FROM {rows} AS t WHERE {status} = -1")
+            assert "ValueError" in error[0]
+
+    asyncio.run(story())
+    assert kept(States(tmp_path / "elsewhere.state")) == of(range(41))
+
+
+class Died(Exception):
+    pass
+
+
+async def dies(*_: object) -> None:
+    # When all is committed.
+    await asyncio.sleep(1)
+    raise Died
+
+
+def test_what_the_table_has_recorded_is_forgotten_by_the_next_run(
+    database: str, tmp_path: Path
+) -> None:
+    states = States(tmp_path / "elsewhere.state")
+
+    async def work(count: int) -> None:
+        source = read_table(database, follow=False)
+        await source.pipe(counted(states)).to(collect([])).run()
+        backend: Any = states._open()
+        backend.open_to_read()
+        ((_, mark),) = backend.marks()
+        backend.close()
+        assert len(orjson.loads(mark)) == count
+
+    async def story() -> None:
+        async with queue(database, 30) as store:
+            await work(30)
+            await work(0)
+            await store.put([orjson.dumps({"n": 40, "k": 1})])
+            await work(1)
+
+    asyncio.run(story())
+
+
+# Into a table.
+
+
+@pytest.mark.parametrize("source", ["table", "values"])
+def test_a_refused_row_is_skipped_alone(source: str, database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 30) as store:
+            await store.query("ALTER TABLE results RENAME TO results_before")
+            await store.query(REFUSING)
+            values = [{"n": n, "k": n % 3} for n in range(30)]
+            rows: Any = from_iterable(values)
+            if source == "table":
+                rows = read_table(database, follow=False)
+            stream = rows.pipe(counted(states_in(database)))
+            report = await stream.to(results(database, on_error="skip")).run()
+            assert report.statistics["stages"][-1]["skipped"] == 1
+            assert await numbers(store) == [n for n in range(30) if n != 13]
+            if source == "table":
+                assert await ends(store) == {1: 29, -1: 1}
+
+    asyncio.run(work())
+    # A failure that is skipped is done.
+    assert kept(states_in(database)) == of(range(30))
+
+
+REFUSING = "CREATE TABLE results (n integer CHECK (n <> 13), k integer, c integer)"
