@@ -576,7 +576,9 @@ class Membership:
         accepted = len(committed.metadata or "") if metadata.finished else 0
         partition = Partition(self._cluster, *key, floor, metadata.finished, accepted)
         partition.generation = self._topic_ids.get(key[0], "")
-        partition.begins = is_new and floor is not None
+        # With a store, the group may not have followed the last run.
+        has_moved = self.stored is not None and floor != committed.offset
+        partition.begins = (is_new or has_moved) and floor is not None
         self._hold(partition, metadata.doubt, end)
         if floor == committed.offset:
             return committed

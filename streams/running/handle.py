@@ -35,6 +35,7 @@ from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.standard_streams import Taken
 from penstock.streams.runtime.tasks import new_task
+from penstock.streams.stages.forgetting import unknown_again
 from penstock.streams.stages.sink_stage import BaseSinkStage, Sink
 from penstock.streams.stages.stream import Stream
 
@@ -70,6 +71,7 @@ class Handle:
         # Writes the report page.
         self._page: Callable[[], None] | None = None
         self._stages = description(flowable, sinks, limit)
+        self._unmarked = sorted({source.number for source, _ in unknown_again(self._stages)})
         self._room = Room(self._stages)
         run.late_numbers.begin_after(self._stages[-1].number)
         self._plan: list[tuple[StageInfo, Opening]] = [
@@ -411,7 +413,7 @@ class Handle:
     def _snapshot(self, sinks: Iterable[BaseSinkStage]) -> dict[str, Any]:
         now = self._run.now() if self._ended is None else self._ended
         numbers = [(stage.info, stage.statistics) for stage in sinks]
-        return snapshot(self._run, numbers, self._state, now - self._started)
+        return snapshot(self._run, numbers, self._state, now - self._started, self._unmarked)
 
     def _counts(self) -> dict[str, Any]:
         """The statistics without those of sinks that only observe: they may take long."""

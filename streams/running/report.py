@@ -76,7 +76,11 @@ class Report:
 
 
 def snapshot(
-    run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
+    run: Run,
+    sinks: Iterable[tuple[StageInfo, Statistics]],
+    state: str,
+    seconds: float,
+    unmarked: list[int],
 ) -> dict[str, Any]:
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
     counts, inside = Counts(), Counts()
@@ -113,6 +117,7 @@ def snapshot(
         "limit_reason": "; ".join(reason for _, reason in limits if reason),
         "groups": sum(groups) if groups else None,
         "closed_early": dict(run.errors.closed_early),
+        "unmarked": list(unmarked),
         "errors": dict(run.errors.kinds),
         "latency": latencies[0] if latencies else None,
         "stages": stages,
@@ -174,6 +179,13 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     if closed := numbers["closed_early"]:
         early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
         lines.append(f"  {early}: their results may be made of only a part of their events")
+    unmarked = numbers.get("unmarked", ())
+    lines += [
+        f"  stage {stage['stage']} '{stage['name']}': the next run has the states, and does not know "
+        "which events they are made of"
+        for stage in numbers["stages"]
+        if unmarked and stage["stage"] in unmarked
+    ]
     if outcome in ("incomplete", "stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])

@@ -362,7 +362,7 @@ class Run:
 
     def stop_sources(self) -> None:
         """Stop all sources: the first step of a drain."""
-        self.pauses.drains = True
+        self.pauses.drain(self.nesting.sources)
         for source in self.nesting.sources:
             self.call(source.info, source.stop)
         self.stop_pushed()

@@ -29,6 +29,9 @@ class Source(Protocol):
     def gives_again(self) -> bool: ...
 
     @property
+    def has_ended(self) -> bool: ...
+
+    @property
     def unfinished(self) -> int: ...
 
     def statistics(self) -> dict[str, Any]: ...
@@ -81,11 +84,22 @@ class Pauses:
         self._held_by: set[object] = set()
         self.drains = False
         """Whether they have been told to stop: no other stream of the pipeline begins."""
+        self.input_ended = True
+        """When the stream of a stage completes: whether its input has ended for good, because no
+        drain has stopped a source before its end. What is due at the end of the input, as the
+        result of a window, is due only then; otherwise another run goes on with the input. A
+        cancel and an error are signals of their own, and end no input."""
 
     @property
     def sources(self) -> list[Source]:
         """The sources that have not ended."""
         return list(self._sources)
+
+    def drain(self, sources: Iterable[Source]) -> None:
+        """Note that a drain stops these."""
+        self.drains = True
+        if not all(source.has_ended for source in sources):
+            self.input_ended = False
 
     def add(self, source: Source) -> None:
         """Add a source that begins. It is paused at once if the others are."""

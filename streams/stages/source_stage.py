@@ -85,6 +85,11 @@ class BaseSourceStage(BaseDemandStage):
         return self.nack is not None
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it emits nothing more. One that has not noticed its end yet has not."""
+        return bool(self.state)
+
+    @property
     def unfinished(self) -> int:
         """How many of its events have not ended."""
         ended = self._finished + sum(self.counts.values()) + sum(self.drops.values())

@@ -161,6 +161,11 @@ class ManualPublisher(Flowable[T]):
     gives_again = False
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it has completed or failed."""
+        return self._ended
+
+    @property
     def unfinished(self) -> int:
         """How many events have not ended."""
         return len(self.unsettled)

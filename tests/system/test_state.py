@@ -26,8 +26,8 @@ import json
 import random
 import sys
 
-from penstock import Fixed, Store, adaptive_flat_map, group_by, read_lines, spread, stateful
-from penstock import write_jsonl
+from penstock import Fixed, Store, adaptive_flat_map, group_by, read_kafka, read_lines, spread
+from penstock import stateful, write_jsonl
 
 OPTIONS = json.loads(sys.argv[1])
 KEYS = OPTIONS["keys"]
@@ -76,18 +76,26 @@ if OPTIONS["keyed"]:
 stages.append(adaptive_flat_map(work, Fixed(16)))
 if OPTIONS["second"]:
     stages.append(stateful(total, lambda line: line["key"] % 2, start=0, name="two", store=store))
-pipeline = (
-    read_lines(OPTIONS["file"], follow=OPTIONS["follow"], position=store)
-    .pipe(*stages)
-    .to(write_jsonl(OPTIONS["out"], append=True))
-)
+if OPTIONS["servers"]:
+    source = read_kafka(
+        OPTIONS["topic"],
+        OPTIONS["topic"],
+        OPTIONS["servers"],
+        decode=lambda data: data.decode(),
+        follow=OPTIONS["follow"],
+        config=OPTIONS["config"],
+        offsets=store,
+    )
+else:
+    source = read_lines(OPTIONS["file"], follow=OPTIONS["follow"], position=store)
+pipeline = source.pipe(*stages).to(write_jsonl(OPTIONS["out"], append=True))
 """
 
 
 class Job:
     """A random pipeline, and what it has left behind between two runs."""
 
-    def __init__(self, folder: Path, draw: random.Random, *, follow: bool) -> None:
+    def __init__(self, folder: Path, draw: random.Random, *, follow: bool, **source: Any) -> None:
         self._draw = draw
         self._program, self._store, self._out = (
             folder / name for name in ("job.py", "some.state", "out.jsonl")
@@ -111,6 +119,8 @@ class Job:
             "in place": draw.random() < 0.5,
             "keyed": draw.random() < 0.5,
             "ttl": None,
+            "servers": "",
+            **source,
         }
         self._workers = ["--workers", "2"] if draw.random() < 0.3 else []
         self.running: subprocess.Popen[bytes] | None = None
@@ -130,10 +140,10 @@ class Job:
             ]
         )
 
-    def wait_for_lines(self, count: int) -> None:
+    def wait_for_lines(self, count: int, patience: float = 5) -> None:
         """Wait until it has written so many, or has ended, or has perhaps no more to write."""
         assert self.running is not None
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + patience
         while len(self.lines()) < self._lines + count and time.monotonic() < deadline:
             if self.running.poll() is not None:
                 break

@@ -59,7 +59,8 @@ class Partition:
         """The offset that the next record will have, as far as the client knows."""
         self.committed: Mark | None = None
         self.begins = False
-        """Whether the group has committed nothing of it, and reads it from this floor on."""
+        """Whether the group has committed nothing of it, or something else, and reads it from this
+        floor on."""
         self.note: Doubt | None = None
         """The note for the next holder in the metadata, if any."""
         self.doubted_until = inf

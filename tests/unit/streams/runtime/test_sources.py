@@ -13,6 +13,7 @@ class Source:
 
     is_pushed = False
     is_of_values = False
+    has_ended = False
 
     def __init__(self, goes_on: Callable[[], object] = lambda: None) -> None:
         self.paused = False

@@ -127,6 +127,30 @@ def test_a_stage_with_states_is_refused_on_an_engine_when_the_run_starts() -> No
     run_virtual(story())
 
 
+def test_a_report_names_the_sources_whose_events_the_next_run_does_not_know(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+
+    async def reported(source: Flowable[Any], kept: Store | None) -> tuple[list[int], str]:
+        stage: Any = stateful(lambda n, row: (n, [row]), lambda _: 0, start=0, store=kept)
+        report = await source.pipe(stage).to(collect([])).run()
+        return report.statistics["unmarked"], str(report)
+
+    async def story() -> None:
+        store = Store.memory()
+        numbers, text = await reported(from_iterable(ROWS), store)
+        assert numbers == [1]
+        assert "stage 1 'from_iterable': the next run has the states, and does not know" in text
+        both = read_jsonl(path, position=store).pipe(ops.merge(read_jsonl(path)))
+        assert (await reported(both, store))[0] == [2]
+        assert (await reported(read_jsonl(path, position=store), store))[0] == []
+        assert (await reported(from_iterable(ROWS), None))[0] == []
+
+    run_virtual(story())
+
+
 def test_an_event_of_a_stream_that_was_made_in_the_run_is_not_acknowledged() -> None:
     source = MemorySource(ROWS)
     made = from_iterable([1]).pipe(ops.flat_map(lambda _: source))

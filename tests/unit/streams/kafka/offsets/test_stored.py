@@ -117,6 +117,18 @@ def test_the_group_is_told_only_after_the_store(broker: Broker, run: Run) -> Non
     run(story())
 
 
+def test_a_group_that_was_not_told_is_told_by_the_next_run(broker: Broker, run: Run) -> None:
+    store = Store.memory()
+    broker.write(*numbers(0, 5))
+    run(counting(store, [], follow=False).run())
+    for left in ((2, ""), None):
+        broker.committed.clear()
+        if left is not None:
+            broker.committed["t", 0] = left
+        run(counting(store, [], follow=False).run())
+        assert broker.committed["t", 0] == (5, "")
+
+
 def test_a_new_store_begins_with_the_first_record_and_says_that_the_group_was_further(
     broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
