@@ -181,8 +181,8 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         lines.append(f"  {early}: their results may be made of only a part of their events")
     unmarked = numbers.get("unmarked", ())
     lines += [
-        f"  stage {stage['stage']} '{stage['name']}': the next run has the states, and does not know "
-        "which events they are made of"
+        f"  stage {stage['stage']} '{stage['name']}': the next run has the states, and does not "
+        "know which events they are made of"
         for stage in numbers["stages"]
         if unmarked and stage["stage"] in unmarked
     ]

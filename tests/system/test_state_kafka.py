@@ -101,11 +101,14 @@ def test_a_second_reader_is_refused_and_the_first_loses_nothing(
         )
         return source.pipe(stage).to(collect(into)).start()
 
+    def sources(running: Any) -> list[dict[str, Any]]:
+        return [one for one in running.statistics()["stages"] if one["name"] == "read_kafka"]
+
     async def story() -> None:
         first: list[int] = []
         others: list[int] = []
         running = reader("first.state", first)
-        await until(lambda: running.statistics()["stages"][0]["partitions"] == partitions)
+        await until(lambda: [one["partitions"] for one in sources(running)] == [partitions])
         other = reader("other.state", others)
         for number in range(30):
             at = number % partitions

@@ -30,7 +30,8 @@ from penstock import (
 )
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.delivery.text import Unusable, text_of
-from penstock.streams.kafka.offsets.stored import Done, done_in
+from penstock.streams.kafka.offsets.partition import Partition
+from penstock.streams.kafka.offsets.stored import Done, _mark, done_in
 from penstock.streams.state.backend import Unit
 from penstock.streams.state.codec import key_in
 from penstock.streams.testing import run_virtual
@@ -205,9 +206,6 @@ def test_all_that_is_done_above_the_floor_is_in_the_mark(broker: Broker, run: Ru
 def test_a_mark_says_what_is_done_and_what_is_about_to_be(
     floor: int, gaps: list[tuple[int, int]], stored: set[int]
 ) -> None:
-    from penstock.streams.kafka.offsets.partition import Partition
-    from penstock.streams.kafka.offsets.stored import _mark
-
     ranges: list[tuple[int, int]] = []
     at = floor
     for gap, size in gaps:
@@ -229,6 +227,67 @@ def test_a_mark_says_what_is_done_and_what_is_about_to_be(
     said = set(range(floor, done.floor))
     said |= {n for begin, end in done.finished for n in range(begin, end)}
     assert (said, done.generation) == (known, "an id")
+
+
+def test_a_mark_has_more_ranges_than_fit_beside_an_offset() -> None:
+    ranges = [(1000 * n, 1000 * n + 500) for n in range(1, 4000)]
+    content = _mark(Partition(CLUSTER, "t", 0, 0, ranges))
+    assert content is not None
+    assert done_in(content) == Done(0, ranges, "")
+
+
+def test_what_changes_no_state_is_marked_too(broker: Broker, run: Run) -> None:
+    store = Store.memory()
+
+    async def story() -> None:
+        nothing: Any = source(store).pipe(ops.filter(lambda event: False))
+        running = nothing.to(collect([])).start()
+        await asyncio.sleep(3)
+        broker.write(*numbers(0, 4), None, b"not json")
+        await asyncio.sleep(0.5)
+        assert mark(store).floor == 6
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_record_that_is_reverted_comes_again_in_the_next_run_with_later_ones_of_its_key(
+    broker: Broker, run: Run
+) -> None:
+    store, found, tried = Store.memory(), list[int](), list[int]()
+    broker.write(*numbers(0, 9))
+
+    async def fails_once(n: int) -> int:
+        await asyncio.sleep(0.1)
+        tried.append(n)
+        if tried.count(3) == 1 and n == 3:
+            raise ValueError(n)
+        return n
+
+    def seen(before: list[int], event: dict[str, int]) -> tuple[list[int], list[int]]:
+        return [*before, event["n"]], [event["n"]]
+
+    def pipeline() -> Pipeline:
+        by: Any = lambda event: event["n"] % 2  # noqa: E731
+        stage = stateful(seen, by, start=list[int](), name="seen", store=store)
+        handler = adaptive_flat_map(fails_once, Fixed(1), on_error="revert")
+        flow: Pipeline = source(store).pipe(stage, handler).to(collect(found))
+        return flow
+
+    def states() -> dict[Any, list[int]]:
+        return {key_in(row.key): json.loads(row.state) for row in store._open().scan("seen")}
+
+    async def story() -> None:
+        running = pipeline().start()
+        await asyncio.sleep(30)
+        await running.drain(5)
+
+    run(story())
+    assert states() == {0: [0, 2, 4, 6, 8], 1: [1]}
+    assert tried == list(range(9))
+    assert mark(store) == Done(3, [(4, 5), (6, 7), (8, 9)], "")
+    run(story())
+    assert states() == {0: [0, 2, 4, 6, 8], 1: [1, 3, 5, 7]}
 
 
 # Crashes.
@@ -487,6 +546,40 @@ def test_a_topic_that_was_created_again_is_read_from_its_start(
         broker.write(*numbers(5, 6))
         run(counting(store, found, follow=False).run())
     assert found == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_ends_of_a_topic_that_was_created_again_meanwhile_changes_no_mark_of_the_new_one(
+    broker: Broker, run: Run
+) -> None:
+    store, seen = Store.memory(), list[int]()
+    broker.write(*numbers(0, 5))
+    may_end = asyncio.Event()
+
+    async def waits(n: int) -> int:
+        if n < 5:
+            await may_end.wait()
+        return n
+
+    def pipeline(**options: Any) -> Pipeline:
+        return counting(store, seen, adaptive_flat_map(waits, Fixed(9)), **options)
+
+    async def story() -> None:
+        running = pipeline().start()
+        await asyncio.sleep(2)
+        broker.logs["t", 0].clear()
+        broker.clients[0].news.set()
+        await asyncio.sleep(2)
+        broker.write(*numbers(5, 7))
+        await asyncio.sleep(2)
+        may_end.set()
+        await asyncio.sleep(2)
+        assert mark(store).floor == broker.committed["t", 0][0] == 2
+        await running.drain(5)
+
+    run(story())
+    broker.write(*numbers(7, 8))
+    run(pipeline(follow=False).run())
+    assert sorted(seen) == state(store) == list(range(8))
 
 
 def test_a_mark_that_is_damaged_is_refused(broker: Broker, run: Run) -> None:
