@@ -23,7 +23,7 @@ class Wait:
 
     __slots__ = ("_before", "_run", "_telling", "_text", "since")
 
-    def __init__(self, run: Run, info: StageInfo, text: Callable[[], str]) -> None:
+    def __init__(self, run: Run, info: StageInfo | None, text: Callable[[], str]) -> None:
         self._run = run
         # Since when there is one, and how long others took before.
         self.since: float | None = None

@@ -18,15 +18,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.delivery.commit import Commit, Part, by_kind
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.protocol.acknowledgement import AckHook, Joined, parents
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
+from penstock.streams.runtime.wait import Wait
 from penstock.streams.state.backend import Backend, PartsRefused, Row, Unit
 from penstock.streams.state.changes import (
     NO_TIMERS,
@@ -42,15 +42,13 @@ from penstock.streams.state.changes import (
     undo,
     waits_for,
 )
+from penstock.streams.state.reads import Reads
 from penstock.streams.state.sources import Done, Sources, comes_again
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.stage_info import StageInfo
     from penstock.streams.runtime.context import Run
 
 __all__ = ["MOST", "Commits"]
-
-T = TypeVar("T")
 
 MOST = 1_000
 """The number of ended events that are committed without waiting. Chosen: more cost as much for
@@ -99,8 +97,8 @@ class Commits(AckHook):
         "_most",
         "_numbered",
         "_orders",
-        "_readings",
         "_run",
+        "_slow",
         "_sources",
         "_timer",
         "_voided",
@@ -110,9 +108,10 @@ class Commits(AckHook):
         "database",
         "held",
         "latencies",
+        "reads",
     )
 
-    def __init__(self, run: Run, backend: Backend, every: float) -> None:
+    def __init__(self, run: Run, backend: Backend, every: float, name: str = "The store") -> None:
         self._run = run
         self._backend = backend
         self._every = every
@@ -134,7 +133,10 @@ class Commits(AckHook):
         # Called once each when fewer events are held back.
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.Handle | None = None
-        self._readings: set[asyncio.Future[Any]] = set()
+        self.reads = Reads(run, backend, name)
+        self._slow = Wait(
+            run, None, lambda: f"{name} has not answered a commit for 5 s: events wait for it"
+        )
         # While a commit is under way, and for good if one has failed: its events are done to their
         # sources, so nothing after it may be written without what it has not written.
         self._is_torn = False
@@ -287,30 +289,6 @@ class Commits(AckHook):
         """The number of events that may end before some are committed."""
         return 2 * self._most - self._new - self._written
 
-    # Reading.
-
-    def read(self, info: StageInfo, call: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Call a function that reads from the backend, and another one with its result: now, or
-        when a thread has read it. An error of either is one of the stage that `info` names."""
-        if not self._backend.reads_in_thread:
-            then(call())
-            return
-        reading = self._run.loop.run_in_executor(None, call)
-        self._readings.add(reading)
-        reading.add_done_callback(partial(self._was_read, info, then))
-
-    def _was_read(
-        self, info: StageInfo, then: Callable[[T], None], reading: asyncio.Future[T]
-    ) -> None:
-        self._readings.discard(reading)
-        if not reading.cancelled():
-            self._run.call(info, lambda: then(reading.result()))
-
-    async def until_read(self) -> None:
-        """Wait until nothing is being read."""
-        while self._readings:
-            await asyncio.wait(self._readings)
-
     # Sources and sinks.
 
     def mark(self, partition: str) -> bytes | None:
@@ -415,10 +393,7 @@ class Commits(AckHook):
             ordered = changes.pop(self._orders, ())
             await self._add_rows(unit, changes)
             try:
-                if self._backend.in_thread:
-                    await self._run.loop.run_in_executor(None, self._backend.commit, unit)
-                else:
-                    self._backend.commit(unit)
+                await self._commit_unit(unit)
             except PartsRefused as refused:
                 self._sources.not_written(marked)
                 self._refuse(ready, parts, refused)
@@ -430,6 +405,16 @@ class Commits(AckHook):
                 part.settle()
             self._sources.written(unit, by_source, marked)
             return done
+
+    async def _commit_unit(self, unit: Unit) -> None:
+        if not self._backend.in_thread:
+            self._backend.commit(unit)
+            return
+        self._slow.begin()
+        try:
+            await self._run.loop.run_in_executor(None, self._backend.commit, unit)
+        finally:
+            self._slow.end()
 
     def _ends_of(self, done: Done) -> list[Part[Any]] | None:
         """The parts that are the ends of events; None if a source has lost one of these."""

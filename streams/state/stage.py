@@ -223,7 +223,7 @@ class StatefulStage(BaseDemandStage):
     def _read(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
         """Read from the store; until it is done no event is passed to the function, nor a timer."""
         self._is_reading = True
-        self._commits.read(self.info, call, partial(self._was_read, then))
+        self._commits.reads.begin(self.info, call, partial(self._was_read, then))
 
     def _was_read(self, then: Callable[[T], None], found: T) -> None:
         then(found)

@@ -107,7 +107,7 @@ class Store:
             )
         backend = self._open()
         backend.open()
-        commits = Commits(run, backend, self.every)
+        commits = Commits(run, backend, self.every, repr(self))
         run.stores.append(commits)
         self._used = run, commits, backend
         self._stages = []
@@ -163,7 +163,7 @@ class Store:
 
     async def _close(self) -> None:
         if self._used is not None:
-            await self._used[1].until_read()
+            await self._used[1].reads.ended()
             self._used[2].close()
             self._used = None
 

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import Backend
 from penstock.streams.state.codec import key_in
-from penstock.streams.state.sqlite import SQLite
+from penstock.streams.state.store import backend_at
+from tests.helpers.servers.postgres import Postgres
 from tests.system.test_position import Rotating
 
 KEYS = 7
 LINES = 4_000
 STOPS = 5
+
+STARTED: list[subprocess.Popen[bytes]] = []
 
 PIPELINE = """
 import asyncio
@@ -95,11 +105,18 @@ pipeline = source.pipe(*stages).to(write_jsonl(OPTIONS["out"], append=True))
 class Job:
     """A random pipeline, and what it has left behind between two runs."""
 
-    def __init__(self, folder: Path, draw: random.Random, *, follow: bool, **source: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        draw: random.Random,
+        *,
+        follow: bool,
+        store: str | None = None,
+        **source: Any,
+    ) -> None:
         self._draw = draw
-        self._program, self._store, self._out = (
-            folder / name for name in ("job.py", "some.state", "out.jsonl")
-        )
+        self._program, self._out = folder / "job.py", folder / "out.jsonl"
+        self._store = store or str(folder / "some.state")
         self.file = folder / "in.log"
         self._program.write_text(PIPELINE)
         self.alarms = follow and draw.random() < 0.7
@@ -107,7 +124,7 @@ class Job:
         self.second = draw.random() < 0.5
         self._options = {
             "file": str(self.file),
-            "store": str(self._store),
+            "store": self._store,
             "out": str(self._out),
             "keys": KEYS,
             "follow": follow,
@@ -139,8 +156,9 @@ class Job:
                 *("--report", "none", *self._workers, "--", json.dumps(self._options)),
             ]
         )
+        STARTED.append(self.running)
 
-    def wait_for_lines(self, count: int, patience: float = 5) -> None:
+    def wait_for_lines(self, count: float, patience: float = 5) -> None:
         """Wait until it has written so many, or has ended, or has perhaps no more to write."""
         assert self.running is not None
         deadline = time.monotonic() + patience
@@ -154,8 +172,9 @@ class Job:
         assert self.running is not None
         self.running.send_signal(signal.SIGTERM if drained else signal.SIGKILL)
         code = self.running.wait(60)
-        assert not drained or code in (0, 4), self
-        self.check(drained=drained)
+        # 143: it had not begun.
+        assert not drained or code in (0, 4, 143), self
+        self.check(drained=drained and code != 143)
 
     def check(self, *, drained: bool) -> None:
         lines, states = self.lines(), self.states("visits")
@@ -178,15 +197,34 @@ class Job:
             for part in range((key + (n - 1) * KEYS) % 3 if self.several else 1)
         }
 
+    def wait_until_begun(self) -> None:
+        """Wait until the place in the file is stored, by which the next run finds rotated files."""
+        deadline = time.monotonic() + 60
+        while True:
+            with self._backend() as backend:
+                if backend is not None and backend.marks():
+                    return
+            assert time.monotonic() < deadline, self
+            time.sleep(0.02)
+
     def states(self, stage: str) -> dict[Any, Any]:
-        if not self._store.exists():
-            return {}
-        backend = SQLite(str(self._store))
-        backend.open_to_read()
-        try:
-            if stage not in [kept.name for kept in backend.stages()]:
+        with self._backend() as backend:
+            if backend is None or stage not in [kept.name for kept in backend.stages()]:
                 return {}
             return {key_in(row.key): json.loads(row.state) for row in backend.scan(stage)}
+
+    @contextmanager
+    def _backend(self) -> Iterator[Backend | None]:
+        """The store; None before the first run has made it."""
+        backend = backend_at(self._store)
+        try:
+            backend.open_to_read()
+        except CannotOpen as error:
+            if not re.search("no store|not a store yet", str(error)):
+                raise
+            yield None
+        else:
+            yield backend
         finally:
             backend.close()
 
@@ -228,11 +266,30 @@ def text(line: dict[str, Any]) -> str:
     return json.dumps(line, sort_keys=True)
 
 
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Kill what a test that has failed left running."""
+    yield
+    for process in STARTED:
+        process.kill()
+        process.wait()
+    STARTED.clear()
+
+
+@pytest.fixture(params=["file", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for states, of each kind."""
+    if request.param == "file":
+        return str(tmp_path / "some.state")
+    url: str = request.getfixturevalue("postgres")
+    return url
+
+
 def test_kills_leave_each_event_in_the_states_once_and_repeat_no_result_that_was_committed(
-    tmp_path: Path, run_seed: int
+    tmp_path: Path, store: str, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    job = Job(tmp_path, draw, follow=False)
+    job = Job(tmp_path, draw, follow=False, store=store)
     job.file.write_text("".join(f"{number}\n" for number in range(LINES)))
     for _ in range(STOPS):
         job.start()
@@ -245,15 +302,39 @@ def test_kills_leave_each_event_in_the_states_once_and_repeat_no_result_that_was
     job.check_end(LINES)
 
 
-def test_kills_around_rotations_and_timers_leave_each_event_and_alarm_in_the_states_once(
+def test_kills_of_the_database_leave_each_event_in_the_states_once(
     tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    job = Job(tmp_path, draw, follow=True)
+    server = Postgres()
+    try:
+        job = Job(tmp_path, draw, follow=False, store=server.url)
+        job.file.write_text("".join(f"{number}\n" for number in range(LINES)))
+        job.start()
+        for stop in range(STOPS):
+            # A run that has begun waits for the database.
+            job.wait_for_lines((stop + draw.uniform(0.01, 1)) * LINES // STOPS, patience=60)
+            server.kill()
+            time.sleep(draw.choice([0, 0.5]))
+            server.start()
+        assert job.running is not None
+        assert job.running.wait(120) == 0, job
+        job.check(drained=True)
+        job.check_end(LINES)
+    finally:
+        server.stop()
+
+
+def test_kills_around_rotations_and_timers_leave_each_event_and_alarm_in_the_states_once(
+    tmp_path: Path, store: str, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    job = Job(tmp_path, draw, follow=True, store=store)
     program = Rotating(job.file, draw)
     program.write()
     for _ in range(STOPS - 1):
         job.start()
+        job.wait_until_begun()
         program.write()
         job.wait_for_lines(draw.randrange(1, 60))
         program.write()

@@ -108,6 +108,38 @@ def test_a_read_that_fails_ends_the_run_with_an_error_that_names_the_stage() -> 
     assert notes_of(error.value) == ["in stage 2 'stateful'"]
 
 
+def test_a_store_that_does_not_answer_is_said_to(caplog: pytest.LogCaptureFixture) -> None:
+    class Away(Memory):
+        in_thread = reads_in_thread = True
+
+        def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
+            take_long()
+            return super().read(stage, keys)
+
+        def commit(self, unit: Unit) -> None:
+            take_long()
+            super().commit(unit)
+
+    loop: Any = None
+
+    def take_long() -> None:
+        gate = Gate()
+        loop.call_soon_threadsafe(loop.advance, 6)
+        loop.call_soon_threadsafe(loop.call_later, 0, gate.set)
+        assert gate.wait(10)
+
+    async def story() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        store = Store.of(Away(), "far away")
+        stage = stateful(numbered, itemgetter(0), start=0, store=store)
+        await from_iterable(["a1"]).pipe(stage).to(collect([])).run()
+
+    run_virtual(story())
+    for what in ("read", "commit"):
+        assert f"Store('far away') has not answered a {what} for 5 s" in caplog.text
+
+
 def test_timers_fire_for_keys_whose_states_are_not_in_memory() -> None:
     def set_alarm(n: int, text: str, ctx: Context) -> tuple[int, list[str]]:
         ctx.timer("alarm", after=40)
