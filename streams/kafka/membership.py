@@ -387,6 +387,9 @@ class Membership:
             await self.commits.commit(consumer, self.partitions.values(), renew=renew)
         if now >= self._look_at:
             self._look_at = now + _LOOK_EVERY
+            if self.stored is not None and not self._has_joined:
+                # The client says nothing of an assignment without partitions.
+                self._has_joined = is_member(await consumer.consumer_group_metadata())
             await self._look_at_lag(consumer)
             await self._look_at_silence(consumer)
             self._look_at_room()
