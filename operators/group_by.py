@@ -3,8 +3,10 @@
 Items:   the groups of the keys that have events, to be read by `spread()` directly after: the two
          share the keyed queues. Without `each` a group exists only while it holds an event or a
          turn; a later event of the key opens a new one. `each` runs operators inside every group (a
-         `Group`, which is a Flowable with a `.key`), with its own state. Keys are equal as `==`
-         says: 1, 1.0 and True are one key (docs/explanation/order.md).
+         `Group`, which is a Flowable with a `.key`), with its own state. It is in memory, and ends
+         with the group, at the latest with the run; `stateful` has one that survives a restart
+         (docs/explanation/state.md). Keys are equal as `==` says: 1, 1.0 and True are one key
+         (docs/explanation/order.md).
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
          small queue per live group, with its operators if there is `each`. Of these events `share`
@@ -52,7 +54,7 @@ from penstock.streams.failures.policy import (
     check_share,
     routed_by,
 )
-from penstock.streams.groups.grouped import Group, Grouped
+from penstock.streams.groups.grouped import Group, Grouped, described
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.stage import KeyedStage
@@ -235,13 +237,13 @@ def _inside(each: Callable[[Any], Flowable[Any]], values: Any = None) -> list[St
     Raises BuildError if they read what values of this type do not have.
     """
     try:
-        stages = _made_of(Group(None, _refuse, StageInfo("group_by")), each)
+        stages = _made_of(Group(None, _refuse, described(StageInfo("group_by"))), each)
     except Exception:
         # With a real group it is called again, and its error is reported.
         return []
     if values is not None:
         # It went well as long as nothing was known of the values.
-        _made_of(Group(None, _refuse, StageInfo("group_by"), values), each)
+        _made_of(Group(None, _refuse, described(StageInfo("group_by")), values), each)
     return stages
 
 

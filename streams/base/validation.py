@@ -10,7 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from inspect import isasyncgenfunction, iscoroutinefunction, signature
+from inspect import (
+    CO_ASYNC_GENERATOR,
+    CO_COROUTINE,
+    isasyncgenfunction,
+    iscoroutinefunction,
+    signature,
+)
 from math import inf, isfinite, nan
 from numbers import Real
 from operator import index
@@ -38,6 +44,7 @@ __all__ = [
     "require_parameters",
     "require_seconds",
     "seconds_of",
+    "takes",
     "texts_of",
     "unit_of",
 ]
@@ -119,18 +126,24 @@ def require_seconds(function: str, **options: object) -> None:
             raise BuildError(f"{function}({name}={value!r}): must be positive seconds")
 
 
+def takes(function: object, count: int) -> bool:
+    """Whether `function` has exactly so many parameters, as a look at its code alone shows.
+
+    That is quick, which matters for operators that are built anew for each group.
+    """
+    if not isinstance(function, FunctionType):
+        return False
+    code = function.__code__
+    return code.co_argcount == count and not code.co_kwonlyargcount
+
+
 def require_parameters(function: object, what: str, count: int, of: str = "one value") -> None:
     """Raise BuildError if a call of `function` with `count` arguments is sure to be a TypeError.
 
     `what` is the option that it was given as, and `of` says what its arguments are. A function
     whose parameters are not known is accepted, as many in C are.
     """
-    if isinstance(function, FunctionType):
-        code = function.__code__
-        if code.co_argcount == count and not code.co_kwonlyargcount:
-            # At once: a group's operators are built anew for each group.
-            return
-    if not callable(function):
+    if takes(function, count) or not callable(function):
         return
     try:
         # A wrapper may have other parameters than what it wraps.
@@ -253,7 +266,19 @@ def is_coroutine_function(handler: Callable[..., Any]) -> bool:
     return iscoroutinefunction(handler) or iscoroutinefunction(call)
 
 
+# The flags of the code of an async function, and how `inspect` marks others as such.
+_ASYNC = CO_COROUTINE | CO_ASYNC_GENERATOR
+_MARK = "_is_coroutine_mark"
+
+
 def is_async(handler: Callable[..., Any]) -> bool:
     """Whether `handler` is known to return before its work is done."""
+    if type(handler) is FunctionType and not (
+        handler.__code__.co_flags & _ASYNC or hasattr(handler, _MARK)
+    ):
+        # At once: a group's operators are built anew for each group.
+        return False
+    if not callable(handler):
+        return False
     call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
     return is_coroutine_function(handler) or isasyncgenfunction(handler) or isasyncgenfunction(call)

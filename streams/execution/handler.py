@@ -125,7 +125,10 @@ def is_users(value: object) -> bool:
 
 def called_name(*values: object) -> str:
     """The name of the first of these that is a function of the user's; "" if none is."""
-    return next((handler_name(one) for one in values if callable(one) and is_users(one)), "")
+    for one in values:
+        if callable(one) and is_users(one):
+            return handler_name(one)
+    return ""
 
 
 def unfinished(result: object, name: str) -> UnfinishedResult | None:

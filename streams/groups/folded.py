@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
+from penstock.streams.base.errors import HoldExceeded
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin, end_all
 from penstock.streams.rx.lift import HOLD
+from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.stages.source_stage import BaseSourceStage
 
-__all__ = ["Gathered"]
+__all__ = ["Gathered", "whole_of"]
 
 
 class Gathered(Joined):
@@ -21,16 +23,16 @@ class Gathered(Joined):
     Then it is the origin of the event that is made of them. `values` are theirs, or None if only
     their number is wanted. Events of one source that only counts them are not kept, but their
     number, and the tokens of those that have one; nor are their values unless they are wanted. When
-    more than `HOLD` events or values are kept, `full` is called with their number.
+    more than `HOLD` events or values are kept, the `stage` fails.
     """
 
-    __slots__ = ("_counted", "_counter", "_first_token", "_full", "_tokens", "created", "values")
+    __slots__ = ("_counted", "_counter", "_first_token", "_stage", "_tokens", "created", "values")
 
     def __init__(
         self,
         first: Event[Any],
         second: Event[Any],
-        full: Callable[[int], object],
+        stage: BaseDemandStage,
         *,
         values: bool,
     ) -> None:
@@ -43,7 +45,7 @@ class Gathered(Joined):
         self.created = first.created
         """The earliest time at which one of them was created."""
         self._first_token = first.token
-        self._full = full
+        self._stage = stage
         self.append(first)
         self.append(second)
 
@@ -74,7 +76,13 @@ class Gathered(Joined):
             self.values.append(event.value)
         kept = len(self.parents if self.values is None else self.values)
         if kept > HOLD:
-            self._full(kept)
+            self._stage.fail(
+                HoldExceeded(
+                    f"{kept:,} inputs in a group of {self._stage.info} wait for an output that "
+                    f"does not come (hold {HOLD:,}). Use an operator that answers at once, such as "
+                    "scan, or lift(operator, hold=...) to let it hold more."
+                )
+            )
 
     def give_back(self) -> None:
         """Return the events to their sources."""
@@ -101,6 +109,14 @@ class Gathered(Joined):
         if self._counter is not None and self._counted:
             yield from zip(repeat(self._counter), self._tokens or (None,))
         yield from super().roots()
+
+
+def whole_of(group: Gathered | Event[Any], *, values: bool) -> Event[Any]:
+    """The event that is made of a group's events, or its only one: their `values`, or number."""
+    if isinstance(group, Gathered):
+        return group.join()
+    group.value = [group.value] if values else 1
+    return group
 
 
 def _counting(origin: Origin) -> BaseSourceStage | None:

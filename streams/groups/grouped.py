@@ -14,19 +14,21 @@ if TYPE_CHECKING:
     from penstock.streams.keyed.overflow import Overflow
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Group", "Grouped"]
+__all__ = ["Group", "Grouped", "described"]
 
 K_co = TypeVar("K_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
 
 
-_ONCE = Delivery(once="a group is read once")
+def described(within: StageInfo) -> StageInfo:
+    """The description of the groups of this `group_by`."""
+    return StageInfo("group", within=within, delivery=Delivery(once="a group is read once")).first()
 
 
 class Group(Flowable[T_co], Generic[K_co, T_co]):
     """`Group[K, T]`: the stream of the events (T) of one key (K), which is its `key`.
 
-    `within` is the `group_by` that made it. `is_key_read`: whether the key has been read.
+    `info` is as `described`. `is_key_read`: whether the key has been read.
     """
 
     is_key_read = False
@@ -35,10 +37,9 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
         self,
         key: K_co,
         attach: Callable[[Subscriber[T_co], Run], None],
-        within: StageInfo,
+        info: StageInfo,
         values: Any = None,
     ) -> None:
-        info = StageInfo("group", within=within, delivery=_ONCE)
         super().__init__(attach, info, values=values)
         self._key = key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.streams.keyed.overflow import Overflow
 from penstock.streams.keyed.queues import Turns, release
 from penstock.streams.protocol.event import Turn
 
@@ -13,11 +14,12 @@ __all__ = ["Buffer", "Place", "new_place"]
 class Buffer(Protocol):
     """The stage whose buffer has the places."""
 
+    overflow: Overflow
     letters: int
     """Dead letters that keep a place."""
 
-    def freed(self, n: int, /) -> None:
-        """`n` places are free; 0 where only a letter has been written."""
+    def freed(self) -> None:
+        """Places were vacated, or a letter has been written."""
 
 
 class _Holder(Protocol):
@@ -53,6 +55,7 @@ class Place:
             self.holders -= 1
         else:
             outside = self.leave()
+            self.stage.freed()
             if outside is not None:
                 outside.end()
 
@@ -60,6 +63,7 @@ class Place:
         release(turns)
 
     def leave(self) -> Turn | None:
+        # It is the stage that takes an event out, and looks for what that vacates.
         self.holders -= 1
         if self.holders:
             return self.outside()
@@ -68,7 +72,7 @@ class Place:
             holder.held -= self.held
             if holder.over:
                 holder.left(self.held)
-        self.stage.freed(self.held)
+        self.stage.overflow.vacated += self.held
         return self.outer
 
     def outside(self) -> Turn | None:
@@ -106,4 +110,4 @@ class _LetterPlace(Turns):
         super().end()
         if not self.holders:
             self._stage.letters -= 1
-            self._stage.freed(0)
+            self._stage.freed()

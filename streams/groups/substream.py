@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.streams.groups.place import Buffer, new_place
-from penstock.streams.keyed.overflow import Overflow, Tail
+from penstock.streams.groups.place import Buffer, Place
+from penstock.streams.keyed.overflow import Tail
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, send_list
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -21,10 +21,9 @@ class SubstreamStage(Buffer, Protocol):
 
     run: Run
     info: StageInfo
-    overflow: Overflow
 
-    def emitted(self, substream: Substream, event: Event[Any], /) -> None:
-        """The operators have emitted an event."""
+    def emitted(self, key: Any, events: list[Event[Any]], /) -> None:
+        """The operators of a key have emitted events."""
 
     def fed(self, substream: Substream, /) -> None:
         """Events that waited have gone into the operators."""
@@ -56,8 +55,8 @@ class Substream:
     """
 
     __slots__ = (
-        *("_completed", "_demand", "_drops", "_feeding", "_left", "_operators", "_upstream"),
-        *("begun", "closed", "ended", "events", "held", "key", "limit", "over", "stage", "tail"),
+        *("_completed", "_demand", "_drops", "_feeding", "_left", "_operators", "begun", "closed"),
+        *("ended", "events", "held", "key", "limit", "over", "stage", "tail", "upstream"),
     )
 
     def __init__(self, key: Any, stage: SubstreamStage) -> None:
@@ -76,9 +75,10 @@ class Substream:
         self._left = self._drops = False
         # Whether the stage has completed them: events wait for the group's next substream.
         self._completed = False
-        self._operators: Subscriber[Any] | None = None
-        # Again UNCONNECTED when the operators have completed.
-        self._upstream = UNCONNECTED
+        # Any: a subscriber, before anything is requested.
+        self._operators: Any = None
+        self.upstream = UNCONNECTED
+        """For requests of outputs; again UNCONNECTED when the operators have completed."""
         self._demand = 0
         self._feeding = False
 
@@ -109,8 +109,13 @@ class Substream:
 
     def append(self, event: Event[Any]) -> None:
         """One more event of the group."""
-        self.begun = True
-        if len(self.events) < self.limit:
+        if self._demand and not (self.events or self.over or self._feeding):
+            self._feeding = True
+            self._give(event)
+            self._feeding = False
+            if self.events or self.closed:
+                self._feed()
+        elif len(self.events) < self.limit:
             self.events.append(event)
             self._feed()
         elif self.stage.overflow.add(self, event):
@@ -123,23 +128,31 @@ class Substream:
         self._feed()
 
     def request(self, n: int, /) -> None:
-        self._demand += n
-        self._feed_waiting()
+        if not self._left:
+            self._demand += n
+            if self.events or self.tail is not None:
+                self._feed_waiting()
 
     def cancel(self) -> None:
-        self._left = True
+        self._leave()
         run = self.stage.run
         # Not at once: an operator that fails cancels before it reports the error, which returns
         # what waits. Without a loop, until the operators have completed.
         if run.has_loop:
             run.call_soon(self.stage.info, self._drop_what_waits)
 
+    def _leave(self) -> None:
+        """The operators take no more events."""
+        self._left = True
+        self._demand = 0
+
     def _drop_what_waits(self) -> None:
         self._drops = True
-        self._feed_waiting()
+        if self.waits:
+            self._feed_waiting()
 
     def _feed_waiting(self) -> None:
-        if (self.events or self.tail is not None) and not self._feeding:
+        if not self._feeding:
             self.feed_again()
 
     def feed_again(self) -> None:
@@ -157,19 +170,17 @@ class Substream:
         if self._feeding:
             return
         self._feeding = True
-        events, operators = self.events, self._operators
+        events = self.events
         while events and not self._completed:
-            if self._drops:
+            if self._demand:
+                self._give(events.popleft())
+            elif self._drops:
                 events.popleft().drop("group ended")
+                overflow = self.stage.overflow
                 if self.over:
-                    self.stage.overflow.taken(self)
-                self.stage.freed(1)
-            elif self._demand and not self._left and operators is not None:
-                event = events.popleft()
-                event.turn = new_place(self.stage, event.turn, 1, self)
-                self._demand -= 1
-                self.held += 1
-                send_list(operators, [event])
+                    overflow.taken(self)
+                overflow.vacated += 1
+                self.stage.freed()
             else:
                 break
         self._feeding = False
@@ -181,9 +192,28 @@ class Substream:
         elif self.closed and not (events or self._completed):
             self._complete()
 
+    def _give(self, event: Event[Any]) -> None:
+        """Pass on an event that is requested."""
+        # As `new_place`, without the call.
+        place = Place()
+        place.stage = self.stage
+        place.outer = event.turn
+        place.held = place.holders = 1
+        place.holder = self
+        event.turn = place
+        self._demand -= 1
+        self.held += 1
+        try:
+            self._operators.on_events([event])
+        except BaseException:
+            event.give_back()
+            raise
+
     def _complete(self) -> None:
         self._completed = True
-        if self._operators is not None and not self._left:
+        has_left = self._left
+        self._leave()
+        if self._operators is not None and not has_left:
             self._operators.on_completed()
         self._end_if_over()
 
@@ -207,37 +237,34 @@ class Substream:
         """Return what waits to its source, and cancel the operators: the stage was cancelled."""
         self.closed = self.ended = True
         self._completed = True
-        upstream, self._upstream = self._upstream, UNCONNECTED
+        self._demand = 0
+        upstream, self.upstream = self.upstream, UNCONNECTED
         upstream.cancel()
         events = self.take_waiting()
         give_back_all(events)
-        self.stage.freed(len(events))
+        self.stage.overflow.vacated += len(events)
+        self.stage.freed()
 
     # Below the operators.
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._upstream = subscription
+        self.upstream = subscription
         subscription.request(1)
 
-    def output_taken(self) -> None:
-        """Request another output."""
-        self._upstream.request(1)
-
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.stage.emitted(self, event)
+        self.stage.emitted(self.key, events)
 
     def on_completed(self) -> None:
-        self._upstream = UNCONNECTED
-        self._left = True
+        self.upstream = UNCONNECTED
+        self._leave()
         self._drop_what_waits()
         self._end_if_over()
 
     def on_error(self, error: BaseException, /) -> None:
-        self._upstream = UNCONNECTED
+        self.upstream = UNCONNECTED
         self.stage.fail(error)
 
     def _end_if_over(self) -> None:
-        if self._completed and self._upstream is UNCONNECTED and not self.ended:
+        if self._completed and self.upstream is UNCONNECTED and not self.ended:
             self.ended = True
             self.stage.ended(self)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from heapq import nlargest
-from itertools import chain
 from typing import Any
 
-from penstock.streams.base.errors import CALL_ERRORS, BuildError, HoldExceeded, own_error
+from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.base.take_front import taken
+from penstock.streams.groups.closed_early import ClosedEarly
 from penstock.streams.groups.expiry import Idle
-from penstock.streams.groups.folded import Gathered
-from penstock.streams.groups.grouped import Group
-from penstock.streams.groups.place import Place, new_place
+from penstock.streams.groups.folded import Gathered, whole_of
+from penstock.streams.groups.operators import Operators
+from penstock.streams.groups.place import new_place
+from penstock.streams.groups.sizes import Contents, Leaving, hottest, size
 from penstock.streams.groups.substream import Substream
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Overflow
@@ -26,23 +26,9 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, State, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.lift import HOLD
-from penstock.streams.stages.stream import Whole
 from penstock.streams.stages.time_slice import LARGEST, TimeSlice
 
 __all__ = ["Substreams"]
-
-
-# What to do about groups that are closed early.
-_ADVICE = {
-    "buffer": "Raise buffer=, or give a shorter idle=, so that groups end by themselves.",
-    "max_groups": "Raise max_groups=, or give a shorter idle=.",
-}
-
-# A group whose operators only make a value of all its events has none: it is its only event, or
-# what was gathered of several. Where groups are many, most time goes into making them, and into the
-# garbage collector, which traverses each.
-_Group = Substream | Gathered | Event[Any]
 
 
 class Substreams(KeyedStage):
@@ -85,19 +71,15 @@ class Substreams(KeyedStage):
     ) -> None:
         super().__init__(downstream, run, info, key, buffer, faults, overflow, feeders, leaves=True)
         self._put = self._put_into_groups
-        self._each = each
-        self._seconds = idle
+        self._operators = Operators(each, run, info)
         self._max_groups = sys.maxsize if max_groups is None else max_groups
-        self._groups: dict[Any, _Group] = {}
+        self._groups: dict[Any, Contents] = {}
         # What holds the places of the events that outputs in queues were made of.
-        self._leaving: dict[Any, Substream | Place] = {}
+        self._leaving: dict[Any, Leaving] = {}
         # The same of groups whose keys have begun new ones meanwhile.
-        self._earlier: dict[Any, list[Substream | Place]] = {}
-        # What every group's operators make of all its events, once that is known; what the
-        # operators of the last group make of them; and those of the groups before it was known.
-        self._whole: Whole | None = None
-        self._last_whole: Whole | None = None
-        self._wholes: dict[Any, Whole] = {}
+        self._earlier: dict[Any, list[Leaving]] = {}
+        # What operators have emitted, until it is looked at whose queue has events.
+        self._outputs: list[tuple[Any, list[Event[Any]]]] = []
         # Those in `_groups` that are closed.
         self._closing = 0
         # The keys of groups in the order of their use. Of those that rest, `_holding` are those
@@ -116,7 +98,7 @@ class Substreams(KeyedStage):
         self._room = max(1, buffer // 16)
         self._held = self._most_held = self._most_groups = 0
         self.letters = 0
-        self._closed_early: dict[str, int] = {}
+        self._closed_early = ClosedEarly(run, info, idle)
         # After the end of the stream above: the keys of groups that are still to be closed.
         self._left: deque[Any] = deque()
         self._slice = TimeSlice(run, self._drain)
@@ -140,16 +122,15 @@ class Substreams(KeyedStage):
                 refused = events.index(event), own_error(raised)
                 break
             self._held += 1
-            if group is None:
-                self._begin(key, [event])
-            elif type(group) is not Gathered and isinstance(group, Event):
-                # The first check is quicker, for most events.
+            # The first checks are quicker, for most events.
+            if type(group) is Substream or type(group) is Gathered:
+                group.append(event)
+            elif isinstance(group, Event):
                 self._gather(key, [group, event])
             else:
-                group.append(event)
+                self._begin(key, [event])
             use(key)
         self._rest_used()
-        self._most_held = max(self._most_held, self._held)
         self._most_groups = max(self._most_groups, len(self._groups) + len(self._leaving))
         return refused
 
@@ -163,7 +144,7 @@ class Substreams(KeyedStage):
             self._return(events)
             return
         substream: Substream | None = None
-        if self._whole is None or ended is not None:
+        if not self._operators.is_known or ended is not None:
             substream = self._made(key, events, gathers=ended is None)
             if self.state >= CLOSED:
                 return
@@ -172,7 +153,7 @@ class Substreams(KeyedStage):
             if len(events) > 1:
                 self._gather(key, events)
         if self._leaving and (before := self._leaving.pop(key, None)) is not None:
-            self._earlier[key] = [*filter(_size, self._earlier.get(key, ())), before]
+            self._earlier[key] = [*filter(size, self._earlier.get(key, ())), before]
         if len(self._groups) - self._closing > self._max_groups:
             self._rest_used()
         if substream is None:
@@ -187,23 +168,24 @@ class Substreams(KeyedStage):
 
     def _made(self, key: Any, events: list[Event[Any]], *, gathers: bool) -> Substream | None:
         """The operators of a group; None if it has none, or on an error."""
+        self._groups[key] = substream = Substream(key, self)
         try:
-            substream = self._call_each(key, gathers=gathers)
+            has_operators = self._operators.attach(substream, gathers=gathers)
         except CALL_ERRORS as raised:
             self.fail(fail_event(events[0], raised, self.info) if events else own_error(raised))
             self._return(events)
             return None
         if self.state >= CLOSED:
             # The function has cancelled the pipeline, before the group had its operators.
-            if substream is not None:
+            if has_operators:
                 substream.give_back()
             self._return(events)
-        return substream
+        return substream if has_operators else None
 
     def _gather(self, key: Any, events: list[Event[Any]]) -> None:
         """Gather the first events of a group that has no operators, at least two."""
-        whole = self._wholes.get(key, self._whole)
-        gathered = Gathered(events[0], events[1], self._broke_by_holding, values=whole == "values")
+        values = self._operators.whole(key) == "values"
+        gathered = Gathered(events[0], events[1], self, values=values)
         self._groups[key] = gathered
         for place in range(2, len(events)):
             if self.state >= CLOSED:
@@ -217,45 +199,24 @@ class Substreams(KeyedStage):
         self._held -= len(events)
         give_back_all(events)
 
-    def _call_each(self, key: Any, *, gathers: bool) -> Substream | None:
-        substream = self._groups[key] = Substream(key, self)
-        stream: Group[Any, Any] = Group(key, substream.attach, self.info)
-        flowable = self._each(stream)
-        if not isinstance(flowable, Flowable):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise BuildError(
-                f"group_by(each=...) must return a Flowable such as group.pipe(...), "
-                f"not {type(flowable).__name__}"
-            )
-        for stage in flowable.chain():
-            if stage.info.placement.works:
-                raise BuildError(
-                    f"{stage.info.name} inside group_by(each=...) would have a limit of its own in "
-                    "every group: put it after spread(), where all groups share one"
-                )
-        whole = flowable.whole
-        if whole is None or flowable.above is not stream or not gathers:
-            flowable.attach(substream, self.run)
-            return substream
-        if not stream.is_key_read and whole is self._last_whole:
-            # The operators do not depend on the group, so they are the same in every one.
-            self._whole = whole
-        self._last_whole = whole
-        self._wholes[key] = whole
-        return None
-
     # What happens in substreams, and below.
 
-    def emitted(self, substream: Substream, event: Event[Any], /) -> None:
-        if self.state >= CLOSED:
-            event.give_back()
-        else:
-            self._freed -= 1
-            self.queues.put_by_key([(substream.key, event)])
+    def emitted(self, key: Any, events: list[Event[Any]], /) -> None:
+        if self.state and self.state >= CLOSED:
+            give_back_all(events)
+            return
+        self._outputs.append((key, events))
+        self._noted = True
+        if not self._draining:
             self._drain()
 
-    def freed(self, n: int, /) -> None:
-        self._held -= n
-        self._freed += n
+    def _put_outputs(self) -> None:
+        """Put what operators have emitted into the queues, that of many groups together."""
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            self._freed -= self.queues.put_by_key(outputs)
+
+    def freed(self) -> None:
         self._noted = True
         if not self._draining:
             self._drain()
@@ -271,6 +232,7 @@ class Substreams(KeyedStage):
         self._starving[substream] = None
 
     def ended(self, substream: Substream, /) -> None:
+        self._put_outputs()
         self._closing -= 1
         self._making_room.discard(substream)
         if substream.waits:
@@ -299,7 +261,10 @@ class Substreams(KeyedStage):
         """Pass outputs on, and do what follows from what has been noted."""
         if self.overflow.vacated or self.overflow.error is not None:
             self._take_vacated()
+        self._most_held = max(self._most_held, self._held)
+        self._put_outputs()
         super()._proceed()
+        self._put_outputs()
         queues, groups, leaving = self.queues, self._groups, self._leaving
         ended, queues.ended = queues.ended, []
         for key in ended:
@@ -307,15 +272,15 @@ class Substreams(KeyedStage):
                 continue
             if self._earlier:
                 self._earlier.pop(key, None)
-            if leaving.pop(key, None) is None and key in groups:
+            if (not leaving or leaving.pop(key, None) is None) and key in groups:
                 self._used.append(key)
         if self._used:
             self._rest_used()
         emptied, queues.taken = queues.taken, []
         for key in emptied:
             group = groups.get(key)
-            if group is not None and isinstance(group, Substream):
-                group.output_taken()
+            if type(group) is Substream:
+                group.upstream.request(1)
         if self._refilled:
             refilled, self._refilled = self._refilled, []
             for substream in refilled:
@@ -329,7 +294,12 @@ class Substreams(KeyedStage):
 
     def _find_room(self) -> None:
         """Request what is free, and close groups if the groups hold all that fits."""
+        if self.overflow.vacated:
+            self._take_vacated()
         starves = bool(self._starving) and self._lend()
+        if self.overflow.vacated:
+            self._take_vacated()
+        self._put_outputs()
         if self.state and not starves:
             return
         nothing_comes = (
@@ -372,6 +342,7 @@ class Substreams(KeyedStage):
         super()._take_vacated()
 
     def withdraw(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        self._put_outputs()
         events: list[Event[Any]] = []
         for substream in self._backlogs():
             if substream.waits and (gone := self.overflow.withdraw(substream, is_gone)):
@@ -403,20 +374,20 @@ class Substreams(KeyedStage):
             while self._holding and held < self._room and len(keys) < self.demand:
                 key, _ = self._holding.popitem(last=False)
                 group = self._groups.get(key)
-                if group is None or not (size := _size(group)):
+                if group is None or not (many := size(group)):
                     continue
-                held += size
+                held += many
                 keys.append(key)
                 if isinstance(group, Substream):
                     self._making_room.add(group)
                 self._idle.remove(key)
-                self._count("buffer")
+                self._closed_early.count("buffer")
             if keys:
                 self._close_groups(keys)
                 return
             if not self.queues and self._close_starving():
                 return
-        if not (self.queues or any(map(_size, self._groups.values()))):
+        if not (self.queues or any(map(size, self._groups.values()))):
             self.fail(
                 HoldExceeded(
                     f"{self._held:,} events are held inside the groups of {self.info}, by stages "
@@ -431,30 +402,22 @@ class Substreams(KeyedStage):
         for substream in holding:
             self._closing += not substream.closed
             self._making_room.add(substream)
-            self._count("buffer")
+            self._closed_early.count("buffer")
             substream.close_before_tail()
         return bool(holding)
-
-    def _count(self, cause: str) -> None:
-        """A group is closed early, for this cause."""
-        if cause not in self._closed_early:
-            self.run.errors.warn(
-                f"{self.info} has closed a group before it was idle for {self._seconds:g} s, for "
-                f"lack of room ({cause}): what comes out of it is made of a part of its events. "
-                f"{_ADVICE[cause]}"
-            )
-        for counts in (self._closed_early, self.run.errors.closed_early):
-            counts[cause] = counts.get(cause, 0) + 1
 
     # The end of groups.
 
     def _rest_used(self) -> None:
         """Note the groups that were used; close those above `max_groups`."""
+        self._put_outputs()
         used = self._used.copy()
         self._used.clear()
         if self.state:
             return
-        self._idle.used(used)
+        # One with a queue does not rest, and is noted again when it does.
+        busy = self.queues.keys
+        self._idle.used([key for key in used if key not in busy])
         if self._holding is not None:
             for key in used:
                 self._holding.pop(key, None)
@@ -464,25 +427,17 @@ class Substreams(KeyedStage):
             many := len(self._groups) - self._closing
         ) > self._max_groups and self._idle.end_oldest():
             if len(self._groups) - self._closing < many:
-                self._count("max_groups")
-
-    def _broke_by_holding(self, held: int) -> None:
-        self.fail(
-            HoldExceeded(
-                f"{held:,} inputs in a group of {self.info} wait for an output that does not come "
-                f"(hold {HOLD:,}). Use an operator that answers at once, such as scan, or "
-                "lift(operator, hold=...) to let it hold more."
-            )
-        )
+                self._closed_early.count("max_groups")
 
     def _is_at_rest(self, key: Any) -> bool:
+        self._put_outputs()
         group = self._groups.get(key)
         if group is None or key in self.queues.keys:
             return False
         return not isinstance(group, Substream) or group.is_at_rest
 
     def _is_holding(self, key: Any) -> bool:
-        return self._is_at_rest(key) and _size(self._groups[key]) > 0
+        return self._is_at_rest(key) and size(self._groups[key]) > 0
 
     def _close_if_at_rest(self, key: Any) -> None:
         if self._is_at_rest(key):
@@ -493,9 +448,8 @@ class Substreams(KeyedStage):
     def _close_groups(self, keys: Iterable[Any]) -> None:
         """Complete the operators of these groups, which emit what they hold."""
         groups, leaving = self._groups, self._leaving
-        outputs: list[tuple[Any, Event[Any]]] = []
         substreams: list[Substream] = []
-        wholes, common = self._wholes, self._whole
+        operators = self._operators
         for key in keys:
             group = groups.get(key)
             if group is None:
@@ -504,18 +458,13 @@ class Substreams(KeyedStage):
                 substreams.append(group)
                 continue
             del groups[key]
-            # Of a group that is not in `wholes`, it is the same as in every other.
-            whole = wholes.pop(key, common)
-            if isinstance(group, Gathered):
-                held, output = group.held, group.join()
-            else:
-                held, output = 1, group
-                output.value = 1 if whole == "number" else [output.value]
+            held = size(group)
+            output = whole_of(group, values=operators.whole(key) == "values")
+            operators.forget(key)
             output.turn = leaving[key] = new_place(self, output.turn, held)
-            outputs.append((key, output))
+            self._outputs.append((key, [output]))
         # Before operators are called, which may cancel the pipeline.
-        self._freed -= len(outputs)
-        self.queues.put_by_key(outputs)
+        self._put_outputs()
         for substream in substreams:
             if not substream.closed:
                 self._closing += 1
@@ -552,6 +501,7 @@ class Substreams(KeyedStage):
 
     def release(self) -> None:
         # In the order in which the events of each key have come.
+        self._put_outputs()
         give_back_all(self.queues.close())
         groups = list(self._groups.values())
         # Not another dict: events may be on their way into this one.
@@ -561,7 +511,7 @@ class Substreams(KeyedStage):
         for group in groups:
             group.give_back()
             if not isinstance(group, Substream):
-                self.freed(_size(group))
+                self.overflow.vacated += size(group)
         super().release()
         self._take_vacated()
 
@@ -569,54 +519,18 @@ class Substreams(KeyedStage):
 
     def _hottest_keys(self) -> list[dict[str, Any]]:
         now = self.run.now()
-        groups = chain(self._groups.items(), self._leaving.items())
-
-        def size_of(item: tuple[Any, _Group | Place]) -> int:
-            key, group = item
-            tail = group.tail if isinstance(group, Substream) else None
-            earlier = sum(map(_size, self._earlier.get(key, ())))
-            return _size(group) + (0 if tail is None else len(tail)) + earlier
-
+        keys = hottest(self._groups, self._leaving, self._earlier, self.queues, HOTTEST)
         return [
-            {
-                "key": key,
-                "waiting": size,
-                "age": None if since is None else now - since,
-            }
-            for key, group in nlargest(HOTTEST, groups, size_of)
-            for size, since in ((size_of((key, group)), self._since(key, group)),)
-            if size
+            {"key": key, "waiting": waiting, "age": None if since is None else now - since}
+            for key, waiting, since in keys
         ]
-
-    def _since(self, key: Any, group: _Group | Place) -> float | None:
-        """When the first event of a group was created, if it can be known: of those in operators it
-        cannot."""
-        output = self.queues.first(key)
-        if output is not None:
-            return output.created
-        if isinstance(group, Place):
-            return None
-        if not isinstance(group, Substream):
-            return group.created
-        return group.events[0].created if group.events and not group.held else None
 
     def group_statistics(self) -> dict[str, Any]:
         groups = len(self._groups) + len(self._leaving)
         return super().group_statistics() | {
-            "waiting": self._held - self.overflow.reserved,
-            "peak": max(self._most_held, self._held),
+            "waiting": (held := self._held - self.overflow.vacated) - self.overflow.reserved,
+            "peak": max(self._most_held, held),
             "groups": groups,
             "peak_groups": max(self._most_groups, groups),
-            "closed_early": dict(self._closed_early),
+            "closed_early": dict(self._closed_early.by_cause),
         }
-
-
-def _size(group: _Group | Place) -> int:
-    """How many events a group has in memory: in its operators, before them, and in its outputs."""
-    if isinstance(group, Event):
-        return 1
-    if isinstance(group, Gathered):
-        return group.held
-    if isinstance(group, Place):
-        return group.held if group.holders else 0
-    return group.held + len(group.events)

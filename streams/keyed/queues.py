@@ -191,18 +191,21 @@ class KeyedQueues:
         self.turnover.came(len(events))
         return None
 
-    def put_by_key(self, events: list[tuple[Any, Event[Any]]]) -> None:
-        """Put events into the queues of the keys that they come with."""
+    def put_by_key(self, of_keys: list[tuple[Any, list[Event[Any]]]]) -> int:
+        """Put events into the queues of the keys that they come with; returns their number."""
         find = self._queues.get
-        for key, event in events:
+        count = 0
+        for key, events in of_keys:
             queue = find(key)
             if queue is None:
                 queue = self._begin(key)
-            queue.events.append(event)
+            queue.events += events
             if queue.is_open:
                 self.opened[queue] = None
-        self.waiting += len(events)
-        self.turnover.came(len(events))
+            count += len(events)
+        self.waiting += count
+        self.turnover.came(count)
+        return count
 
     def _begin(self, key: Any) -> KeyQueue:
         """Make a queue for its first event."""

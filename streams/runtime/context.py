@@ -164,9 +164,10 @@ class Run:
     def placed(self, info: StageInfo) -> StageInfo:
         """A stage that is attached here, with its number in the pipeline.
 
-        One that was not known before gets a number of its own, if it is listed.
+        One that was not known before gets a number of its own, if it is listed, which those of a
+        single group are not.
         """
-        if self._places is None:
+        if self._places is None or info.within is not None:
             return info
         place = self._places.find(info)
         if place is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from inspect import Parameter, signature
 from math import inf
 from types import FunctionType, MethodType
@@ -15,7 +15,7 @@ from reactivex import Observable, compose
 from reactivex import operators as ops
 
 from penstock.streams.base.errors import BadArgument, BuildError, describe
-from penstock.streams.base.validation import is_at_least, is_count, require_parameters
+from penstock.streams.base.validation import is_at_least, is_count, require_parameters, takes
 from penstock.streams.boundary.once import ReadOnce
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.protocol.stage import Subscriber
@@ -218,12 +218,15 @@ def _check_numbers(part: Part) -> None:
     for name, value in part.arguments.items():
         if value is None:
             continue
-        what = f"{part.name}({name}={describe(value, 80)})"
-        is_zero = not isinstance(value, bool) and value == 0
-        if name in _COUNTS and not (is_count(value) or (is_zero and not least)):
-            raise BadArgument(f"{what}: must be a whole number of at least {least}")
-        if name in _TIMES and not _is_time(value):
-            raise BadArgument(f"{what}: must be seconds or a timedelta")
+        needed = ""
+        if name in _COUNTS:
+            is_zero = not isinstance(value, bool) and value == 0
+            if not (is_count(value) or (is_zero and not least)):
+                needed = f"a whole number of at least {least}"
+        elif name in _TIMES and not _is_time(value):
+            needed = "seconds or a timedelta"
+        if needed:
+            raise BadArgument(f"{part.name}({name}={describe(value, 80)}): must be {needed}")
 
 
 def _check_functions(part: Part) -> None:
@@ -232,7 +235,7 @@ def _check_functions(part: Part) -> None:
         return
     for name, value in part.arguments.items():
         known = _PARAMETERS.get(name.rstrip("_"))
-        if known is not None:
+        if known is not None and not takes(value, known[0]):
             what = f"{part.name}({name.rstrip('_')}={describe(value, 80)})"
             require_parameters(value, what, *known)
 
@@ -250,17 +253,30 @@ def _with_checks(part: Part) -> Part:
     """
     if part.entry.kind not in (Kind.AT_ONCE, Kind.HOLDS) or part.name in READING:
         return part
-    checked: dict[str, Any] = {
-        name: with_plain_results(value, str(part.name), answers=name.rstrip("_") in _ANSWERING)
-        for name, value in part.arguments.items()
-        if name.rstrip("_") in _ASKED and isinstance(value, FunctionType | MethodType)
-    }
-    checked |= {
+    iterators = {
         name: ReadOnce(cast("Iterator[Any]", value))
         for name, value in part.arguments.items()
         if hasattr(cast(object, value), "__next__")
     }
-    return replace(part, operator=with_arguments(part, checked)) if checked else part
+    if not iterators and not any(map(_is_asked, part.arguments.items())):
+        return part
+    operator = partial(_with_checked, part, iterators)
+    return Part(part.name, part.entry, operator, part.arguments, part.others, part.make)
+
+
+def _is_asked(argument: tuple[str, object]) -> bool:
+    """Whether an argument is a function whose results are looked at."""
+    name, value = argument
+    return isinstance(value, FunctionType | MethodType) and name.rstrip("_") in _ASKED
+
+
+def _with_checked(part: Part, iterators: Mapping[str, Any], source: Observable[Any]) -> Any:
+    # Made where it is applied: a stage without Rx in between needs none.
+    checked = dict(iterators)
+    for name, value in filter(_is_asked, part.arguments.items()):
+        answers = name.rstrip("_") in _ANSWERING
+        checked[name] = with_plain_results(value, str(part.name), answers=answers)
+    return with_arguments(part, checked)(source)
 
 
 def _with_demand(part: Part) -> Part:
@@ -347,68 +363,87 @@ def _made(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def _names(parts: Sequence[Part]) -> str:
-    return " > ".join(part.name or name_of(part.operator) for part in parts)
+    return " > ".join([part.name or name_of(part.operator) for part in parts])
 
 
 def _lift_chain(parts: Sequence[Part], source: Stream[Any], hold: int) -> Stream[Any]:
     if not parts:
         return source
     name = _names(parts)
-    for part in parts:
-        if part.entry.kind is Kind.REFUSED:
-            raise BuildError(f"{part.name} {part.entry.why}; use {part.entry.instead}")
-    holds = any(part.entry.kind is Kind.HOLDS for part in parts)
     lists = hold == HOLD and len(parts) == 1 and parts[0].entry.lists
     if lists:
         hold = _counted(parts[0])
     elif hold == HOLD:
-        hold = max(hold, *(_counted(part) for part in parts))
+        hold = max(hold, *[_counted(part) for part in parts])
+    make: _MakeStage | None = _stage_without_rx(parts, lists=lists)
+    info = _described(
+        name,
+        tuple([(part.name, part.entry) for part in parts]),
+        hold if lists else hold + 1,
+        # FlatMap observes its calls itself.
+        "" if _is_flat_map(make) else _called_by(parts),
+        makes=_makes_streams(parts),
+    )
+    holds = any(part.entry.kind is Kind.HOLDS for part in parts)
     if holds and source.turns:
         raise BuildError(
             f"{name} holds events, which between spread() and the working stage would hold "
             "their groups' turns for ever: put it into group_by(each=lambda group: "
             "group.pipe(...), idle=...), or after the working stage"
         )
-    # A holding one requests one more than it may hold, which may be answered. A list leaves with
-    # its last input.
-    held = hold if lists else hold + 1
-    gathers = 1 if all(part.entry.in_order for part in parts) or not holds else held
-    one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
-    # A function of flat_map may return streams, of which several are open at once, each of which
-    # has an event here.
-    opens = any(part.name in ("flat_map", "flat_map_indexed") for part in parts)
-    bound = held if holds else 2 * MOST_OPEN if opens else int(one_by_one)
-    until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
-    note = "holds events" if holds else ""
-    make: _MakeStage | None = _stage_without_rx(parts, lists=lists)
+    others = [part for part in parts if part.others]
+    if others:
+        # Those that need only the latest inputs have ticks from the others.
+        absorbs = any(part.entry.latest for part in others)
+        info = replace(
+            info,
+            inputs=columns([stream for part in others for stream in part.others]),
+            delivery=replace(info.delivery, absorbs_inputs=absorbs),
+        )
     if make is None and holds:
         make = partial(LiftedHolding, parts=parts, hold=hold)
     elif make is None:
-        make = partial(Lifted, parts=parts, one_by_one=one_by_one)
-    flowable = source.then(
-        make,
-        StageInfo(
-            name,
-            "",
-            bound,
-            note,
-            gathers=gathers,
-            inputs=columns([stream for part in parts for stream in part.others]),
-            delivery=Delivery(
-                until_more=until_more,
-                # The others only give ticks.
-                absorbs_inputs=any(part.others and part.entry.latest for part in parts),
-                makes=_makes_streams(parts),
-            ),
-            placement=Placement(keeps=not all(part.name in STATELESS for part in parts)),
-            # FlatMap observes its calls itself.
-            picture=Picture(calls="" if _is_flat_map(make) else _called_by(parts)),
-        ),
-        passes=name in _PASSING,
-    )
+        make = partial(Lifted, parts=parts, one_by_one=bool(info.bound))
+    flowable = source.then(make, info, passes=name in _PASSING)
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
         flowable.whole = _WHOLE.get(name)
     return flowable
+
+
+# The same object for the stages of all groups. There are about as many as stock operators.
+@lru_cache(maxsize=512)
+def _described(
+    name: str, kinds: Sequence[tuple[str | None, Entry]], held: int, calls: str, *, makes: bool
+) -> StageInfo:
+    """The description of a stage of these operators, without the streams that it reads besides.
+
+    A holding one requests one more than it may hold, which may be answered; a list leaves with its
+    last input. So there may be `held` inputs. `calls` and `makes` as in `StageInfo`. Raises
+    BuildError for an operator that cannot be lifted.
+    """
+    for refused, entry in kinds:
+        if entry.kind is Kind.REFUSED:
+            raise BuildError(f"{refused} {entry.why}; use {entry.instead}")
+    holding = [entry for _, entry in kinds if entry.kind is Kind.HOLDS]
+    names = [name for name, _ in kinds]
+    one_by_one = any(name in _EXPANDING or name not in TABLE for name in names)
+    # A function of flat_map may return streams, of which several are open at once, each of which
+    # has an event here.
+    opens = any(name in ("flat_map", "flat_map_indexed") for name in names)
+    in_order = all(entry.in_order for _, entry in kinds)
+    return StageInfo(
+        name,
+        "",
+        held if holding else 2 * MOST_OPEN if opens else int(one_by_one),
+        "holds events" if holding else "",
+        gathers=1 if in_order or not holding else held,
+        delivery=Delivery(
+            until_more=any(not entry.by_ticks for entry in holding),
+            makes=makes,
+        ),
+        placement=Placement(keeps=not all(name in STATELESS for name in names)),
+        picture=Picture(calls=calls),
+    )
 
 
 def _counted(part: Part) -> int:
@@ -421,7 +456,7 @@ def _counted(part: Part) -> int:
 def _called_by(parts: Sequence[Part]) -> str:
     """The name of the first function of the user's that these operators call with each value."""
     given = [item for part in parts for item in part.arguments.items()]
-    return called_name(*(value for name, value in given if name not in _NOT_WITH_EACH))
+    return called_name(*[value for name, value in given if name not in _NOT_WITH_EACH])
 
 
 def _stage_without_rx(parts: Sequence[Part], *, lists: bool) -> _MakeStage | None:
@@ -464,7 +499,7 @@ def _makes_streams(parts: Sequence[Part]) -> bool:
     return parts[0].name in ("flat_map", "flat_map_indexed")
 
 
-def _is_flat_map(make: _MakeStage) -> bool:
+def _is_flat_map(make: _MakeStage | None) -> bool:
     return isinstance(make, partial) and make.func is FlatMap
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import update_wrapper
 from inspect import signature
 from itertools import islice
 from typing import Any
@@ -44,11 +43,9 @@ class _FunctionStage(BaseStage):
         self._checked: set[type] = set()
 
     def check(self, result: object) -> None:
-        """Raise UnfinishedResult for what is worked out later."""
-        if type(result) not in self._checked:
-            name = handler_name(self._function)
-            check_plain(result, name, str(self._info), answers=self.answers)
-            self._checked.add(type(result))
+        """Raise UnfinishedResult for what is worked out later; its type is known from then on."""
+        check_plain(result, handler_name(self._function), str(self._info), answers=self.answers)
+        self._checked.add(type(result))
 
 
 class Map(_FunctionStage):
@@ -60,19 +57,21 @@ class Map(_FunctionStage):
             # Only the first result of a list is checked: checking each would cost too much.
             first = events[0]
             result = function(first.value)
-            self.check(result)
+            if type(result) not in self._checked:
+                self.check(result)
             first.value = result
-            for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
-                event.value = function(event.value)
+            if len(events) > 1:
+                for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
+                    event.value = function(event.value)
         except CALL_ERRORS as raised:
             self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
         else:
             self.downstream.on_events(events)
 
 
-class Scan(Map):
-    """A map by a function that knows its last result; the first one is made with the seed, or is
-    the first value."""
+class Scan(_FunctionStage):
+    """A map by a function that is called with its last result, too; the first one is made with the
+    seed, or is the first value."""
 
     def __init__(
         self,
@@ -82,15 +81,25 @@ class Scan(Map):
         accumulator: Callable[[Any, Any], Any],
         seed: Any,
     ) -> None:
-        last = seed
+        super().__init__(downstream, run, info, accumulator)
+        self._last = seed
 
-        def accumulated(value: Any) -> Any:
-            nonlocal last
-            last = value if last is _NO_SEED else accumulator(last, value)
-            return last
-
-        # Its name is in errors.
-        super().__init__(downstream, run, info, update_wrapper(accumulated, accumulator))
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        accumulator = self._function
+        event: BaseEvent
+        at = 0
+        try:
+            for event in events:
+                last = self._last
+                result = event.value if last is _NO_SEED else accumulator(last, event.value)
+                if not at and type(result) not in self._checked:
+                    self.check(result)
+                event.value = self._last = result
+                at += 1
+        except CALL_ERRORS as raised:
+            self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
+        else:
+            self.downstream.on_events(events)
 
 
 class Filter(_FunctionStage):
@@ -103,7 +112,7 @@ class Filter(_FunctionStage):
         for at, event in enumerate(events):
             try:
                 passes = self._function(event.value)
-                if passes and passes is not True:
+                if passes and passes is not True and type(passes) not in self._checked:
                     self.check(passes)
             except CALL_ERRORS as raised:
                 drop_all(dropped, "filter")

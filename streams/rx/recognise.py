@@ -42,7 +42,8 @@ _EMPTY_CELL = CellType()
 _UNKNOWN = Entry(Kind.HOLDS, "is not a stock operator, so any input may be answered later")
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would take four times as long to make.
+@dataclass(slots=True)
 class Part:
     """One operator in the value given to `pipe`, with its entry in the lift table.
 
@@ -76,21 +77,21 @@ def recognise(operator: Operator) -> list[Part]:
     TypeError: `operator` is not callable, or it is a function such as `ops.pairwise` that
     returns an operator when it is called and was not called.
     """
-    if isinstance(operator, Sink):
-        name = operator.info.name
-        raise WrongType(
-            f"pipe() takes operators, and {name}(...) is a sink, in which a pipeline ends: "
-            f"stream.pipe(...).to({name}(...))"
-        )
-    if isinstance(operator, Retry):
-        raise WrongType(
-            f"pipe() takes operators, and retry({operator.times}) is a policy for the events of "
-            "one stage: adaptive_flat_map(handler, on_error=retry(...)); the operator that reads "
-            "the source again is ops.retry(...)"
-        )
-    if not callable(operator):
-        raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")
     if not isinstance(operator, FunctionType):
+        if isinstance(operator, Sink):
+            name = operator.info.name
+            raise WrongType(
+                f"pipe() takes operators, and {name}(...) is a sink, in which a pipeline ends: "
+                f"stream.pipe(...).to({name}(...))"
+            )
+        if isinstance(operator, Retry):
+            raise WrongType(
+                f"pipe() takes operators, and retry({operator.times}) is a policy for the events "
+                "of one stage: adaptive_flat_map(handler, on_error=retry(...)); the operator that "
+                "reads the source again is ops.retry(...)"
+            )
+        if not callable(operator):
+            raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")
         return [_part(None, operator, {})]
     module, path = operator.__module__, operator.__qualname__
     held = _closure(operator)
@@ -148,19 +149,38 @@ def _curried(operator: Operator, held: Mapping[str, Any]) -> Part:
     # Users may curry functions of their own with reactivex's decorator.
     if not _is_stock(fun):
         return _part(None, operator, {})
-    _, *arguments = _bound(held).arguments.items()
-    return _part(fun.__name__, operator, dict(arguments))
+    return _part(fun.__name__, operator, _arguments(held))
+
+
+def _arguments(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a curried function that is called, but the source, by name."""
+    defaults = _defaults_of(held["fun"])
+    args = held["args"]
+    if defaults is not None and len(args) <= len(defaults):
+        arguments = {**defaults, **dict(zip(defaults, args, strict=False)), **held["kwargs"]}
+        if len(arguments) == len(defaults) and inspect.Parameter.empty not in arguments.values():
+            return arguments
+    # Any other, and one that was called wrongly, which is an error.
+    _, *bound = _bound(held).arguments.items()
+    return dict(bound)
+
+
+# As many entries as stock operators. A group's operators are recognised anew for each group, and
+# binding arguments to a signature takes ten times as long.
+@lru_cache(maxsize=512)
+def _defaults_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
+    """The parameters behind the source, with their defaults; None if some have no single value."""
+    _, *parameters = inspect.signature(fun).parameters.values()
+    if any(one.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for one in parameters):
+        return None
+    return {one.name: one.default for one in parameters}
 
 
 def _bound(held: Mapping[str, Any]) -> inspect.BoundArguments:
     """The arguments of a curried function that is called, the source first, as None."""
-    bound = _signature_of(held["fun"]).bind(None, *held["args"], **held["kwargs"])
+    bound = inspect.signature(held["fun"]).bind(None, *held["args"], **held["kwargs"])
     bound.apply_defaults()
     return bound
-
-
-# A group's operators are recognised anew for each group. There are as many as stock operators.
-_signature_of = lru_cache(maxsize=512)(inspect.signature)
 
 
 def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) -> Part:

@@ -50,6 +50,10 @@ class Stream(Generic[T_co]):
     values: Any = None
     """The type of its values, where that is known."""
 
+    known: dict[int, tuple[StageInfo, StageInfo, StageInfo]] | None = None
+    """Of a stream that is made many times alike, as one in each group is: what was given to
+    describe a stage, what was above it, and what was made of these, by the number of that above."""
+
     cut: tuple[Stream[Any], Sequence[Any]] | None = None
     """If its values are windows that nothing reads yet: what is cut, and by which operators."""
 
@@ -72,23 +76,39 @@ class Stream(Generic[T_co]):
                 "Flowable(attach, info) is for authors of sources: make a stream by "
                 "from_iterable(...), from_async_iterable(...) or Flowable.of(observable, ...)"
             )
-        self.info: StageInfo = info.first() if above is None else info.after(above.info)
-        if above is not None:
+        if above is None:
+            self.info: StageInfo = info.first()
+        else:
             above.check_readable()
-            stages = [stream.info for stream in above.chain()]
-            if info.inputs:
-                self.info = numbered_below(self.info, stages)
-            refuse_to_absorb(self.info, stages)
-            refuse_other_store(self.info, stages)
-        if above is not None and above.groups and not spreads:
-            raise BuildError(_cannot_read_groups(self.info, above))
-        if passes and above is not None:
-            values = above.values if info.placement.untouched else as_changed(above.values)
+            self.known = above.known
+            self.info = above._described_below(info)
+            if above.groups and not spreads:
+                raise BuildError(_cannot_read_groups(self.info, above))
+            if passes and above.values is not None:
+                values = above.values if info.placement.untouched else as_changed(above.values)
         self.values = values
         refuse_missing(self.info, values if above is None else above.values)
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
+
+    def _described_below(self, info: StageInfo) -> StageInfo:
+        """The description of a stage that reads this stream."""
+        known = self.known
+        if known is not None:
+            given, above, made = known.get(self.info.number, (None, None, info))
+            # It was checked then, and those above it.
+            if given is info and above is self.info:
+                return made
+        made = info.after(self.info)
+        stages = [stream.info for stream in self.chain()]
+        if info.inputs:
+            made = numbered_below(made, stages)
+        refuse_to_absorb(made, stages)
+        refuse_other_store(made, stages)
+        if known is not None:
+            known[self.info.number] = info, self.info, made
+        return made
 
     def check_readable(self) -> None:
         """Raise BuildError if no stage and no sink can read its values."""

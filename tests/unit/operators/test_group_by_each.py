@@ -143,6 +143,22 @@ def test_an_error_inside_a_group_stops_the_pipeline() -> None:
     assert source.unsettled == []
 
 
+def test_an_error_names_the_operator_of_its_own_group_where_groups_have_different_ones() -> None:
+    def by_key(group: Any) -> Any:
+        if group.key == "s":
+            return group.pipe(ops.scan(lambda total, value: total + int(value[1]), 0))
+        return group.pipe(ops.map(lambda value: int(value[1])), ops.filter(lambda n: n < 5))
+
+    for wrong, name in (("sx", "scan"), ("mx", "map")):
+        source, probe = MemorySource(["s1", "m2", "s3", "m7", wrong]), Probe[Any](request=9)
+        source.pipe(group_by(lambda value: value[0], each=by_key, idle=1), spread()).connect(probe)
+        assert probe.values == [1, 2, 4]
+        assert isinstance(probe.error, ValueError)
+        (note,) = probe.error.__notes__
+        assert note.startswith(f"in '{name}' in stage 2 'group_by', on the event '{wrong}'")
+        assert source.unsettled == []
+
+
 def test_a_function_that_makes_no_stream_is_named() -> None:
     source, probe = MemorySource(["a1", "a2"]), Probe[Any](request=9)
     wrong: Any = lambda group: [group]  # noqa: E731

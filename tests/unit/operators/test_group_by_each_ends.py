@@ -120,6 +120,14 @@ def test_max_groups_ends_no_state_of_a_group_at_work() -> None:
     assert run_virtual(story()) == [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 2)]
 
 
+def test_max_groups_ends_no_state_whose_result_has_just_come() -> None:
+    count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+    probe = read(MemorySource([*"abcdefgh"] * 2), each(count, max_groups=1), hold=True)
+    for event in probe.events:
+        event.finish()
+    assert sorted(probe.values) == [(key, n) for key in "abcdefgh" for n in (1, 2)]
+
+
 def test_only_as_many_states_are_ended_as_there_are_too_many() -> None:
     """A state whose last results are still on their way counts as ended."""
 

@@ -31,7 +31,14 @@ from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.own import Stage
-from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
+from penstock.streams.testing import (
+    CountedSource,
+    ManualPublisher,
+    MemorySink,
+    MemorySource,
+    Probe,
+    run_virtual,
+)
 from tests.helpers.in_groups import each, read
 
 COUNT = ops.count()
@@ -320,3 +327,23 @@ def test_a_group_is_closed_early_when_the_letters_are_out_and_the_buffer_is_stil
     assert done == [[("a", 0), ("a", 1)], [("a", 2), ("a", 3)]]
     assert report.statistics["closed_early"] == {"buffer": 2}
     assert report.statistics["seconds"] == 20
+
+
+def test_events_that_operators_drop_later_make_room_for_others_at_once() -> None:
+    none = ops.buffer_with_time(1), ops.filter(lambda values: False)
+
+    def by_key(group: Any) -> Any:
+        return group if group.key == "b" else group.pipe(*none)
+
+    async def story() -> tuple[int, int]:
+        # The result of the first event is all that is requested: no group is closed to make room.
+        grouped = group_by(0, 8, each=by_key, idle=1_000, overflow="wait")
+        source.pipe(grouped, spread()).connect(Probe[Any](request=1))
+        before = source.emitted
+        await asyncio.sleep(1.01)
+        return before, source.emitted
+
+    source = CountedSource("b" + "a" * 30)
+    before, after = run_virtual(story())
+    assert before <= 9
+    assert after == before + 8
