@@ -1,14 +1,17 @@
-"""What a state for each key costs, in processor time for each event.
+"""What a state for each key costs: processor time for each event, and the time of results.
 
 `python -m benchmarks state`: a count for each of 10,000 users, from parsed events to a function.
 Each way runs in a process of its own, all of them in turn, several times; the table has the
 medians. "scan in groups" is the same count by an operator inside `group_by(each=...)`, whose state
 ends with the run. By hand nothing is counted, acknowledged or kept in order: a dict, and a dict
-whose changes and offset are written to SQLite after each 1,000 events.
+whose changes and offset are written to SQLite after each 1,000 events. bytewax with SQLite ends an
+epoch each 10 s, its default, or as often as a store commits. The time of a result is from when its
+event was due, at 5,000 events/s.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import resource
@@ -17,19 +20,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from benchmarks.measure import ROOT
-from penstock import Store, for_each, from_iterable, group_by, ops, run, spread, stateful
+from penstock import (
+    Flowable,
+    Pipeline,
+    Store,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    ops,
+    run,
+    spread,
+    stateful,
+)
 
-__all__ = ["WAYS", "measured", "report"]
+__all__ = ["WAYS", "measured", "p99", "report"]
 
 EVENTS, KEYS, ROUNDS = 200_000, 10_000, 5
+RATE, SECONDS = 5_000, 10
 
 Events = Iterator[dict[str, Any]]
+Accept = Callable[[dict[str, Any]], None]
 
 
 def _events(count: int, keys: int) -> Events:
@@ -46,25 +64,24 @@ def _count(visits: int, event: dict[str, Any]) -> tuple[int, list[dict[str, Any]
 def _accept(event: object) -> None: ...
 
 
-def _without(events: Events, folder: Path) -> None:
-    run(from_iterable(events).to(for_each(_accept)))
+def _pipeline(events: Flowable[dict[str, Any]], store: Store | None, accept: Accept) -> Pipeline:
+    counts = () if store is None else (stateful(_count, by="user", start=0, store=store),)
+    return events.pipe(*counts).to(for_each(accept))
 
 
-def _memory(events: Events, folder: Path) -> None:
-    _run(events, Store.memory())
+_STORES: dict[str, Callable[[Path], Store | None]] = {
+    "without state": lambda folder: None,
+    "in memory": lambda folder: Store.memory(),
+    "SQLite": lambda folder: Store(folder / "counts.state"),
+    "SQLite, durable": lambda folder: Store(folder / "counts.state", durable=True),
+}
 
 
-def _sqlite(events: Events, folder: Path) -> None:
-    _run(events, Store(folder / "counts.state"))
+def _as_they_come(store: Callable[[Path], Store | None]) -> Callable[[Events, Path], None]:
+    def way(events: Events, folder: Path) -> None:
+        run(_pipeline(from_iterable(events), store(folder), _accept))
 
-
-def _durable(events: Events, folder: Path) -> None:
-    _run(events, Store(folder / "counts.state", durable=True))
-
-
-def _run(events: Events, store: Store) -> None:
-    counts = stateful(_count, by="user", start=0, store=store)
-    run(from_iterable(events).pipe(counts).to(for_each(_accept)))
+    return way
 
 
 def _groups(events: Events, folder: Path) -> None:
@@ -104,14 +121,32 @@ def _sqlite_by_hand(events: Events, folder: Path) -> None:
     kept.close()
 
 
+def _bytewax(*, keeps: bool, every: float = 0.0) -> Callable[[Events, Path], None]:
+    def way(events: Events, folder: Path) -> None:
+        from benchmarks.peers.on_bytewax import counts
+
+        counts(events, _count_on_bytewax, _accept_all, folder if keeps else None, every)
+
+    return way
+
+
+def _count_on_bytewax(visits: int | None, event: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return (visits or 0) + 1, event
+
+
+def _accept_all(events: list[Any]) -> None:
+    for event in events:
+        _accept(event)
+
+
 WAYS: dict[str, Callable[[Events, Path], None]] = {
-    "without state": _without,
+    **{way: _as_they_come(store) for way, store in _STORES.items()},
     "scan in groups": _groups,
-    "in memory": _memory,
-    "SQLite": _sqlite,
-    "SQLite, durable": _durable,
     "by hand, a dict": _dict_by_hand,
     "by hand, SQLite": _sqlite_by_hand,
+    "bytewax": _bytewax(keeps=False),
+    "bytewax, 10 s": _bytewax(keeps=True, every=10),
+    "bytewax, 0.02 s": _bytewax(keeps=True, every=0.02),
 }
 
 
@@ -126,23 +161,63 @@ def measured(way: str, count: int, keys: int) -> dict[str, float]:
     return {"microseconds": seconds / count * 1e6, "megabytes": peak}
 
 
+def p99(way: str, keys: int) -> dict[str, float]:
+    """The 99th percentile of the times of results, in milliseconds."""
+    times: list[float] = []
+
+    async def due() -> AsyncIterator[dict[str, Any]]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number, event in enumerate(_events(RATE * SECONDS, keys)):
+            at = began + number / RATE
+            if (pause := at - loop.time()) > 0:
+                await asyncio.sleep(pause)
+            yield {**event, "at": at}
+
+    def accept(event: dict[str, Any]) -> None:
+        times.append(asyncio.get_running_loop().time() - event["at"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(_pipeline(from_async_iterable(due), _STORES[way](Path(folder)), accept))
+    return {"milliseconds": quantiles(times, n=100)[98] * 1e3}
+
+
 def report(count: int = EVENTS, keys: int = KEYS, rounds: int = ROUNDS) -> str:
-    """The table, from processes of their own."""
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    for _ in range(rounds):
-        for way, runs in found.items():
-            command = [sys.executable, "-m", "benchmarks.state", way, str(count), str(keys)]
-            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-            runs.append(json.loads(done.stdout))
+    """The tables, from processes of their own."""
     lines = [f"a state for each of {keys:,} keys, {count:,} events: µs an event"]
+    ways = list(WAYS)
+    if find_spec("bytewax") is None:
+        ways = [way for way in ways if not way.startswith("bytewax")]
+        lines.append("  bytewax is left out: it is not installed, and has no wheel for Python 3.13")
+    found = _rounds(ways, [str(count), str(keys)], rounds)
     base = median(one["microseconds"] for one in found["without state"])
     for way, runs in found.items():
         spent = median(one["microseconds"] for one in runs)
-        more = "" if way.startswith(("by hand", "without")) else f"  {spent - base:6.2f} more"
+        alone = way.startswith(("by hand", "bytewax", "without"))
+        more = "" if alone else f"  {spent - base:6.2f} more"
         peak = max(one["megabytes"] for one in runs)
         lines.append(f"  {way:18} {spent:7.2f}{more:15}  {peak:5.0f} MB")
+    lines.append(f"the same at {RATE:,} events/s for {SECONDS} s: p99 of the results in ms")
+    found = _rounds(list(_STORES), [str(keys)], rounds)
+    base = median(one["milliseconds"] for one in found["without state"])
+    for way, runs in found.items():
+        time_ = median(one["milliseconds"] for one in runs)
+        more = f"  {time_ - base:6.2f} more" if way != "without state" else ""
+        lines.append(f"  {way:18} {time_:7.2f}{more}")
     return "\n".join(lines)
 
 
+def _rounds(ways: list[str], options: list[str], rounds: int) -> dict[str, list[dict[str, float]]]:
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, runs in found.items():
+            command = [sys.executable, "-m", "benchmarks.state", way, *options]
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+            runs.append(json.loads(done.stdout))
+    return found
+
+
 if __name__ == "__main__":
-    print(json.dumps(measured(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    chosen, *numbers = sys.argv[1:]
+    measure: Any = measured if len(numbers) == 2 else p99
+    print(json.dumps(measure(chosen, *map(int, numbers))))

@@ -1,4 +1,4 @@
-"""The kata on bytewax, whose engine is Rust; one worker.
+"""The kata on bytewax, whose engine is Rust; one worker. And a count for each user, with a state.
 
 What it cannot do: its steps are plain functions, so there is no handler that awaits and no second
 case; the rotation over clients is missing. One worker processes one event after the other, which
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from operator import itemgetter
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
@@ -19,6 +22,7 @@ import orjson
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import TestingSource, cluster_main
 
 from benchmarks import case, workload
@@ -90,6 +94,26 @@ def plain(options: case.Options) -> dict[str, Any]:
         return steps.outcome()
 
     return case.timed(job, len(events))
+
+
+def counts(
+    events: Iterable[Event],
+    count: Callable[[int | None, Event], tuple[int, Event]],
+    accept: Callable[[list[Any]], None],
+    folder: Path | None,
+    every: float,
+) -> None:
+    """A state for each user, kept in SQLite if there is a folder for it: each `every` seconds."""
+    flow = Dataflow("counts")
+    source: Any = TestingSource(events, BATCH)
+    users = op.key_on("user", op.input("in", flow, source), itemgetter("user"))
+    op.output("out", op.key_rm("results", op.stateful_map("count", users, count)), Each(accept))
+    if folder is None:
+        cluster_main(flow, [], 0)
+    else:
+        init_db_dir(folder, 1)
+        kept = RecoveryConfig(str(folder))
+        cluster_main(flow, [], 0, epoch_interval=timedelta(seconds=every), recovery_config=kept)
 
 
 def jsonl() -> None:

@@ -45,8 +45,9 @@ CREATE TABLE IF NOT EXISTS penstock_mark (
 ) WITHOUT ROWID;
 """
 
+# With the number of a stage: so the rows are bound as they are.
 _PUT = """
-INSERT INTO penstock_state VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
+INSERT INTO penstock_state VALUES (%d, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
     state = excluded.state, version = excluded.version, timers = excluded.timers, due = excluded.due
 """
 
@@ -175,7 +176,7 @@ class SQLite:
                 raise NotWritten(error) from error
             for stage, rows in unit.rows.items():
                 number = self._ids[stage]
-                writing.executemany(_PUT, [(number, *row) for row in rows])
+                writing.executemany(_PUT % number, rows)
             for stage, keys in unit.gone.items():
                 number = self._ids[stage]
                 writing.executemany(
