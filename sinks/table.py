@@ -8,7 +8,10 @@ Time:    rows are written in batches, each in one transaction: those that came d
 Memory:  at most 1,024 events and their rows, and the results of `read_table` rows that are not
          complete yet.
 Demand:  1,024 at first, then one for each row that is written.
-Ends:    an event is finished when its row is committed, on disk. If it derives from a `read_table`
+Ends:    an event is finished when its row is committed, on disk. In the database of a `Store` that
+         the pipeline has, the row is in one transaction with the states that its event has changed
+         and the record that the event is done: from a file, a table or Kafka each row is there
+         exactly once (see docs/explanation/state.md). If it derives from a `read_table`
          of the same database (the same URL), the result and the mark that the source row is
          processed are one transaction: whatever crashes, both exist once or neither does; all
          results of a row are written together. A result of several rows goes with the first of them
@@ -194,6 +197,12 @@ class _Table(Sink[Any]):
         from penstock.streams.sql_queue.url import database_of
 
         database = database_of(self._url)
+        if any(store.database == database for store in run.root.stores):
+            raise BuildError(
+                "write_table(in_workers=True) writes into the database of the pipeline's store, "
+                "and a worker process cannot write a result and the state that it was made with in "
+                "one transaction: leave in_workers out"
+            )
         readers = [one for one in run.nesting.sources if isinstance(one, TableReader)]
         if any(one.database == database for one in readers):
             raise BuildError(

@@ -34,6 +34,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/systemd.md",
         "several-cores.md",
         "how-to/survive-a-crash.md",
+        "how-to/counts-per-minute.md",
         "many-machines.md",
         "jetstream.md",
         "kafka.md",

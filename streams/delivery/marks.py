@@ -58,6 +58,11 @@ class MarksOfRun(Protocol):
     """The database that has all this, as `database_of` names it; None if parts cannot be written
     there."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is to be made, or is under way: events that it has may come again."""
+        ...
+
     def mark(self, partition: str) -> bytes | None:
         """The mark that was kept last of a partition, for a source that is about to read it; None
         if there is none. Raises CannotOpen for a partition that another source of the run reads.

@@ -15,6 +15,7 @@ from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BadRow, LeaseLost, add_note, describe, notes_of
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
+from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.io.body import NotAValue, json_value, text_of
 from penstock.streams.protocol.event import Ending, Event
@@ -397,7 +398,8 @@ class TableReader(LeasedSource[Row]):
         until, quiet = self.run.now() + self._manner.poll, 0
         while quiet < 10:
             await asyncio.sleep(_QUIET / 10)
-            calls = self.run.calls
+            stores: list[MarksOfRun] = self.run.root.stores
+            calls = self.run.calls or any(store.is_busy for store in stores)
             quiet = 0 if calls else quiet + 1
             is_over = calls and self.run.now() >= until
             if is_over or self.ledger.is_writing or not self.ledger.held:

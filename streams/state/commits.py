@@ -291,6 +291,10 @@ class Commits(AckHook):
 
     # Sources and sinks.
 
+    @property
+    def is_busy(self) -> bool:
+        return self._commit.is_busy
+
     def mark(self, partition: str) -> bytes | None:
         self._sources.claim(partition)
         return self._backend.mark(partition)

@@ -446,7 +446,9 @@ class _AwaitedCursor:
 
 def _write_part(db: _Db, kind: Kind, values: list[Any]) -> None:
     """Write values of a kind, which awaits nothing but the connection."""
-    writing: Coroutine[Any, Any, None] = kind.write(_Awaited(db), values)
+    writing: Coroutine[Any, Any, None] | None = kind.write(_Awaited(db), values)
+    if writing is None:
+        return
     try:
         writing.send(None)
     except StopIteration:

@@ -22,7 +22,8 @@ from sys import maxsize
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import Backend, KeptStage, Row, Unit
+from penstock.streams.delivery.commit import Kind
+from penstock.streams.state.backend import Backend, KeptStage, PartsRefused, Row, Unit
 from penstock.streams.testing.limiter_laws import LawBroken
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "reads_while_it_commits",
     "scans_what_there_was_at_the_beginning",
     "writes_all_of_a_unit_or_nothing",
+    "writes_parts_or_says_which_are_refused",
 ]
 
 Make = Callable[[], Backend]
@@ -216,6 +218,43 @@ def writes_all_of_a_unit_or_nothing(make: Make) -> None:
         _check("mark after the next commit", backend.mark("p"), b"n")
 
 
+class _Parts:
+    """A kind of parts that notes what it is told to write, and refuses some numbers."""
+
+    def __init__(self, refused: set[int]) -> None:
+        self.refused = refused
+        self.written: list[int] = []
+
+    def write(self, transaction: Any, values: list[int], /) -> None:
+        self.written += values
+        if not self.refused.isdisjoint(values):
+            raise ValueError(values)
+
+
+def writes_parts_or_says_which_are_refused(make: Make) -> None:
+    """Parts are written in order with the unit. If any is refused, nothing of the unit is written,
+    and it is said which are. A backend without a database refuses them all."""
+    with _opened(make) as backend:
+        good, bad = _Parts(set()), _Parts({3, 5})
+        parts: dict[Kind, list[Any]] = {good: [1, 2], bad: [3, 4, 5, 6]}
+        try:
+            backend.commit(Unit({"one": [_numbered(1)]}, marks={"p": b"m"}, parts=parts))
+        except PartsRefused as refused:
+            _check("the kind that was refused", refused.kind, bad)
+            _check("the places of refused parts", sorted(refused.errors), [0, 2])
+        except CannotOpen:
+            _check("the database of a backend that refuses parts", backend.database, None)
+            return
+        else:
+            raise LawBroken("a unit was committed of which a part was refused")
+        _check("rows after parts were refused", list(backend.scan("one")), [])
+        _check("mark after parts were refused", backend.mark("p"), None)
+        good.written = []
+        backend.commit(Unit(marks={"p": b"n"}, parts={good: [2, 1, 3]}))
+        _check("parts that were written", good.written, [2, 1, 3])
+        _check("the mark that was written with parts", backend.mark("p"), b"n")
+
+
 def lets_only_the_last_run_commit(make: Make) -> None:
     """A second run is refused, or the first one commits nothing more."""
     old, new = make(), make()
@@ -304,6 +343,7 @@ LAWS: tuple[Law, ...] = (
     reads_many_keys,
     keeps_stages_until_they_are_forgotten,
     writes_all_of_a_unit_or_nothing,
+    writes_parts_or_says_which_are_refused,
     lets_only_the_last_run_commit,
     scans_what_there_was_at_the_beginning,
     reads_while_it_commits,

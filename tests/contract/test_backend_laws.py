@@ -91,6 +91,11 @@ class Torn(Memory):
         super().commit(unit)
 
 
+class Heedless(Memory):
+    def commit(self, unit: Unit) -> None:
+        super().commit(Unit(unit.rows, unit.gone, unit.marks))
+
+
 class Moving(Memory):
     def scan(self, stage: str) -> Iterator[Row]:
         at, rows = 0, self._rows.get(stage, {})
@@ -117,6 +122,7 @@ BREAKERS: dict[Law, type[Memory]] = {
     laws.reads_many_keys: Short,
     laws.keeps_stages_until_they_are_forgotten: Clinging,
     laws.writes_all_of_a_unit_or_nothing: Torn,
+    laws.writes_parts_or_says_which_are_refused: Heedless,
     laws.lets_only_the_last_run_commit: Shared,
     laws.scans_what_there_was_at_the_beginning: Moving,
     laws.reads_while_it_commits: Slow,

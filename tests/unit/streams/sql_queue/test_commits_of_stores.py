@@ -12,18 +12,23 @@ from typing import Any
 
 import orjson
 import pytest
+from reactivex import operators as ops
 
 from penstock import (
     Fixed,
+    Flowable,
     adaptive_flat_map,
     collect,
     from_iterable,
+    read_jsonl,
     read_table,
     stateful,
     write_table,
 )
 from penstock import Store as States
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.failures.policy import Backoff, route
+from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.url import file_of
@@ -292,3 +297,133 @@ def test_a_refused_row_is_skipped_alone(source: str, database: str) -> None:
 
 
 REFUSING = "CREATE TABLE results (n integer CHECK (n <> 13), k integer, c integer)"
+
+
+@pytest.mark.parametrize("policy", ["stop", "revert"])
+def test_what_is_refused_is_in_no_state_and_all_others_are_written(
+    policy: Any, database: str
+) -> None:
+    async def work() -> None:
+        async with queue(database, 30) as store:
+            await store.query("ALTER TABLE results RENAME TO results_before")
+            await store.query(REFUSING)
+            source = read_table(database, follow=False, backoff=SOON, attempts=3)
+            stream = source.pipe(counted(states_in(database)))
+            running = stream.to(results(database, on_error=policy)).start()
+            if policy == "stop":
+                with pytest.raises(Exception, match="13"):
+                    await running.wait()
+            else:
+                await running.wait()
+                assert await ends(store) == {1: 29, -1: 1}
+            # Also those of the same commit, but for what was counted after it.
+            written = await numbers(store)
+            assert set(range(30)) - set(written) <= {13, 16, 19, 22, 25, 28}
+            assert Counter(status for status in (await ends(store)).elements() if status == 1) == {
+                1: len(written)
+            }
+            expected.update(of(written))
+
+    expected: dict[int, int] = {}
+    asyncio.run(work())
+    assert kept(states_in(database)) == expected
+
+
+def test_a_refused_row_is_routed_and_its_event_is_done_then(database: str) -> None:
+    letters: list[Any] = []
+
+    async def work() -> None:
+        async with queue(database, 30) as store:
+            await store.query("ALTER TABLE results RENAME TO results_before")
+            await store.query(REFUSING)
+            stream = read_table(database, follow=False).pipe(counted(states_in(database)))
+            await stream.to(results(database, on_error=route(collect(letters)))).run()
+            assert await numbers(store) == [n for n in range(30) if n != 13]
+            assert await ends(store) == {1: 29, -1: 1}
+
+    asyncio.run(work())
+    assert [letter.value["n"] for letter in letters] == [13]
+    assert kept(states_in(database)) == of(range(30))
+
+
+def test_lines_of_a_file_are_rows_without_any_state(database: str, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(b"".join(orjson.dumps({"n": n, "k": 0, "c": 0}) + b"\n" for n in range(3_000)))
+
+    async def work() -> None:
+        async with queue(database) as store:
+            for added in (range(0), range(3_000, 3_007)):
+                with file.open("ab") as lines:
+                    lines.writelines(orjson.dumps({"n": n, "k": 0, "c": 0}) + b"\n" for n in added)
+                source = read_jsonl(file, position=states_in(database))
+                report = await source.to(results(database)).run()
+            assert report.statistics["finished"] == 7
+            assert await numbers(store) == list(range(3_007))
+
+    asyncio.run(work())
+
+
+def test_many_results_of_one_event_do_not_wait_for_their_commit(database: str) -> None:
+    def many(state: Any, event: dict[str, Any]) -> Any:
+        return 1, [{"n": n, "k": 0, "c": 0} for n in range(3_000)]
+
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            stage = stateful(many, "k", store=states_in(database))
+            await read_table(database, follow=False).pipe(stage).to(results(database)).run()
+            assert await numbers(store) == list(range(3_000))
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_jobs_that_a_commit_enqueues_wake_their_reader(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 5):
+            store = open_store(database, "next")
+            await store.open()
+            stream = read_table(database, follow=False).pipe(counted(states_in(database)))
+            await stream.to(write_table(database, "next")).run()
+            values: list[Any] = []
+            await read_table(database, "next", follow=False).to(collect(values)).run()
+            assert [(value["n"], value["c"]) for value in values] == [
+                (0, 1),
+                (1, 1),
+                (2, 1),
+                (3, 2),
+                (4, 2),
+            ]
+            await store.close()
+
+    asyncio.run(work())
+
+
+# What is refused.
+
+
+def test_one_table_that_is_read_twice_is_refused_if_the_store_is_elsewhere(
+    database: str, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        async with queue(database, 3):
+            states = States(tmp_path / "elsewhere.state")
+            one, two = (read_table(database, follow=False) for _ in range(2))
+            both: Flowable[Any] = one.pipe(ops.merge(two))
+            with pytest.raises(CannotOpen, match="Two sources of the pipeline read table"):
+                await both.pipe(counted(states)).to(collect([])).run()
+
+    asyncio.run(work())
+
+
+def test_results_of_worker_processes_are_refused_in_the_database_of_the_store(
+    database: str,
+) -> None:
+    async def work() -> None:
+        context = Run()
+        sink = results(database, in_workers=True)
+        sink.check_in_workers(context)
+        states_in(database).marks_in(context)
+        with pytest.raises(BuildError, match="leave in_workers out"):
+            sink.check_in_workers(context)
+        await context.close()
+
+    asyncio.run(work())
