@@ -81,6 +81,14 @@ def _stage(store: Backend, stage: KeptStage) -> Stage:
 
 
 def _mark(partition: str, content: bytes) -> Mark:
+    if partition.startswith("kafka "):
+        from penstock.streams.kafka.offsets.stored import Done, done_in
+
+        done = done_in(content)
+        if not isinstance(done, Done):
+            return Mark(partition, None, None, [])
+        ranges = [(first, end - 1) for first, end in done.finished]
+        return Mark(partition, done.floor, None, ranges)
     saved = position_in(content)
     if not isinstance(saved, dict):
         return Mark(partition, None, None, [])

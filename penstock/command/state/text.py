@@ -25,8 +25,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a source is done: all before so many lines and bytes, and the lines `finished` after
-    those, each from the first to the last. None where the mark is not that of a file."""
+    """How far a source is done: all before so many lines and bytes, or before the offset `lines` of
+    a partition of Kafka, and the lines or offsets `finished` after those, each range from the first
+    to the last. None where that is not known."""
 
     partition: str
     lines: int | None

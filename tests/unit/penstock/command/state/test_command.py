@@ -10,6 +10,7 @@ import pytest
 
 from penstock import Store, collect, from_iterable, read_jsonl, run, stateful
 from penstock.streams.base.errors import BuildError
+from penstock.streams.delivery.ranges import text_of_most
 from penstock.streams.delivery.text import text_of
 from penstock.streams.io.kept_position import ABOUT
 from penstock.streams.state.backend import KeptStage, Row, Unit
@@ -132,6 +133,18 @@ def test_lines_that_are_done_before_others_are_shown_from_the_first_to_the_last(
         "bytes": 80,
         "finished": [[6, 7], [11, 11]],
     }
+
+
+def test_of_a_partition_of_kafka_offsets_are_shown(penstock: Penstock, store: str) -> None:
+    body = {"floor": 1200, "finished": text_of_most(1200, [(1203, 1210)], 99).text}
+    said = text_of(("kafka",), orjson.dumps({**body, "generation": "x"}).decode()).encode()
+    backend = SQLite(store)
+    backend.open()
+    backend.commit(Unit(marks={"kafka c/clicks/0": said, "kafka c/clicks/1": b"?"}))
+    backend.close()
+    rows = shown(penstock("state", "show", store).out)
+    assert "kafka c/clicks/0 1,200 - 1,203 to 1,209" in rows
+    assert "kafka c/clicks/1 - - -" in rows
 
 
 def test_an_empty_store_says_so(penstock: Penstock, tmp_path: Path) -> None:
