@@ -7,50 +7,74 @@ for the call to end.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import copy_context
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from penstock.streams.base.errors import BatchContractError, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.call import attempts_at
 from penstock.streams.execution.calling_stage import CallingStage
-from penstock.streams.execution.handler import opened, speaks_for_its_type, unfinished
+from penstock.streams.execution.handler import speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
 from penstock.streams.execution.options import BatchOptions
 from penstock.streams.keyed.queues import close_turns, open_turns
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
-from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
+from penstock.streams.protocol.acknowledgement import NOBODY, Withdrawn, may_begin
 from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.slot import Slot
-from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.time_slice import PAUSE
 
 __all__ = ["BatchStage"]
 
 
+@dataclass(slots=True)
+class _Batch:
+    """The record of a call with several events, and of the calls with its halves that follow."""
+
+    called: list[Event[Any]]
+    """The events of the latest of these calls."""
+    parts: list[list[Event[Any]]]
+    """What is left to call with, the next part last."""
+    count: int
+    size: int
+    """The events of a full batch when this one was closed."""
+    free: float
+    """When both the batch was ready and a call was free."""
+    outcome: Outcome = Outcome.SUCCESS
+
+
 class BatchStage(CallingStage):
-    """Has up to `parallel` slots, each of which takes a batch and calls the handler with it."""
+    """Has up to `parallel` slots, each of which calls the handler with a batch.
+
+    The events that are due are the stage's own: the value and the record of each is a batch.
+    """
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, options: BatchOptions
     ) -> None:
         super().__init__(downstream, run, info, options)
         self._options = options
-        self._handler = _by_contract(opened(options.handler, run), options.name)
+        self._given, self._handler = self._handler, self._call
+        self._is_awaited, self._checked = True, {list}
+        self._returned = self._end_call
+        # Types of results that need not be awaited.
+        self._finished: set[type] = set()
         self._turns = BatchTurns(self._siblings)
         self._size = BatchSize(options.max_size, options.latency)
         self._parallel = run.overrides.parallel or options.parallel
         self._linger = Linger(options.max_wait, self._parallel)
         # When the first event of the open batch arrived.
         self._opened = 0.0
+        # Calls under way.
         self._calling: int = 0
+        # Since when the open batch is ready and a call is free.
+        self._free: float | None = None
         # Whether a call is free, and the groups of the open batch may give more events.
         self._gathering = False
         self._timer = Timer(run, info, self._drain)
@@ -80,8 +104,15 @@ class BatchStage(CallingStage):
         if not self.state:
             self._request_more()
         self._noted = False
-        if self._is_ready():
-            self._slots.wake(1, self._parallel)
+        if not self._is_ready():
+            self._free = None
+        elif self._free is None:
+            self._free = self._now()
+            # Events of the same loop iteration go into the same batch.
+            self.flush_soon()
+        elif not self.flush_is_due:
+            self._begin(self._free)
+        self._slots.wake(len(self._due), self._parallel)
 
     def _request_more(self) -> None:
         """Request the events that are missing in the open batch."""
@@ -95,132 +126,117 @@ class BatchStage(CallingStage):
 
     def _is_ready(self) -> bool:
         """Whether a call may begin, and need not wait for more events."""
+        free = self._parallel - self._calling - len(self._due)
         if (
             not self._inbox
             or self.state >= CLOSED
-            or self._calling >= self._parallel
+            or free <= 0
             or self._results.waiting > self._options.max_size
         ):
             return False
-        self._gather()
+        if not self._gathering:
+            self._gathering = True
+            # Earlier, a group that is in no call would fill the batch alone.
+            open_turns([event.turn for event in self._inbox])
         waiting = len(self._inbox)
         if waiting >= self._size.size or self.state:
             return True
-        left = (
-            self._opened
-            + self._linger.patience(waiting, self._parallel - self._calling)
-            - self._now()
-        )
+        patience = self._linger.patience(waiting, free)
+        left = self._opened + patience - self._now()
         if left <= 0:
             return True
         if not self._timer.is_set:
             self._timer.set(left)
         return False
 
-    def _gather(self) -> None:
-        """Let the groups in the open batch give more of their events, once a call is free.
-
-        Earlier, a group that is in no call would fill the batch alone.
-        """
-        if not self._gathering:
-            self._gathering = True
-            open_turns([event.turn for event in self._inbox])
-
-    async def _work(self) -> None:
-        free: float | None = None
-        context = copy_context()
-        slot = self._slots.begin()
-        while self.state < CLOSED:
-            # Events of the same loop iteration go into the same batch.
-            await PAUSE
-            if self._is_ready():
-                batch = self._close_batch()
-                await self._work_on(slot, batch, self._now() if free is None else free)
-                if has_changed(context):
-                    return
-                free = self._now()
-            else:
-                free = None
-                await self._slots.sleep()
-
-    def _close_batch(self) -> list[Event[Any]]:
-        inbox, size = self._inbox, self._size.size
+    def _begin(self, free: float) -> None:
+        """Close the open batch and assign it to a slot."""
+        inbox, size, opened = self._inbox, self._size.size, self._opened
         self._gathering = False
         close_turns(event.turn for event in inbox)
         # Events that have failed before stay together, or they would fail others again and again.
         again = attempts_at(inbox[0]) > 1
-        batch: list[Event[Any]] = []
-        while inbox and len(batch) < size and (attempts_at(inbox[0]) > 1) == again:
+        events: list[Event[Any]] = []
+        while inbox and len(events) < size and (attempts_at(inbox[0]) > 1) == again:
             event = inbox.popleft()
-            batch.append(event)
+            events.append(event)
             self._turns.begin(event)
         left = list(inbox)
         inbox.clear()
         inbox.extend(event for event in left if not self._turns.must_wait(event))
-        return batch
+        # Events left over, because the size has become smaller, are the next batch from now on.
+        self._opened, self._free = self._now(), None
+        self.in_flight += len(events)
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+        self._watch.begin()
+        call: Event[Any] = Event(None, opened, NOBODY)
+        call.value = call.call = _Batch([], [events], len(events), size, free)
+        self._due.append(call)
+        # As soon as the call has begun: the next batch is made while this one is worked on.
+        self.run.call_soon(self.info, self._drain)
 
     # Calls.
 
-    async def _work_on(self, slot: Slot, batch: list[Event[Any]], free: float) -> None:
-        """Call the handler with a batch in this slot, and settle each of its events.
-
-        `free` is the time at which both the batch was ready and a call was free.
-        """
-        size, opened, started = self._size.size, self._opened, self._now()
-        # Events left over, because the size has become smaller, are the next batch from now on.
-        self._opened = started
-        self._calling += 1
-        self.in_flight += len(batch)
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        for event in batch:
+    async def _call(self, batch: _Batch) -> Sequence[Any]:
+        """Call the handler with the next part of a batch."""
+        batch.called = part = self._still_due(batch.parts.pop())
+        if not part:
+            return part
+        started = self._now()
+        for event in part:
             event.started = started
-        self._watch.begin()
-        # As soon as the call has begun: the next batch is made while this one is worked on.
-        self.run.call_soon(self.info, self._drain)
-        outcome = Outcome.SUCCESS
-        parts = [batch]
+        traced, handler = self._traced, self._results_of
+        call = handler if traced is None else traced.batch(handler, part)
+        self._calling += 1
         try:
-            while parts:
-                part = self._still_due(parts.pop())
-                if not part:
-                    continue
-                error = await self._attempt(slot, part)
-                if isinstance(error, TimeoutError):
-                    outcome = Outcome.DROPPED
-                if error is None:
-                    continue
-                if not isinstance(error, Exception):
-                    # It stops the pipeline, and one event is enough to say so.
-                    self._return(part[1:])
-                    part = part[:1]
-                if len(part) > 1 and not isinstance(error, BatchContractError):
-                    middle = len(part) // 2
-                    parts += (part[middle:], part[:middle])
-                else:
-                    self._settle_all(part, [error] * len(part))
+            return await call([event.value for event in part])
         finally:
             self._calling -= 1
-            # Its frames refer to this one, from Python 3.13 on, and keep what a user's function
-            # has in its variables, until the garbage collector comes.
-            error = None
-            for part in parts:
-                self._return(part)
-        ended = self._now()
-        if self.state < FAILED:
-            self._linger.on_complete(ended - started)
-            # With what each call costs this stage and the loop, which small ones pay as well.
-            self._size.on_complete(ended - free, len(batch), size, ended - opened, outcome)
-        self._drain()
+
+    async def _results_of(self, values: list[Any]) -> Sequence[Any]:
+        """As many results as `values`; None stands for a None each.
+
+        BatchContractError where the handler returns anything else.
+        """
+        count = len(values)
+        results: Any = self._given(values)
+        kind = cast("type[Any]", results.__class__)
+        if hasattr(kind, "__await__") and not is_iterator(kind):
+            results = await results
+        if results is None:
+            return [None] * count
+        kind = cast("type[Any]", results.__class__)
+        if isinstance(results, str | bytes) or not isinstance(results, Sequence):
+            if is_iterator(kind):
+                what = "an async iterator or a stream"
+            elif (error := unfinished(results, self._name)) is not None:
+                raise BatchContractError(str(error))
+            else:
+                what = describe(results, 80)
+            raise BatchContractError(
+                f"'{self._name}' returned {what} for {_many(count, 'event')}: return a list of as "
+                "many results, or None"
+            )
+        given: Sequence[Any] = cast(Any, results)
+        if len(given) != count:
+            raise BatchContractError(
+                f"'{self._name}' returned {_many(len(given), 'result')} for "
+                f"{_many(count, 'event')}: return one for each, in their order; an exception in "
+                "the place of one that failed"
+            )
+        if self._finished.issuperset(map(type, given)):
+            return list(given)
+        errors = [unfinished(result, self._name) for result in given]
+        if not any(errors):
+            self._finished.update(map(type, filter(speaks_for_its_type, given)))
+        return [error or result for error, result in zip(errors, given, strict=True)]
 
     def _still_due(self, part: list[Event[Any]]) -> list[Event[Any]]:
         """The events of `part` that may begin.
 
-        None after an error, none whose source has lost it, and none whose group has an event that
-        waits for its next attempt.
+        None whose source has lost it, and none whose group has an event that waits for its next
+        attempt.
         """
-        if self.state >= FAILED:
-            self._return(part)
-            return []
         due: list[Event[Any]] = []
         lessors = self.run.lessors
         for event in part:
@@ -234,47 +250,58 @@ class BatchStage(CallingStage):
                 due.append(event)
         return due
 
-    async def _attempt(self, slot: Slot, part: list[Event[Any]]) -> BaseException | None:
-        """Call once and settle the events that have results; otherwise return the error."""
-        try:
-            results = await self._call(slot, part)
-        except BaseException as error:
-            return self._error_of(part, error)
-        self._settle_all(part, results)
-        return None
-
-    async def _call(self, slot: Slot, part: list[Event[Any]]) -> Sequence[Any]:
-        watched = self._watched
-        handler: Callable[[list[Any]], Awaitable[Sequence[Any]]] = self._handler
-        values = [event.value for event in part]
-        if self._traced is not None:
-            handler = self._traced.batch(handler, part)
-        if watched is None:
-            return await handler(values)
-        watched.begin(slot, self._now())
-        try:
-            results = await handler(values)
-            watched.end(slot)
-        except BaseException as error:
-            failure = watched.error(slot, error)
-            if failure is error:
-                raise
-            raise failure from error
-        return results
+    def _recall(self) -> None:
+        unstarted = [event for call in self._due for event in chain(*call.call.parts)]
+        self._inbox.extendleft(reversed(unstarted))
+        self.in_flight -= len(unstarted)
+        self._due.clear()
 
     # Outcomes.
 
-    def _settle_all(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
-        ended = self._now()
-        for event, result in zip(part, results, strict=True):
-            event.ended = ended
+    def _raised(self, event: Event[Any], error: BaseException) -> None:
+        batch: _Batch = event.call
+        part = batch.called
+        failure = self._error_of([*part, *chain(*batch.parts)], error)
+        if isinstance(failure, TimeoutError):
+            batch.outcome = Outcome.DROPPED
+        if failure is None:
+            batch.parts, part = [], []
+        elif not isinstance(failure, Exception):
+            # It stops the pipeline, and one event is enough to say so.
+            self._return(part[1:])
+            part = part[:1]
+        elif len(part) > 1 and not isinstance(failure, BatchContractError):
+            middle = len(part) // 2
+            batch.parts += (part[middle:], part[:middle])
+            part = []
+        batch.called = part
+        event.value = [failure] * len(part)
+        self._end_call(event)
+
+    def _end_call(self, call: Event[Any]) -> None:
+        """Settle the events of a call, each by its result or error; the next part is then due."""
+        batch: _Batch = call.call
+        # An error leads to the frame of its slot, which has the call: they would keep each other.
+        results, call.value = call.value, batch
+        for event, result in zip(batch.called, results, strict=True):
+            event.ended = call.ended
             if isinstance(result, BaseException):
                 self._failures.append((event, result))
             else:
                 self._no_more_attempts(event)
                 event.value = result
                 self._ended.append(event)
+        if batch.parts:
+            self._due.appendleft(call)
+            if self.state >= FAILED:
+                self.give_back_unstarted()
         self._drain()
+        if not batch.parts and self.state < FAILED:
+            # With what each call costs this stage and the loop, which small ones pay as well.
+            ended = self._now()
+            took, oldest = ended - batch.free, ended - call.created
+            self._linger.on_complete(took)
+            self._size.on_complete(took, batch.count, batch.size, oldest, batch.outcome)
 
     def _settle_error(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, BatchContractError):
@@ -319,58 +346,11 @@ class BatchStage(CallingStage):
         """
         return {
             **super().statistics(),
-            "calls": self._calling,
+            "calls": self._calling + len(self._due),
             "parallel": self._parallel,
             "size": self._size.size,
             "size_reason": self._size.reason,
         }
-
-
-def _by_contract(
-    handler: Callable[[list[Any]], Any], name: str
-) -> Callable[[list[Any]], Coroutine[Any, Any, Sequence[Any]]]:
-    """`handler` as a coroutine function that returns as many results as it is given values.
-
-    BatchContractError where it returns anything else; None stands for a None each.
-    """
-
-    async def call(values: list[Any]) -> Sequence[Any]:
-        count = len(values)
-        results: Any = handler(values)
-        kind = cast("type[Any]", results.__class__)
-        if hasattr(kind, "__await__") and not is_iterator(kind):
-            results = await results
-        if results is None:
-            return [None] * count
-        kind = cast("type[Any]", results.__class__)
-        if isinstance(results, str | bytes) or not isinstance(results, Sequence):
-            if is_iterator(kind):
-                what = "an async iterator or a stream"
-            elif (error := unfinished(results, name)) is not None:
-                raise BatchContractError(str(error))
-            else:
-                what = describe(results, 80)
-            raise BatchContractError(
-                f"'{name}' returned {what} for {_many(count, 'event')}: return a list of as many "
-                "results, or None"
-            )
-        given: Sequence[Any] = cast(Any, results)
-        if len(given) != count:
-            raise BatchContractError(
-                f"'{name}' returned {_many(len(given), 'result')} for "
-                f"{_many(count, 'event')}: return one for each, in their order; an exception in "
-                "the place of one that failed"
-            )
-        if finished.issuperset(map(type, given)):
-            return given
-        errors = [unfinished(result, name) for result in given]
-        if not any(errors):
-            finished.update(map(type, filter(speaks_for_its_type, given)))
-        return [error or result for error, result in zip(errors, given, strict=True)]
-
-    # Types of results that need not be awaited.
-    finished: set[type] = set()
-    return call
 
 
 def _many(n: int, what: str) -> str:

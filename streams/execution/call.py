@@ -28,9 +28,9 @@ NEXT_PLACES = {
     "behind": {"waiting", "over"},
     "held": {"waiting", "over"},
     "waiting": {"due", "called", "held", "over"},
-    # Assigned to a slot, which returns it if the limit falls first. A plain handler is called at
-    # once, and a slot goes on with what it has returned.
-    "due": {"called", "waiting", "over"},
+    # Assigned to a slot, and returned if the limit falls or the stage ends first. A plain handler
+    # is called at once, and a slot goes on with what it has returned.
+    "due": {"called", "waiting"},
     "called": {"ended", "retrying", "due", "over"},
     # Not reported yet, with others that have ended.
     "ended": {"over"},

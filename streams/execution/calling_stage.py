@@ -1,4 +1,4 @@
-"""The base of the stages that call a handler: their slots, waiting events, and the end.
+"""The base of the stages that call a handler: the loop of their slots, failures, and the end.
 
 An event is in flight from the moment when it is assigned to a slot until its call has ended and has
 been flushed.
@@ -6,27 +6,31 @@ been flushed.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from typing import Any
 
-from penstock.streams.base.errors import (
-    CALL_ERRORS,
-    add_note,
-    own_error,
-)
+from penstock.streams.base.errors import CALL_ERRORS, add_note, own_error
+from penstock.streams.base.validation import is_coroutine_function
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.execution.call import closing_event
 from penstock.streams.execution.flushing_stage import FlushingStage
-from penstock.streams.execution.handler import is_own
+from penstock.streams.execution.handler import check_result, is_own, opened
+from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
-from penstock.streams.protocol.acknowledgement import Withdrawn
+from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
+from penstock.streams.runtime.slot import Slot
+from penstock.streams.runtime.tasks import has_changed
+from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["CallingStage"]
 
@@ -39,13 +43,23 @@ class CallingStage(FlushingStage):
     """
 
     __slots__ = (
+        "_awaitables",
+        "_checked",
+        "_due",
+        "_handler",
+        "_is_awaited",
         "_is_own",
         "_name",
         "_now",
+        "_refills",
+        "_returned",
+        "_slice",
+        "_slot_drains",
         "_slots",
         "_traced",
         "_watch",
         "_watched",
+        "flush_is_due",
         "in_flight",
         "peak_in_flight",
         "who",
@@ -66,6 +80,21 @@ class CallingStage(FlushingStage):
         # The advice for a handler of the library's own is different: a user cannot change it.
         self._is_own = is_own(options.handler)
         self.who = str(info) if self._is_own else f"'{name}' ({info})"
+        # Takes an event whose call has returned, with the result as its value.
+        self._returned: Callable[[Event[Any]], object] = self._ended.append
+        self._handler: Callable[[Any], Any] = opened(options.handler, run)
+        # Whether a call makes a coroutine.
+        self._is_awaited = is_coroutine_function(options.handler)
+        # Assigned to a slot that has not taken them; of a plain handler, each with the awaitable or
+        # the iterator that it returned.
+        self._due: deque[Event[Any]] = deque()
+        self._awaitables: deque[Any] = deque()
+        self.flush_is_due = self._slot_drains = False
+        # Whether events have begun at once in place of those that were flushed last.
+        self._refills = True
+        # Types of results that need no check.
+        self._checked: set[type[Any]] = set()
+        self._slice = TimeSlice(run, self._drain)
         self._slots = Slots(run, info, name, self._work, self._slot_ended)
         self._watched: CallLimits | None = None
         if options.timeout is not None:
@@ -82,7 +111,125 @@ class CallingStage(FlushingStage):
     # Slots.
 
     async def _work(self) -> None:
-        """One slot: make calls, and sleep while there is nothing to do."""
+        """One slot: make the calls that are due, and sleep while there are none."""
+        handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._watched
+        checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
+        due, awaitables, unflushed = self._due, self._awaitables, self._ended
+        returned, slots = self._returned, self._slots
+        slot, context = slots.begin(), copy_context()
+        started = now()
+        while True:
+            while due:
+                if started >= slice_.end and slice_.is_over(started):
+                    started = await self._give_way()
+                    continue
+                event = due.popleft()
+                event.started = started
+                try:
+                    if lessors and not may_begin(event, lessors):
+                        raise Withdrawn
+                    if timeouts is not None:
+                        slot.event = event
+                        timeouts.begin(slot, started)
+                    if is_awaited:
+                        result = await handler(event.value)
+                    else:
+                        result = awaitables.popleft() if awaitables else handler(event.value)
+                        if not is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
+                            result = await result
+                    if type(result) not in checked:
+                        if is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
+                            result = await self._read(event, slot, result)
+                            if type(result) is Family:
+                                self._has_families = True
+                        else:
+                            self._check(result)
+                    if timeouts is not None:
+                        timeouts.end(slot)
+                except BaseException as error:
+                    if timeouts is not None:
+                        error = timeouts.error(slot, error)
+                    event.ended = now()
+                    self._raised(event, error)
+                    slots.looking += 1
+                    try:
+                        self._drain()
+                    finally:
+                        slots.looking -= 1
+                    if has_changed(context):
+                        return
+                    started = now()
+                    continue
+                event.ended = ended = now()
+                event.value = result
+                returned(event)
+                if self.state and self.state >= CLOSED:
+                    self._flush()
+                    return
+                if has_changed(context):
+                    return
+                # The end of one call is the start of the next.
+                started = ended
+                if not unflushed:
+                    # The stage has flushed at once.
+                    continue
+                if not due and len(unflushed) == self.in_flight:
+                    # No other call is in flight.
+                    self._slot_drains = True
+                    slots.looking += 1
+                    try:
+                        self._drain()
+                    finally:
+                        slots.looking -= 1
+                        self._slot_drains = False
+                    started = now()
+                elif not self.flush_is_due:
+                    self.flush_soon()
+            if self.state and self.state >= CLOSED:
+                return
+            if self.flush_is_due and self._refills:
+                # The flush will give this slot its next event, as the last one did.
+                slots.looking += 1
+                try:
+                    await PAUSE
+                finally:
+                    slots.looking -= 1
+            if not due:
+                await slots.sleep()
+            started = now()
+
+    def flush_soon(self) -> None:
+        """Flush in the next loop iteration."""
+        if not self.flush_is_due:
+            self.flush_is_due = True
+            self.run.call_soon(self.info, self._flush_now)
+
+    def _flush_now(self) -> None:
+        self.flush_is_due = False
+        self._drain()
+
+    async def _give_way(self) -> float:
+        """Yield to the loop, as handlers that never wait do not; events that are due may be
+        withdrawn meanwhile. Returns the time."""
+        self._slots.looking += 1
+        try:
+            await PAUSE
+        finally:
+            self._slots.looking -= 1
+        return self._now()
+
+    def _check(self, result: object) -> None:
+        """Check a result of a type that is new to this stage. Raises UnfinishedResult."""
+        kind = type(result)
+        if kind not in self._checked and check_result(result, self._name):
+            self._checked.add(kind)
+
+    def _raised(self, event: Event[Any], error: BaseException) -> None:
+        """The call of an event has raised `error`."""
+        self._failures.append((event, error))
+
+    def _read(self, event: Event[Any], slot: Slot, results: Any) -> Awaitable[Any]:
+        """Send the results of an iterator or a stream on; see `Iterators.read`."""
         raise NotImplementedError
 
     def _slot_ended(self) -> None:
@@ -153,9 +300,16 @@ class CallingStage(FlushingStage):
         add_note(error, f"in the {what} of {self.info}")
         self.stop(error)
 
+    def _recall(self) -> None:
+        """Return events that are due and have not begun to the inbox."""
+        self._inbox.extendleft(reversed(self._due))
+        self.in_flight -= len(self._due)
+        self._due.clear()
+
     # The end.
 
     def _take_unstarted(self) -> list[Event[Any]]:
+        self._recall()
         if self.state is CANCELLED:
             self.in_flight -= len(self._ended) + len(self._failures)
         return super()._take_unstarted()

@@ -16,7 +16,7 @@ from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
+from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.time_slice import fitting
@@ -73,7 +73,12 @@ class PlainStage(WorkerStage):
         return super().ready if self.is_concurrent else bool(self._inbox)
 
     def _recall(self) -> None:
-        """Events that are due have begun."""
+        """Events that are due have begun, unless no slot is to go on with them."""
+        if self.state is CANCELLED:
+            for call in self._awaitables:
+                not_awaited(call)
+            self._awaitables.clear()
+            super()._recall()
 
     def _begin(self) -> None:
         """Call for as many events as may begin within the time slice, one after the other."""

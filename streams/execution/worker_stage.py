@@ -6,29 +6,22 @@ receives their completions, results are sent on, turns end, and more events are 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from penstock.streams.base.errors import not_awaited
 from penstock.streams.base.take_front import taken
-from penstock.streams.base.validation import is_coroutine_function
 from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.gate import Gate, SharedGate
-from penstock.streams.execution.handler import check_result, opened
-from penstock.streams.execution.iterators import Iterators, is_iterator
+from penstock.streams.execution.iterators import Iterators
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
-from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.event import Event, Turn, give_back_all
-from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
+from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.tasks import has_changed
+from penstock.streams.runtime.slot import Slot
 from penstock.streams.runtime.timer import Timer
-from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["WorkerStage"]
 
@@ -40,21 +33,12 @@ class WorkerStage(CallingStage):
     """
 
     __slots__ = (
-        "_awaitables",
-        "_checked",
-        "_due",
         "_gate",
-        "_handler",
         "_hold_timer",
-        "_is_awaited",
         "_iterators",
         "_options",
-        "_refills",
-        "_slice",
-        "_slot_drains",
         "admitted",
         "allowed",
-        "flush_is_due",
         "is_concurrent",
     )
 
@@ -68,9 +52,6 @@ class WorkerStage(CallingStage):
     ) -> None:
         super().__init__(downstream, run, info, options)
         self._options = options
-        self._handler = opened(options.handler, run)
-        # Whether a call makes a coroutine.
-        self._is_awaited = is_coroutine_function(options.handler)
         # Whether calls may be in flight together.
         self.is_concurrent = not options.is_plain
         self.admitted: int = 0
@@ -78,19 +59,9 @@ class WorkerStage(CallingStage):
         self._hold_timer = Timer(run, info, self._drain)
         self._gate = self._gate_of(limiter)
         self._acts_after_drain = self._gate.is_shared
-        # Assigned to a slot that has not taken them; of a plain handler, each with the awaitable or
-        # the iterator that it returned.
-        self._due: deque[Event[Any]] = deque()
-        self._awaitables: deque[Any] = deque()
-        self.flush_is_due = self._slot_drains = False
-        # Whether events have begun at once in place of those that were flushed last.
-        self._refills = True
-        # Types of results that need no check.
-        self._checked: set[type[Any]] = set()
         self._iterators = Iterators(
             self._results, self._watched, self._check, self._checked, self._drain, self
         )
-        self._slice = TimeSlice(run, self._drain)
         run.withdrawals.append(partial(self.within, self._withdraw))
 
     def _gate_of(self, limiter: Limiter) -> Gate:
@@ -260,124 +231,17 @@ class WorkerStage(CallingStage):
             self._results.begin(begun)
         self._gate.take(begun)
 
-    def _recall(self) -> None:
-        """Return events that are due and have not begun to the inbox."""
-        self._inbox.extendleft(reversed(self._due))
-        self.in_flight -= len(self._due)
-        self._due.clear()
-
     def _withdrawn(self, is_gone: Callable[[Event[Any]], bool]) -> list[Event[Any]]:
         self._recall()
         events = super()._withdrawn(is_gone)
         self.admitted -= len(events)
         return events
 
-    def _take_unstarted(self) -> list[Event[Any]]:
-        if self.state is not CANCELLED:
-            self._recall()
-            return super()._take_unstarted()
-        for call in self._awaitables:
-            not_awaited(call)
-        self._awaitables.clear()
-        events = [*self._due, *super()._take_unstarted()]
-        self.in_flight -= len(self._due)
-        self._due.clear()
-        return events
-
     # Calls in slots.
 
-    async def _work(self) -> None:
-        handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._watched
-        iterators = self._iterators
-        checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
-        due, awaitables, unflushed = self._due, self._awaitables, self._ended
-        append = unflushed.append
-        slots = self._slots
-        slot, context = slots.begin(), copy_context()
-        started = now()
-        while True:
-            while due:
-                if started >= slice_.end and slice_.is_over(started):
-                    started = await self._give_way()
-                    continue
-                event = due.popleft()
-                event.started = started
-                try:
-                    if lessors and not may_begin(event, lessors):
-                        raise Withdrawn
-                    if timeouts is not None:
-                        slot.event = event
-                        timeouts.begin(slot, started)
-                    if is_awaited:
-                        result = await handler(event.value)
-                    else:
-                        result = awaitables.popleft() if awaitables else handler(event.value)
-                        if not is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
-                            result = await result
-                    if type(result) not in checked:
-                        if is_iterator(type(result)):  # pyright: ignore[reportUnknownArgumentType]
-                            self._gate.check_below()
-                            result = await iterators.read(event, slot, result)
-                            if type(result) is Family:
-                                self._has_families = True
-                        else:
-                            self._check(result)
-                    if timeouts is not None:
-                        timeouts.end(slot)
-                except BaseException as error:
-                    if timeouts is not None:
-                        error = timeouts.error(slot, error)
-                    event.ended = now()
-                    self._failures.append((event, error))
-                    slots.looking += 1
-                    try:
-                        self._drain()
-                    finally:
-                        slots.looking -= 1
-                    if has_changed(context):
-                        return
-                    started = now()
-                    continue
-                event.ended = ended = now()
-                event.value = result
-                if self.state and self.state >= CLOSED:
-                    self._return([event])
-                    return
-                append(event)
-                if has_changed(context):
-                    return
-                # The end of one call is the start of the next.
-                started = ended
-                if not due and len(unflushed) == self.in_flight:
-                    # No other call is in flight.
-                    self._slot_drains = True
-                    slots.looking += 1
-                    try:
-                        self._drain()
-                    finally:
-                        slots.looking -= 1
-                        self._slot_drains = False
-                    started = now()
-                elif not self.flush_is_due:
-                    self.flush_soon()
-            if self.state and self.state >= CLOSED:
-                return
-            if unflushed and self._refills:
-                # The flush that is due will give this slot its next event, as the last one did.
-                slots.looking += 1
-                try:
-                    await PAUSE
-                finally:
-                    slots.looking -= 1
-            if not due:
-                await slots.sleep()
-            started = now()
-
-    def flush_soon(self) -> None:
-        """Flush in the next loop iteration."""
-        if not self.flush_is_due:
-            self.flush_is_due = True
-            self.run.call_soon(self.info, self._flush_now)
+    def _read(self, event: Event[Any], slot: Slot, results: Any) -> Awaitable[Any]:
+        self._gate.check_below()
+        return self._iterators.read(event, slot, results)
 
     def _flush_now(self) -> None:
         self.flush_is_due = False
@@ -385,22 +249,6 @@ class WorkerStage(CallingStage):
             self._iterators.send_kept()
         if self._ended or self._due:
             self._drain()
-
-    async def _give_way(self) -> float:
-        """Yield to the loop, as handlers that never wait do not; events that are due may be
-        withdrawn meanwhile. Returns the time."""
-        self._slots.looking += 1
-        try:
-            await PAUSE
-        finally:
-            self._slots.looking -= 1
-        return self._now()
-
-    def _check(self, result: object) -> None:
-        """Check a result of a type that is new to this stage. Raises UnfinishedResult."""
-        kind = type(result)
-        if kind not in self._checked and check_result(result, self._name):
-            self._checked.add(kind)
 
     # Outcomes.
 

@@ -124,6 +124,7 @@ class Watched:
         stage._due = queue(steps, "due")
         stage._ended = Ended()
         stage._ended.steps = steps
+        stage._returned = stage._ended.append
         enter = waiting.siblings.enter
 
         def stay(turn: Turn, event: Event[Any]) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -281,3 +282,65 @@ def test_what_fails_during_a_stop_with_attempts_left_is_given_back(run: Run) -> 
     with pytest.raises(Fatal):
         run(source.pipe(operator).to(MemorySink()).run())
     assert (source.returned, source.failed, source.acked) == ([2], [1], [])
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_cancel_during_a_half_gives_back_the_other_half_too(run: Run, obeys: bool) -> None:
+    calls: list[list[int]] = []
+
+    async def handler(values: list[int]) -> list[int]:
+        calls.append(values)
+        await asyncio.sleep(0.1)
+        if values[0] >= 20:
+            if len(calls) == begun + 1:
+                raise Poison
+            with nullcontext() if obeys else suppress(asyncio.CancelledError):
+                await asyncio.sleep(100)
+        return values
+
+    begun = 0
+
+    async def story() -> None:
+        nonlocal begun
+        source = MemorySource(range(60))
+        running = source.pipe(batch(handler, 8)).to(MemorySink()).start()
+        while not any(values[0] >= 20 for values in calls):
+            begun = len(calls)
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(10)
+        whole, half = calls[-2:]
+        assert len(whole) > 1
+        assert half == whole[: len(whole) // 2]
+        running.cancel()
+        await running.wait()
+        assert calls[-1] is half
+        assert set(whole) <= set(source.returned)
+        assert source.unsettled == []
+
+    run(story())
+
+
+def test_a_batch_that_fails_after_an_error_is_given_back_without_its_halves_being_tried(
+    run: Run,
+) -> None:
+    class Fatal(BaseException):
+        pass
+
+    calls: list[list[int]] = []
+
+    async def handler(values: list[int]) -> list[int]:
+        calls.append(values)
+        number = len(calls)
+        await asyncio.sleep(1 if number == 21 else 0.1)
+        if number > 20:
+            raise (Poison if number == 21 else Fatal)
+        return values
+
+    source = MemorySource(range(1000))
+    with pytest.raises(Fatal):
+        run(source.pipe(batch(handler, 8, parallel=2)).to(MemorySink()).run())
+    late = calls[20]
+    assert len(calls) == 22
+    assert len(late) > 1
+    assert set(late) <= set(source.returned)
+    assert source.unsettled == []
