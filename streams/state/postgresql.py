@@ -134,7 +134,6 @@ class PostgreSQL:
     def open(self) -> None:
         with self._named("open"):
             writing = self._writing = self._connect()
-            self._check_server(writing)
             self._take_lock(writing)
             self._run = os.urandom(8).hex()
             with writing.transaction():
@@ -294,6 +293,8 @@ class PostgreSQL:
     def _connect(self) -> _Db:
         db: _Db = psycopg.connect(self._conninfo, autocommit=True)
         try:
+            # First: what is set in a pool would be other programs'.
+            self._check_server(db)
             db.execute(_SESSION)
         except BaseException:
             db.close()

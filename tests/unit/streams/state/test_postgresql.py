@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +11,16 @@ import psycopg
 import pytest
 
 from penstock import Store
-from penstock.streams.base.errors import BuildError, CannotOpen, DatabaseUnavailable, RightsMissing
+from penstock.streams.base.errors import (
+    BuildError,
+    CannotOpen,
+    DatabaseUnavailable,
+    MissingExtra,
+    RightsMissing,
+)
 from penstock.streams.state.backend import KeptStage, Row, Unit
 from penstock.streams.state.postgresql import PostgreSQL
+from tests.helpers.servers.pooler import Pooler
 
 STAGE = KeptStage("one", "key", 1)
 OTHER_SCHEMA = "?options=-csearch_path%3Dother"
@@ -166,6 +175,30 @@ def test_rights_that_are_missing_are_named(postgres: str, admin: psycopg.Connect
     with pytest.raises(RightsMissing, match="needs CREATE on the schema"):
         backend.open()
     backend.close()
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_a_pool_is_refused_before_anything_is_set_there(postgres: str, mode: str) -> None:
+    def setting(url: str) -> Any:
+        with psycopg.connect(url) as db:
+            return db.execute("SHOW enable_seqscan").fetchone()
+
+    async def story() -> None:
+        async with Pooler(postgres, mode) as pooler:
+            backend = PostgreSQL(pooler.url)
+            for use in (backend.open, backend.open_to_read):
+                with pytest.raises(CannotOpen, match="needs a session of its own"):
+                    await asyncio.to_thread(use)
+            assert await asyncio.to_thread(setting, pooler.url) == setting(postgres)
+
+    asyncio.run(story())
+
+
+def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "penstock.streams.state.postgresql")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"store in PostgreSQL needs psycopg .*postgres"):
+        Store("postgresql://host/name")
 
 
 def test_a_wrong_url_is_refused_when_the_store_is_made() -> None:
