@@ -295,6 +295,57 @@ def test_a_state_that_was_committed_is_read_again_after_an_error() -> None:
     assert run_virtual(story()) == ["a", "a-b"]
 
 
+@pytest.mark.parametrize(("in_thread", "most"), [(False, 256), (True, 2_000)])
+def test_no_more_events_are_read_than_one_commit_and_the_next_may_have(
+    in_thread: bool, most: int
+) -> None:
+    found: list[Any] = []
+    waited: list[int] = []
+
+    class Counts(Memory):
+        def commit(self, unit: Unit) -> None:
+            waited.append(len(found) - sum(waited))
+            super().commit(unit)
+
+    backend = Counts()
+    backend.in_thread = in_thread
+    events = from_iterable([{"user": n % 7} for n in range(10_000)])
+    stage = stateful(count, "user", start=0, store=Store.of(backend, "counts", every=3600.0))
+    run(events.pipe(stage).to(collect(found)))
+    assert len(found) == 10_000
+    assert max(waited) <= most
+    assert len(waited) <= 10_000 / (most / 2) + 1
+
+
+def test_an_event_has_no_part_in_what_another_one_before_it_did() -> None:
+    class Remembers(Memory):
+        def __init__(self) -> None:
+            super().__init__()
+            self.written: list[bytes] = []
+
+        def commit(self, unit: Unit) -> None:
+            self.written += [row.state for rows in unit.rows.values() for row in rows]
+            super().commit(unit)
+
+    def texts(state: Any, event: str) -> tuple[Any, list[str]]:
+        if event == "raise":
+            raise ValueError(event)
+        return None if event == "gone" else [event], []
+
+    async def story() -> None:
+        box = inbox(10)
+        stage = stateful(texts, len, store=Store.of(backend, "texts"), on_error="skip")
+        async with box.pipe(stage).to(collect([])).start() as running:
+            for event in ("a", "raise", "bb", "gone", "raise", "c"):
+                with suppress(ValueError):
+                    await box.put(event, wait=True)
+            await running.drain()
+
+    backend = Remembers()
+    run_virtual(story())
+    assert backend.written == [b'["a"]', b'["bb"]', b'["c"]']
+
+
 def test_a_commit_that_fails_ends_the_run_and_no_source_is_told() -> None:
     class Full(Memory):
         def commit(self, unit: Unit) -> None:
