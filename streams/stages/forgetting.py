@@ -95,7 +95,8 @@ def refuse_engine(stages: Iterable[StageInfo]) -> None:
     """Raise BuildError if one of the stages would end events that come from servers, or keeps
     states on this machine."""
     for stage in stages:
-        if stage.delivery.store is not None:
+        # Another source is in place of the first one.
+        if stage.delivery.store is not None and not stage.is_source:
             raise BuildError(
                 f"{stage} has a store that one process uses, and what reads the events from "
                 "servers may give a key to another process each time: run such a pipeline in one "

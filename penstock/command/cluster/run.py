@@ -18,6 +18,7 @@ from penstock.streams.delivery.view import View
 from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
 from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
+from penstock.streams.stages.forgetting import refuse_engine
 
 __all__ = ["call"]
 
@@ -43,6 +44,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         raise BuildError(f"{attempts} attempts: at least 1 is needed")
     broker = broker_of(options)
     pipeline = loaded(where, settings)
+    # Before anything is made on the servers.
+    refuse_engine(stream.info for stream in pipeline.flowable.chain())
     name = broker.prepare(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, restarts = runner.run(_work(broker, name, pipeline, attempts, settings))

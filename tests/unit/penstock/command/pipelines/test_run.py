@@ -361,6 +361,23 @@ def test_a_number_of_workers_is_a_number_or_auto(
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize("servers", ["nats://127.0.0.1:1", "kafka://127.0.0.1:1/events"])
+def test_states_of_one_process_are_refused_before_servers_are_looked_for(
+    penstock: Penstock, tmp_path: Path, servers: str
+) -> None:
+    file = tmp_path / "states.py"
+    file.write_text(
+        "from penstock import Store, collect, read_jsonl, stateful\n"
+        "store = Store('a.state')\n"
+        "count = stateful(lambda n, e: (n + 1, [e]), 'user', start=0, store=store)\n"
+        "pipeline = read_jsonl('a.jsonl', position=store).pipe(count).to(collect([]))\n"
+    )
+    result = penstock("run", file, "--on", servers)
+    assert result.status == 2
+    assert "stage 2 'stateful' has a store that one process uses" in result.err
+    assert "without --on" in result.err
+
+
 def test_workers_and_servers_that_are_there_are_two_ways(
     penstock: Penstock, pipeline_file: Path
 ) -> None:
