@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from penstock.streams.diagnostics.histogram import Summary
-from penstock.streams.groups.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.groups.closed_early import _ADVICE  # pyright: ignore[reportPrivateUsage]
 from penstock.streams.running.report import (
     _HOW_IT_ENDED,  # pyright: ignore[reportPrivateUsage]
     Outcome,
