@@ -57,7 +57,7 @@ if OPTIONS["table"]:
         OPTIONS["table"],
         by=OPTIONS["by"],
         follow=False,
-        lease=0.5,
+        lease=2.0,
         attempts=1_000_000,
         backoff=Backoff(0.01, cap=0.01),
     )
@@ -100,7 +100,7 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
         "parts": draw.choice([1, 1, 3]),
         "keyed": draw.random() < 0.5,
         "by": draw.choice([None, "key"]),
-        "reverts": 0.0 if source == "file" else draw.choice([0.0, 0.01]),
+        "reverts": 0.0 if source == "file" else draw.choice([0.0, 0.001]),
     }
     kept_in: str = options["database"]
     options["store"] = file_of(kept_in) if kept_in.startswith("sqlite") else kept_in

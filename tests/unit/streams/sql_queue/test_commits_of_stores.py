@@ -209,7 +209,7 @@ def test_rows_that_the_store_has_and_the_table_has_not_are_not_done_again(
         source = read_table(database, follow=False, lease=0.3)
         states = States(tmp_path / "elsewhere.state")
         stages = counted(states), adaptive_flat_map(fails_with_7, Fixed(9), on_error="skip")
-        report = await source.pipe(*stages).to(collect(values)).run()
+        report = await source.pipe(*stages).to(collect(values), results(database)).run()
         assert len(values) == count
         return report.statistics
 
@@ -232,6 +232,8 @@ def test_rows_that_the_store_has_and_the_table_has_not_are_not_done_again(
             assert await ends(store) == {1: 40, -1: 1}
             (error,) = await store.query("SELECT {error} FROM {rows} AS t WHERE {status} = -1")
             assert "ValueError" in error[0]
+            # They were there before the commits.
+            assert await numbers(store) == [n for n in range(41) if n != 7]
 
     asyncio.run(story())
     assert kept(States(tmp_path / "elsewhere.state")) == of(range(41))
