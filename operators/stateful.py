@@ -47,7 +47,8 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.state.backend import KeptStage
 from penstock.streams.state.codec import decoder
-from penstock.streams.state.stage import MOST_HELD, Context, StatefulStage
+from penstock.streams.state.held_stage import MOST_HELD
+from penstock.streams.state.stage import Context, StatefulStage
 from penstock.streams.state.states import States
 from penstock.streams.state.store import Store
 

@@ -68,6 +68,8 @@ def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
         if other.delivery.enlists and hasattr(store, "marks_in"):
             continue
         if other.delivery.store is None:
+            if stage.delivery.takes_again:
+                continue
             raise BuildError(
                 f"{stage} keeps states, and {other} keeps elsewhere what is done: a crash between "
                 "the two would lose an event or count it twice. Give both the same Store: "
@@ -132,7 +134,7 @@ def unknown_again(stages: Iterable[StageInfo]) -> Iterator[tuple[StageInfo, Stag
     for stage, above in with_above(stages):
         found = {n: one for number in above for n, one in sources[number].items()}
         # What `stateful` without a store keeps is gone with the run.
-        if hasattr(stage.delivery.store, "marks_in"):
+        if hasattr(stage.delivery.store, "marks_in") and not stage.delivery.takes_again:
             for source in found.values():
                 yield source, stage
             found = {}

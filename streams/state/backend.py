@@ -14,7 +14,20 @@ from typing import Any, NamedTuple, Protocol
 
 from penstock.streams.delivery.commit import Kind, Parts
 
-__all__ = ["Backend", "KeptStage", "NotWritten", "PartsRefused", "Row", "Unit", "find_refused"]
+__all__ = [
+    "MOST_OVER",
+    "Backend",
+    "KeptStage",
+    "NotWritten",
+    "PartsRefused",
+    "Row",
+    "Unit",
+    "find_refused",
+]
+
+MOST_OVER = 2_000
+"""The most rows of a stage that one commit deletes because they are over. Chosen: it takes some ten
+milliseconds, also when all rows were over before the run began."""
 
 
 class Row(NamedTuple):
@@ -47,6 +60,9 @@ class Unit:
 
     The kind of a part writes it: `kind.write(connection, values)`. `durable`: even if the store is
     not, it must survive a power failure.
+
+    `over` has times by stage: of the rows whose `due` is before that, the oldest `MOST_OVER` are
+    deleted, after all else is written.
     """
 
     rows: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
@@ -54,6 +70,7 @@ class Unit:
     marks: dict[str, bytes] = field(default_factory=dict[str, bytes])
     parts: Parts = field(default_factory=dict[Kind, list[Any]])
     durable: bool = False
+    over: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class PartsRefused(Exception):

@@ -97,6 +97,7 @@ class Commits(AckHook):
         "_most",
         "_numbered",
         "_orders",
+        "_over",
         "_run",
         "_slow",
         "_sources",
@@ -128,6 +129,8 @@ class Commits(AckHook):
         self.database = backend.database
         self._sources = Sources()
         self._orders = Orders()
+        # The time before which rows are over, by stage.
+        self._over: dict[str, Callable[[], float]] = {}
         # How many parts came, and how many of them were void.
         self._numbered = self._voided = 0
         # Called once each when fewer events are held back.
@@ -289,6 +292,20 @@ class Commits(AckHook):
         """The number of events that may end before some are committed."""
         return 2 * self._most - self._new - self._written
 
+    def delete_over(self, stage: str, until: Callable[[], float]) -> None:
+        """Have each commit delete rows of a stage whose `due` is before this time."""
+        self._over[stage] = until
+
+    def waits(self, root: Root, event: Event[Any]) -> bool:
+        """Whether an event, which was the root's, will be done after the commit that begins now, if
+        at all."""
+        if getattr(root, "event", None) is not event:
+            # The record is another event's now.
+            return False
+        if root.ending is not None and event.origin is not self:
+            return False
+        return root.root.missing > 0 or root.root.is_left
+
     # Sources and sinks.
 
     @property
@@ -391,7 +408,8 @@ class Commits(AckHook):
                 self._ended += [root for root in ready if not root.is_lost]
                 continue
             parts = [*ends, *self._parts_of(ready)]
-            unit = Unit(parts=by_kind(parts))
+            over = {stage: until() for stage, until in self._over.items()}
+            unit = Unit(parts=by_kind(parts), over=over)
             marked = self._sources.add_marks(unit, by_source)
             changes = newest(ready)
             ordered = changes.pop(self._orders, ())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import MOST_OVER, KeptStage, Row, Unit
 
 __all__ = ["Memory"]
 
@@ -62,6 +63,9 @@ class Memory:
         for stage, keys in unit.gone.items():
             for key in keys:
                 self._rows.get(stage, {}).pop(key, None)
+        for stage, until in unit.over.items():
+            for _, key in self.due(stage, -inf, until, MOST_OVER):
+                del self._rows[stage][key]
         self._marks.update(unit.marks)
 
     def scan(self, stage: str) -> Iterator[Row]:

@@ -30,6 +30,7 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.delivery.commit import Kind
 from penstock.streams.state.backend import (
+    MOST_OVER,
     KeptStage,
     NotWritten,
     PartsRefused,
@@ -89,6 +90,11 @@ SELECT %s, key, state::json, version, nullif(timers, '')::json, due FROM
     AS one (key, state, version, timers, due)
 ON CONFLICT (stage, key) DO UPDATE SET state = excluded.state, version = excluded.version,
     timers = excluded.timers, due = excluded.due
+"""
+
+_DELETE_OVER = """
+DELETE FROM penstock_state WHERE stage = %s AND key = ANY(ARRAY(
+    SELECT key FROM penstock_state WHERE stage = %s AND due < %s ORDER BY due LIMIT %s))
 """
 
 _MARK = """
@@ -258,6 +264,9 @@ class PostgreSQL:
             texts = [key.decode() for key in gone]
             delete = "DELETE FROM penstock_state WHERE stage = %s AND key = ANY(%s)"
             db.execute(delete, (self._ids[stage], texts))
+        for stage, until in unit.over.items():
+            number = self._ids[stage]
+            db.execute(_DELETE_OVER, (number, number, until, MOST_OVER))
         if unit.marks:
             db.execute(_MARK, (list(unit.marks), list(unit.marks.values())))
 

@@ -17,6 +17,7 @@ from typing import Any
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.file_lock import locked
 from penstock.streams.state.backend import (
+    MOST_OVER,
     KeptStage,
     NotWritten,
     PartsRefused,
@@ -49,6 +50,11 @@ CREATE TABLE IF NOT EXISTS penstock_mark (
 _PUT = """
 INSERT INTO penstock_state VALUES (%d, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
     state = excluded.state, version = excluded.version, timers = excluded.timers, due = excluded.due
+"""
+
+_DELETE_OVER = """
+DELETE FROM penstock_state WHERE stage = ? AND key IN
+    (SELECT key FROM penstock_state WHERE stage = ? AND due < ? ORDER BY due LIMIT ?)
 """
 
 _MARK = """
@@ -183,6 +189,9 @@ class SQLite:
                     "DELETE FROM penstock_state WHERE stage = ? AND key = ?",
                     [(number, key) for key in keys],
                 )
+            for stage, until in unit.over.items():
+                number = self._ids[stage]
+                writing.execute(_DELETE_OVER, (number, number, until, MOST_OVER))
             writing.executemany(_MARK, list(unit.marks.items()))
 
     def _refused(self, unit: Unit) -> PartsRefused | None:

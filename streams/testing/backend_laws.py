@@ -23,7 +23,7 @@ from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Kind
-from penstock.streams.state.backend import Backend, KeptStage, PartsRefused, Row, Unit
+from penstock.streams.state.backend import MOST_OVER, Backend, KeptStage, PartsRefused, Row, Unit
 from penstock.streams.testing.limiter_laws import LawBroken
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Law",
     "LawBroken",
     "Make",
+    "deletes_the_oldest_that_are_over",
     "keeps_each_key_apart",
     "keeps_stages_until_they_are_forgotten",
     "keeps_what_was_committed",
@@ -180,6 +181,21 @@ def reads_many_keys(make: Make) -> None:
         _check("timers that are due", [due for due, _ in found], [998.0] * 5 + [999.0] * 5)
         backend.commit(Unit(gone={"one": keys[1:]}))
         _check("size('one')", backend.size("one"), (1, 2))
+
+
+def deletes_the_oldest_that_are_over(make: Make) -> None:
+    """A commit deletes the oldest rows that are over, a limited number, and no others."""
+    rows = [_numbered(0, n, float(-n)) for n in range(MOST_OVER + 9)]
+    rows.append(_numbered(0, MOST_OVER + 9))
+    with _opened(make) as backend:
+        backend.commit(Unit({"one": rows, "two": rows}))
+        for left in (10, 8, 8):
+            backend.commit(Unit(over={"one": -6.0}))
+            _check("rows that are left", backend.size("one")[0], left)
+        _check("rows of 'one'", _sorted(backend.scan("one")), _sorted([*rows[:7], rows[-1]]))
+        _check("rows of 'two'", backend.size("two")[0], len(rows))
+        backend.commit(Unit({"one": [_numbered(1, 0, 3.0)]}, over={"one": 2.0}))
+        _check("a row that is over no more", backend.read("one", [b"0"]), [_numbered(1, 0, 3.0)])
 
 
 def keeps_stages_until_they_are_forgotten(make: Make) -> None:
@@ -341,6 +357,7 @@ LAWS: tuple[Law, ...] = (
     keeps_what_was_committed,
     keeps_each_key_apart,
     reads_many_keys,
+    deletes_the_oldest_that_are_over,
     keeps_stages_until_they_are_forgotten,
     writes_all_of_a_unit_or_nothing,
     writes_parts_or_says_which_are_refused,

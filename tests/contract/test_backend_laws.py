@@ -76,6 +76,12 @@ class Short(Memory):
         return super().read(stage, keys[:500])
 
 
+class Hasty(Memory):
+    def commit(self, unit: Unit) -> None:
+        super().commit(Unit(over=unit.over))
+        super().commit(unit)
+
+
 class Clinging(Memory):
     def forget(self, stage: str) -> None:
         self._stages.pop(stage)
@@ -120,6 +126,7 @@ BREAKERS: dict[Law, type[Memory]] = {
     laws.keeps_what_was_committed: Forgetful,
     laws.keeps_each_key_apart: Deaf,
     laws.reads_many_keys: Short,
+    laws.deletes_the_oldest_that_are_over: Hasty,
     laws.keeps_stages_until_they_are_forgotten: Clinging,
     laws.writes_all_of_a_unit_or_nothing: Torn,
     laws.writes_parts_or_says_which_are_refused: Heedless,

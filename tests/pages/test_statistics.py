@@ -46,7 +46,7 @@ STAGES = {
         "`from_iterable`, `from_async_iterable`, `queue_stats`",
     ),
     "streams/boundary/from_observable.py:statistics": ("Sources", "`Flowable.of`"),
-    "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
+    "streams/keyed/distinct.py:statistics": ("Operators", "`distinct_within`"),
     "streams/keyed/overflow.py:statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
     "streams/groups/substreams.py:group_statistics": ("Operators", "`group_by`"),
@@ -62,6 +62,10 @@ STAGES = {
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
     "streams/state/stage.py:statistics": ("Operators", "`stateful`"),
+    "streams/state/held_stage.py:statistics": (
+        "Operators",
+        "`stateful`, `distinct_within` with a store",
+    ),
     "streams/monitoring/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/monitoring/timed_watching.py:statistics": (
         "Operators",

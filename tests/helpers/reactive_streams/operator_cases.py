@@ -18,6 +18,7 @@ from penstock import (
     Fixed,
     Flowable,
     Shared,
+    Store,
     WorkPool,
     adaptive_flat_map,
     batch,
@@ -132,6 +133,11 @@ def _both(*operators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda source: source.pipe(*operators)
 
 
+def _distinct_in_a_new_store(source: Any) -> Any:
+    store = Store.memory(every=0.0)
+    return source.pipe(distinct_within(10, by=lambda number: number, store=store))
+
+
 def _doubled(n: int) -> list[int]:
     return [number for number in range(n) for _ in range(2)]
 
@@ -184,6 +190,7 @@ OPERATORS = [
     _pool("work pool", ordered=False),
     _pool("work pool, ordered", ordered=True),
     _operator("distinct_within", distinct_within(10, by=lambda number: number), numbers_up_to),
+    _operator("distinct_within in a store", _distinct_in_a_new_store, numbers_up_to),
     _operator(
         "group_by, spread",
         _both(group_by(lambda number: number % 3, buffer=16, spill_events=64), spread()),

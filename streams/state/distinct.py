@@ -1,0 +1,184 @@
+"""The stage that lets a key pass once within a number of seconds, and remembers it in a store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from penstock.streams.base.ahead import Ahead
+from penstock.streams.base.errors import CALL_ERRORS, own_error
+from penstock.streams.base.keys import By, Key
+from penstock.streams.base.validation import seconds_of
+from penstock.streams.keyed.key_faults import KeyFaults
+from penstock.streams.protocol.acknowledgement import AckHook
+from penstock.streams.protocol.event import FORGIVEN, Ending, Event, drop_all, give_back_all
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.state.backend import Row
+from penstock.streams.state.changes import END, Cell, Change, Root
+from penstock.streams.state.commits import Commits
+from penstock.streams.state.held_stage import BaseHeldStage
+from penstock.streams.state.states import States
+
+__all__ = ["StoredDistinctStage", "TimesOfKeys"]
+
+# In place of an encoded state that is in the store.
+_STORED = b"stored"
+
+# A time and its end, of a key.
+_Before = tuple[float | None, dict[str, float]]
+
+
+class TimesOfKeys(States):
+    """The times of the first events, by key."""
+
+    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+        super().write([one for one in changes if one.data is not _STORED], rows, gone)
+
+
+class StoredDistinctStage(BaseHeldStage):
+    """Drops an event whose key was first seen less than `seconds` before.
+
+    The state of a key is the time of its first event, in seconds since 1970, and is written in the
+    commit of that event. A duplicate makes a change too, to the same state: so it is done after the
+    first event, or returned with it, and before the next event of its key that passes. The keys
+    that have left the window are deleted by later commits, many at a time, and not by a timer for
+    each.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        by: By[Any],
+        time: By[Any] | None,
+        seconds: float,
+        states: TimesOfKeys,
+        commits: Commits,
+        faults: KeyFaults,
+        ahead: Ahead,
+    ) -> None:
+        super().__init__(downstream, run, info, by, states, commits, faults)
+        self._time_key = None if time is None else Key(time)
+        self._seconds = seconds
+        self._ahead = ahead
+        # Of the events that are applied next.
+        self._times: list[float] = []
+        # The largest of these, by which keys leave the window; and what it was before each event
+        # that is held, in their order.
+        self._latest = -inf
+        self._held: deque[tuple[Root, Event[Any], float]] = deque()
+        self._ends = _Ends()
+        commits.delete_over(states.name, self._until)
+        run.attachments.then(self.begin)
+
+    def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
+        times, error = self._times_of(events)
+        self._times = times
+        count = len(times)
+        refused = super()._put(events[:count])
+        if error is None or refused is not None:
+            return refused
+        if self._unread:
+            # They come before these.
+            self._unread += events[count:]
+            return None
+        return count, error
+
+    def _times_of(self, events: list[Event[Any]]) -> tuple[list[float], Exception | None]:
+        """The times of the events up to one whose time cannot be read, and its error."""
+        key = self._time_key
+        if key is None:
+            return [event.created + self._offset for event in events], None
+        times: list[float] = []
+        try:
+            for event in events:
+                times.append(self._time(key, event.value))
+        except CALL_ERRORS as raised:
+            return times, own_error(raised)
+        return times, None
+
+    def _time(self, key: Key, value: Any) -> float:
+        try:
+            stamp: Any = key.get(value)
+        except CALL_ERRORS:
+            if not key.adapts(value):
+                raise
+            stamp = key.get(value)
+        time = seconds_of(stamp)
+        self._ahead.check(time, stamp)
+        return time
+
+    def apply(self, events: list[Event[Any]], cells: list[Cell], /) -> bool:
+        states, seconds = self._states, self._seconds
+        duplicates: list[Event[Any]] = []
+        lost: list[Event[Any]] = []
+        roots = self._commits.hold(events)
+        for event, root, cell, time in zip(events, roots, cells, self._times, strict=False):
+            first = cell.state
+            cell.used = True
+            last = cell.last
+            if root.root.is_lost or (last is not None and last.root.is_lost):
+                lost.append(event)
+            elif first is None or abs(time - first) >= seconds:
+                before = first, cell.timers
+                change = states.change(cell, root, time, {END: round(time + seconds, 6)})
+                self._ends.put(event, change, before)
+                self._out.append(event)
+            else:
+                duplicates.append(event)
+                is_stored = last is None or last.data is _STORED
+                change = states.keep(cell, root, cell.timers)
+                if is_stored:
+                    change.data = _STORED
+        latest = self._latest
+        self._held.extend((root, root.event, latest) for root in roots)
+        self._latest = max(self._times, default=latest)
+        drop_all(duplicates, "duplicate")
+        give_back_all(lost)
+        return True
+
+    def _until(self) -> float:
+        """The time before which keys have left the window, also for the events that come again if
+        the process dies: they find the keys that they have found now."""
+        held = self._held
+        while held and not self._commits.waits(*held[0][:2]):
+            held.popleft()
+        return held[0][2] if held else self._latest
+
+
+class _Ends(AckHook):
+    """The hook in front of the first event of each key. A key whose event was skipped or routed is
+    forgotten, although the event is done."""
+
+    def put(self, event: Event[Any], change: Change, before: _Before) -> None:
+        """Have the key of an event forgotten if that fails: it has the time `before` again."""
+        event.outer = event.origin, event.outer, change, before
+        event.origin = self
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None:
+        if ending is not FORGIVEN:
+            return
+        event: Any
+        for event in events:
+            _, _, change, before = event.outer
+            _revoke(change, before)
+
+
+def _revoke(change: Change, before: _Before) -> None:
+    """Give a key the time `before` in place of that of a change, and of its duplicates' changes."""
+    time = last = change.state
+    one: Change | None = change
+    while one is not None and one.state is time:
+        one.state, one.timers = before
+        one.data = None
+        last, one = one, one.after
+    cell = change.cell
+    if cell.last is last:
+        cell.state, cell.timers = before
