@@ -37,6 +37,7 @@ __all__ = [
     "committed",
     "depending",
     "newest",
+    "released",
     "undo",
     "waits_for",
     "without",
@@ -334,6 +335,28 @@ def committed(ready: list[Root]) -> None:
             more = change.more
             change.more = None
             change = more
+
+
+def released(done: list[Root]) -> list[tuple[Origin, Ending, Any, list[Event[Any]]]]:
+    """The events of roots as they were before they were held back, those that have ended alike and
+    come one after another together."""
+    parts: list[tuple[Origin, Ending, Any, list[Event[Any]]]] = []
+    first: Root | None = None
+    part: list[Event[Any]] = []
+    for root in done:
+        event = root.event
+        event.origin, event.outer = root.origin, root.outer
+        if (
+            first is None
+            or root.origin is not first.origin
+            or root.ending is not first.ending
+            or root.why is not first.why
+        ):
+            assert root.ending is not None
+            first, part = root, []
+            parts.append((root.origin, root.ending, root.why, part))
+        part.append(event)
+    return parts
 
 
 def as_new(done: list[Root]) -> None:

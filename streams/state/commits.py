@@ -39,6 +39,7 @@ from penstock.streams.state.changes import (
     committed,
     depending,
     newest,
+    released,
     undo,
     waits_for,
 )
@@ -504,22 +505,7 @@ class Commits(AckHook):
 
     def _release(self, done: list[Root]) -> None:
         """Let events end at their sources."""
-        parts: list[tuple[Origin, Ending, Any, list[Event[Any]]]] = []
-        first: Root | None = None
-        part: list[Event[Any]] = []
-        for root in done:
-            event = root.event
-            event.origin, event.outer = root.origin, root.outer
-            if (
-                first is None
-                or root.origin is not first.origin
-                or root.ending is not first.ending
-                or root.why is not first.why
-            ):
-                assert root.ending is not None
-                first, part = root, []
-                parts.append((root.origin, root.ending, root.why, part))
-            part.append(event)
+        parts = released(done)
         self.held -= len(done)
         for origin, ending, why, part in parts:
             origin.settle(part, ending, why)
