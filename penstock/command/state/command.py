@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
+from os.path import getsize
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
@@ -147,6 +148,7 @@ def _time(seconds: float) -> datetime | float:
 
 def _backup(store: Backend, options: argparse.Namespace) -> int:
     store.backup(options.path)
+    mention(f"{options.path} has a copy of the store, {counted(getsize(options.path), 'byte')}")
     return 0
 
 

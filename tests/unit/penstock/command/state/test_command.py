@@ -241,7 +241,9 @@ def test_a_copy_has_all_that_is_in_the_store(
     penstock: Penstock, store: str, tmp_path: Path
 ) -> None:
     copy = str(tmp_path / "copy.state")
-    assert penstock("state", "backup", store, copy).status == 0
+    made = penstock("state", "backup", store, copy)
+    assert made.status == 0
+    assert f"{copy} has a copy of the store, {Path(copy).stat().st_size:,} bytes" in made.err
     assert kept(copy) == kept(store)
     again = penstock("state", "backup", store, copy)
     assert again.status == 2
