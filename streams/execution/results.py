@@ -58,6 +58,10 @@ class Results:
     def complete(self, events: list[Event[Any]]) -> None:
         """Calls have ended; each event now carries its only result. Takes ownership of the list."""
         if self.ready or self.delivering or len(events) > self.demand:
+            if self._returns:
+                # There is no demand any more.
+                give_back_all(events)
+                return
             self.ready += events
             self.deliver()
         elif events:

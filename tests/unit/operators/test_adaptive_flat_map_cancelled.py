@@ -11,7 +11,9 @@ import pytest
 
 from penstock import Backoff, Fixed, Running, adaptive_flat_map, from_iterable, retry
 from penstock.streams.base.errors import HandlerCancelled
+from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.testing import MemorySink, MemorySource, Probe
+from penstock.streams.testing.ledger import Ledger
 from penstock.streams.testing.plugin import Run
 from tests.helpers.failing import BOTH, fails_inline
 from tests.helpers.reactive_streams.between import counted
@@ -242,6 +244,40 @@ def test_an_iterator_that_cancels_behind_another_one_in_order_returns_its_event(
         await running.wait()
         assert sorted(source.returned) == [0, 1]
         assert caplog.messages == []
+
+    running: Any = None
+    run(story())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_results_behind_a_call_whose_end_cancels_are_returned(run: Run, ordered: bool) -> None:
+    async def handler(value: int) -> Any:
+        # All end in one iteration of the loop.
+        await asyncio.sleep(1)
+        return numbers(0) if value == 0 else value
+
+    async def numbers(n: int) -> Any:
+        for number in range(n):
+            yield number
+
+    class Cancelling(Ledger):
+        """Of a source that cancels when its first event has ended."""
+
+        def end(self, events: list[Event[Any]], ending: Ending) -> list[Any]:
+            values = super().end(events, ending)
+            running.cancel()
+            return values
+
+    async def story() -> None:
+        nonlocal running
+        source, sink = MemorySource(range(3)), MemorySink()
+        source.ledger = Cancelling()
+        operator = adaptive_flat_map(handler, Fixed(3), ordered=ordered)
+        running = source.pipe(operator).to(sink).start()
+        report = await running.wait()
+        assert (source.acked, source.returned, source.unsettled) == ([0], [1, 2], [])
+        assert [stage.get("undelivered", 0) for stage in report.statistics["stages"]] == [0, 0, 0]
+        assert sink.values == []
 
     running: Any = None
     run(story())
