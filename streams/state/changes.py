@@ -36,6 +36,7 @@ __all__ = [
     "committable",
     "committed",
     "depending",
+    "is_over",
     "newest",
     "released",
     "undo",
@@ -205,6 +206,12 @@ class Root(Change):
 def without(timers: dict[str, float], name: str) -> dict[str, float]:
     """The timers except the one with this name."""
     return {one: due for one, due in timers.items() if one != name}
+
+
+def is_over(timers: dict[str, float], now: float) -> bool:
+    """Whether the end of a state with these timers is due, and is the first of them."""
+    end = timers.get(END)
+    return end is not None and end <= now and end == min(timers.values())
 
 
 def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:

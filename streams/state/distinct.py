@@ -25,6 +25,9 @@ from penstock.streams.state.states import States
 
 __all__ = ["StoredDistinctStage", "TimesOfKeys"]
 
+# The name of the timer at which a key leaves the window, if that is not by the wall clock.
+_LEAVES = "ends"
+
 # In place of an encoded state that is in the store.
 _STORED = b"stored"
 
@@ -115,6 +118,7 @@ class StoredDistinctStage(BaseHeldStage):
 
     def apply(self, events: list[Event[Any]], cells: list[Cell], /) -> bool:
         states, seconds = self._states, self._seconds
+        end = END if self._time_key is None else _LEAVES
         duplicates: list[Event[Any]] = []
         lost: list[Event[Any]] = []
         roots = self._commits.hold(events)
@@ -126,7 +130,7 @@ class StoredDistinctStage(BaseHeldStage):
                 lost.append(event)
             elif first is None or abs(time - first) >= seconds:
                 before = first, cell.timers
-                change = states.change(cell, root, time, {END: round(time + seconds, 6)})
+                change = states.change(cell, root, time, {end: round(time + seconds, 6)})
                 self._ends.put(event, change, before)
                 self._out.append(event)
             else:

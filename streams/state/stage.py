@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar, cast
 
@@ -101,6 +102,14 @@ class StatefulStage(BaseHeldStage):
     # Events.
 
     def apply(self, events: list[Event[Any]], cells: list[Cell], /) -> bool:
+        if self._states.has_ends:
+            now = self.run.wall()
+            for cell in cells:
+                if cell.timers.get(END, inf) <= now:
+                    self._fire_until(cell, now)
+            if self._has_stopped():
+                give_back_all(events)
+                return False
         return self._apply(events, cells, self._step, None)
 
     def _apply(
@@ -236,6 +245,13 @@ class StatefulStage(BaseHeldStage):
         self._context.time = due
         function = _gone if name == END or self._on_timer is None else self._on_timer
         self._apply([event], [cell], function, name)
+
+    def _fire_until(self, cell: Cell, now: float) -> None:
+        """Call the function for the first timers of a key until its state does not end by then."""
+        for _ in cell.timers:
+            if cell.timers.get(END, inf) > now or self._has_stopped():
+                return
+            self._fire_first(cell)
 
     def _undone(self, cell: Cell) -> None:
         if cell.last is None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from os.path import getsize
+from time import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
@@ -21,7 +22,7 @@ from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.io.kept_position import position_in
 from penstock.streams.state.backend import KeptStage, Row, Unit
-from penstock.streams.state.changes import END
+from penstock.streams.state.changes import END, is_over
 from penstock.streams.state.codec import key_in, key_of, timers_in
 from penstock.streams.state.store import backend_at
 
@@ -101,7 +102,7 @@ def _mark(partition: str, content: bytes) -> Mark:
 def _peek(store: Backend, options: argparse.Namespace) -> int:
     stage = _named(store, options)
     if options.key is None:
-        return _put_all(_line(row, stage) for row in islice(store.scan(stage.name), options.count))
+        return _put_all(_line(row, stage) for row in islice(_scan(store, stage), options.count))
     row = _row(store, stage, options.key)
     if row is None:
         return _no_state(stage, options.key)
@@ -111,10 +112,14 @@ def _peek(store: Backend, options: argparse.Namespace) -> int:
 def _export(store: Backend, options: argparse.Namespace) -> int:
     stages = store.stages() if options.stage is None else [_named(store, options)]
     return _put_all(
-        _line(row, stage, {"stage": stage.name})
-        for stage in stages
-        for row in store.scan(stage.name)
+        _line(row, stage, {"stage": stage.name}) for stage in stages for row in _scan(store, stage)
     )
+
+
+def _scan(store: Backend, stage: KeptStage) -> Iterator[Row]:
+    """The rows of a stage, except those that are over."""
+    now = time()
+    return (row for row in store.scan(stage.name) if not is_over(timers_in(row.timers), now))
 
 
 def _put_all(lines: Iterator[str]) -> int:
@@ -208,8 +213,13 @@ def _named(store: Backend, options: argparse.Namespace) -> KeptStage:
 
 
 def _row(store: Backend, stage: KeptStage, text: str) -> Row | None:
-    """The row of the key that is written like this; None if there is none."""
-    rows = {row.key: row for row in store.read(stage.name, _keys(text))}
+    """The row of the key that is written like this; None if there is none, or it is over."""
+    now = time()
+    rows = {
+        row.key: row
+        for row in store.read(stage.name, _keys(text))
+        if not is_over(timers_in(row.timers), now)
+    }
     return next((rows[key] for key in _keys(text) if key in rows), None)
 
 

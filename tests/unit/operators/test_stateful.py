@@ -570,6 +570,46 @@ def test_a_state_ends_its_ttl_after_its_last_change() -> None:
     assert run_virtual(story()) == [1, 2, 3, 1, 2]
 
 
+def test_no_event_finds_a_state_whose_ttl_is_over_however_many_end_at_the_start() -> None:
+    store = Store.memory()
+
+    def visits_at(time: float, repeat: int) -> list[int]:
+        found: list[int] = []
+        stage = stateful(lambda n, _: (n + 1, [n + 1]), int, start=0, ttl=10, store=store)
+
+        async def story() -> None:
+            await asyncio.sleep(time)
+            events = [key for key in range(1_500) for _ in range(repeat)]
+            await from_iterable(events).pipe(stage).to(collect(found)).run()
+
+        run_virtual(story())
+        return found
+
+    assert visits_at(0, 1) == [1] * 1_500
+    assert visits_at(9, 1) == [2] * 1_500
+    assert visits_at(19, 2) == [1, 2] * 1_500
+
+
+def test_a_timer_that_is_due_before_the_end_of_a_state_may_keep_it() -> None:
+    store, found = Store.memory(), list[Any]()
+
+    def step(n: int, event: str, ctx: Context) -> tuple[int, list[int]]:
+        ctx.timer("early", after=5)
+        return n + 1, [n + 1]
+
+    def early(n: int, name: str, ctx: Context) -> tuple[int, list[str]]:
+        return n, [name]
+
+    async def story(time: float) -> None:
+        stage: Any = stateful(step, str, start=0, on_timer=early, ttl=10, store=store)
+        await asyncio.sleep(time)
+        await from_iterable("a").pipe(stage).to(collect(found)).run()
+
+    run_virtual(story(0))
+    run_virtual(story(60))
+    assert found == [1, "early", 2]
+
+
 # What is refused.
 
 

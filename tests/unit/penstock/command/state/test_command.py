@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from penstock import Store, collect, from_iterable, read_jsonl, run, stateful
+from penstock import Store, collect, distinct_within, from_iterable, read_jsonl, run, stateful
 from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.ranges import text_of_most
 from penstock.streams.delivery.text import text_of
@@ -27,6 +27,13 @@ VISITS = [
     Row(b'"ann"', b"3", 1, b"", None),
     Row(b'["eu","bob"]', b'{"n":1}', 2, b"", None),
     Row(b"7", b"5", 1, b'{"silent":1767225600.0,"":1767312000.0}', AT),
+]
+
+# States that end; one has a timer before its end.
+ENDS = [
+    Row(b'"at"', b"1", 3, b'{"":1767225600.0}', AT),
+    Row(b'"later"', b"2", 3, b'{"":4000000000.0}', 4e9),
+    Row(b'"timer"', b"3", 3, b'{"":1767312000.0,"silent":1767225600.0}', AT),
 ]
 
 
@@ -70,6 +77,14 @@ def kept(path: str, stage: str = "visits") -> dict[bytes, Row]:
         return {row.key: row for row in backend.scan(stage)}
     finally:
         backend.close()
+
+
+def add(path: str, rows: list[Row]) -> None:
+    """Give `alarms` these rows."""
+    backend = SQLite(path)
+    backend.open()
+    backend.commit(Unit(rows={"alarms": rows}))
+    backend.close()
 
 
 def shown(text: str) -> list[str]:
@@ -227,6 +242,39 @@ def test_a_timer_after_the_last_date_is_shown_as_a_number(penstock: Penstock, st
     (found,) = lines(penstock("state", "export", store, "--stage", "alarms").out)
     assert found["timers"] == {"never": 1e300}
     assert "1e+300" in penstock("state", "show", store).out
+
+
+@pytest.mark.parametrize(
+    "words", [("peek", "--count", "1"), ("peek", "--key", "later"), ("export",)]
+)
+def test_states_whose_ttl_is_over_are_not_shown(
+    penstock: Penstock, store: str, words: tuple[str, ...]
+) -> None:
+    add(store, ENDS[:2])
+    result = penstock("state", words[0], store, "--stage", "alarms", *words[1:])
+    assert keys(result.out) == ["later"]
+    assert penstock("state", "peek", store, "--stage", "alarms", "--key", "at").status == 1
+
+
+def test_a_state_with_a_timer_that_is_due_before_its_end_is_shown(
+    penstock: Penstock, store: str
+) -> None:
+    # The call for that timer gives it a later end.
+    add(store, ENDS)
+    result = penstock("state", "peek", store, "--stage", "alarms")
+    assert keys(result.out) == ["later", "timer"]
+
+
+def test_keys_are_shown_whose_window_is_over_by_the_clock_but_not_by_their_events(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "once.state"
+    events = from_iterable([{"id": "a", "at": AT}])
+    once = events.pipe(distinct_within(60, by="id", time="at", store=Store(path)))
+    run(once.to(collect([])))
+    assert lines(penstock("state", "peek", path).out) == [
+        {"key": "a", "state": AT, "timers": {"ends": "2026-01-01T00:01:00+00:00"}}
+    ]
 
 
 def test_the_only_stage_need_not_be_named(penstock: Penstock, store: str) -> None:
