@@ -10,11 +10,11 @@ Demand:  one more for each event without a result; none while 10,000 events wait
          reports when none of them has ended for five seconds.
 Ends:    with the source, after the last results; timers that are not due are kept for the next run.
          Cancel returns the events whose results were not sent, and their changes are not committed.
-Errors:  passes the source's on. A missing or unhashable key, an error of `step` or of `on_timer`,
-         and a return value that is not a pair are errors of this stage, and leave the state as it
-         was; by default they end the pipeline, `on_error="skip"` or `route(sink)` go on. A store
-         that cannot be opened is CannotOpen, and one with states of other stages BuildError; one
-         that cannot be written ends the run.
+Errors:  passes the source's on. A missing or unhashable key, an error of `step`, `on_timer` or
+         `migrate`, a stored state that is not of its `type`, and a return value that is not a pair
+         are errors of this stage, and leave the state as it was; by default they end the pipeline,
+         `on_error="skip"` or `route(sink)` go on. A store that cannot be opened is CannotOpen, and
+         one with states of other stages BuildError; one that cannot be written ends the run.
 
     source                   --a--b--a--a--|
     stateful(count, "user")  --1--1--2--3--|

@@ -136,8 +136,8 @@ class BaseHeldStage(BaseDemandStage):
             self._stop(error)
 
     def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
-        """The place of the first event whose key cannot be read, and the error; those before it
-        were applied. None: all were, or wait until the states of their keys are read,
+        """The place of the first event whose key or state cannot be read, and the error; those
+        before it were applied. None: all were, or wait until the states of their keys are read,
         or were returned when the stage stopped."""
         if self._has_stopped():
             give_back_all(events)
@@ -157,7 +157,12 @@ class BaseHeldStage(BaseDemandStage):
         if not self._are_read(distinct):
             self._unread = [*events, *rest, *self._unread]
             return None
-        cells = self._states.cells
+        cells, unreadable = self._states.cells, self._states.unreadable
+        if unreadable:
+            place = next((at for at, key in enumerate(keys) if key in unreadable), None)
+            if place is not None:
+                refused = place, unreadable.pop(keys[place])[0]
+                events, rest, keys = events[:place], [*events[place:], *rest], keys[:place]
         self._states.has_forgotten = False
         if self.apply(events, [cells[key] for key in keys]):
             if not self._unread:

@@ -224,7 +224,7 @@ class StatefulStage(BaseHeldStage):
             keys = timers.ready()
             if keys and self._are_read(set(keys)):
                 while keys and self._may_fire():
-                    self._fire_first(self._states.cells[keys.popleft()])
+                    self._fire_of(keys.popleft())
         due = timers.next()
         if due is not None and self._may_fire():
             self._alarm.set(due - self.run.wall())
@@ -232,6 +232,25 @@ class StatefulStage(BaseHeldStage):
     def _may_fire(self) -> bool:
         has_room = self.demand > len(self._out) and self._commits.held < MOST_HELD
         return has_room and not self.state and not self._is_reading
+
+    def _fire_of(self, key: Any) -> None:
+        """Call the function for the first timer of a key, if it is due and the state is readable.
+
+        Otherwise the timer stays in the store, for the next run.
+        """
+        cell = self._states.cells.get(key)
+        if cell is not None:
+            self._fire_first(cell)
+            return
+        found = self._states.unreadable.pop(key, None)
+        if found is None:
+            # Its changes were undone, and its timers are read again.
+            return
+        error, timers = found
+        name = min(timers, key=timers.__getitem__, default=END)
+        event: Event[Any] = Event({"key": key, "timer": name}, self.run.now(), NOBODY)
+        if not self._faults.survives(event, error):
+            self._stop(error)
 
     def _fire_first(self, cell: Cell) -> None:
         """Call the function for the first timer of a key, if it is due."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from penstock.streams.base.errors import add_note, describe
+from penstock.streams.base.errors import CALL_ERRORS, add_note, describe, own_error
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.state.backend import Backend, KeptStage, Row
-from penstock.streams.state.changes import END, NO_TIMERS, Cell, Change, Root
+from penstock.streams.state.changes import END, NO_TIMERS, Cell, Change, Root, is_over
 from penstock.streams.state.codec import FIXED, encoded, key_of, timers_in, timers_text
 
 __all__ = ["States"]
@@ -40,6 +40,9 @@ class States:
     ) -> None:
         self.name = kept.name
         self.cells: dict[Any, Cell] = {}
+        # The errors of keys whose stored states cannot be decoded or migrated, and their timers.
+        # They have no cell; each error is that of one event or timer, which takes it out.
+        self.unreadable: dict[Any, tuple[Exception, dict[str, float]]] = {}
         self._info = info
         self._backend = backend
         self._version = kept.version
@@ -61,11 +64,13 @@ class States:
     # Reading.
 
     def missing(self, distinct: set[Any]) -> dict[bytes, Any]:
-        """The keys that have no cell, by their texts."""
+        """The keys that have no cell and are not `unreadable`, by their texts."""
         missing = distinct.difference(self.cells)
         if missing and len(self.cells) > self._most:
             self._forget()
             missing = distinct.difference(self.cells)
+        if self.unreadable:
+            missing = missing.difference(self.unreadable)
         return {key_of(key): key for key in missing}
 
     def read(self, missing: dict[bytes, Any]) -> list[Row]:
@@ -73,22 +78,33 @@ class States:
         return self._backend.read(self.name, list(missing))
 
     def add(self, missing: dict[bytes, Any], rows: list[Row]) -> None:
-        """Make cells for keys that were missing, from the rows that were read."""
+        """Make cells for keys that were missing, from the rows that were read; keys whose states
+        cannot be made of them are `unreadable`."""
+        now = self._wall()
         for row in rows:
             key = missing.pop(row.key)
-            state = self._migrated(key, self._decode(row.state), row.version)
             timers = timers_in(row.timers) or NO_TIMERS
-            self.cells[key] = Cell(self, key, row.key, state, timers)
+            try:
+                # A state that is over is deleted before any function gets it.
+                state = self._new() if is_over(timers, now) else self._stored(key, row)
+            except CALL_ERRORS as raised:
+                self.unreadable[key] = own_error(raised), timers
+            else:
+                self.cells[key] = Cell(self, key, row.key, state, timers)
         for text, key in missing.items():
             self.cells[key] = Cell(self, key, text, self._new())
 
-    def _migrated(self, key: Any, state: Any, version: int) -> Any:
-        for one in range(version, self._version):
-            try:
+    def _stored(self, key: Any, row: Row) -> Any:
+        """The state in a row, converted to the version of the stage."""
+        where = "the stored state"
+        try:
+            state = self._decode(row.state)
+            for one in range(row.version, self._version):
+                where = f"migrate[{one}]"
                 state = self._migrate[one](state)
-            except Exception as error:
-                add_note(error, f"in migrate[{one}] of {self._info}, for the key {describe(key)}")
-                raise
+        except CALL_ERRORS as error:
+            add_note(error, f"in {where} of {self._info}, for the key {describe(key)}")
+            raise
         return state
 
     def _new(self) -> Any:

@@ -177,6 +177,94 @@ def test_an_older_state_is_made_one_of_the_present_version_when_it_is_read() -> 
     assert found == [3, 2, 1]
 
 
+def halved(n: int) -> int:
+    """A conversion that some states cannot have."""
+    if n % 2:
+        raise ValueError(f"{n} is odd")
+    return n // 2
+
+
+def test_an_event_whose_state_cannot_be_converted_is_routed_and_the_state_stays() -> None:
+    store, letters = Store.memory(), list[Any]()
+    visits("aaabb", store, name="visits")
+    newer: Any = {"name": "visits", "version": 2, "migrate": {1: halved}, "store": store}
+    to_letters = route(collect(letters))
+    assert visits("abacab", on_error=to_letters, **newer) == [2, 1, 3]
+    assert [letter.value for letter in letters] == [{"user": "a"}] * 3
+    assert [str(letter.error) for letter in letters] == ["3 is odd"] * 3
+    assert len({id(letter.error) for letter in letters}) == 3
+    assert visits("ab", on_error="skip", **newer) == [4]
+    with pytest.raises(ValueError, match="3 is odd") as raised:
+        visits("ba", **newer)
+    assert any("in migrate[1] of stage 2" in note for note in notes_of(raised.value))
+    assert visits("ab", **newer | {"migrate": {1: int}}) == [4, 6]
+
+
+def test_a_stored_state_that_is_not_of_its_type_is_an_error_of_its_event() -> None:
+    @dataclass
+    class Sum:
+        total: int
+
+    def add(was: Sum | None, event: dict[str, str]) -> tuple[Sum, list[int]]:
+        now = Sum(1 if was is None else was.total + 1)
+        return now, [now.total]
+
+    store, found = Store.memory(), list[int]()
+    visits("a", store, name="sums")
+    sums = stateful(add, "user", name="sums", type=Sum, store=store, on_error="skip")
+    events = from_iterable([{"user": user} for user in "abab"])
+    run_virtual(events.pipe(sums).to(collect(found)).run())
+    assert found == [1, 2]
+
+
+def test_a_timer_of_a_state_that_cannot_be_converted_stays_for_the_next_run() -> None:
+    store = Store.memory()
+
+    def alarms(until: float, key: str, migrate: Any) -> list[Any]:
+        found, letters = list[Any](), list[Any]()
+        stage: Any = stateful(
+            *(lambda n, _, ctx: (n, ctx.timer("due", at=50.0)), str),
+            start=3,
+            on_timer=lambda n, name, ctx: (None, [(ctx.key, n)]),
+            name="alarms",
+            version=1 if migrate is None else 2,
+            migrate=migrate,
+            store=store,
+            on_error=route(collect(letters)),
+        )
+
+        async def story() -> None:
+            box = inbox(10)
+            running = box.pipe(stage).to(collect(found)).start()
+            await box.put(key)
+            await asyncio.sleep(until)
+            await running.drain()
+
+        run_virtual(story())
+        return [letter.value for letter in letters] or found
+
+    assert alarms(1, "a", None) == []
+    assert alarms(100, "b", {1: halved}) == [{"key": "a", "timer": "due"}]
+    assert alarms(100, "c", {1: int}) == [("a", 3), ("c", 3)]
+
+
+def test_a_state_that_is_over_is_not_converted() -> None:
+    store = Store.memory()
+
+    def go(time: float, **options: Any) -> list[int]:
+        async def story() -> list[Any]:
+            found: list[Any] = []
+            await asyncio.sleep(time)
+            stage = stateful(count, "user", start=0, ttl=10, name="v", store=store, **options)
+            await from_iterable([{"user": "a"}]).pipe(stage).to(collect(found)).run()
+            return found
+
+        return [one["visits"] for one in run_virtual(story())]
+
+    assert go(0) == [1]
+    assert go(10, version=2, migrate={1: halved}) == [1]
+
+
 # Results.
 
 

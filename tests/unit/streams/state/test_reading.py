@@ -80,6 +80,26 @@ def test_the_input_may_end_while_states_are_read() -> None:
     assert found == [f"{one}:{text[: at + 1].count(one)}" for at, one in enumerate(text)]
 
 
+def test_events_whose_states_cannot_be_converted_are_skipped_in_their_places() -> None:
+    backend, found = Remote(), list[str]()
+
+    def half(n: int) -> int:
+        if n % 2:
+            raise ValueError(n)
+        return n // 2
+
+    def go(text: str, **options: Any) -> None:
+        found.clear()
+        stage = by_letter(backend, cache=1, **options)
+        run_virtual(from_iterable(text).pipe(stage).to(collect(found)).run())
+
+    go("aabcc")
+    go("abcabcd", version=2, migrate={1: half}, on_error="skip")
+    assert found == ["a:2", "c:2", "a:3", "c:3", "d:1"]
+    go("ab", version=2, migrate={1: int})
+    assert found == ["a:4", "b:2"]
+
+
 def test_events_that_wait_for_their_states_are_returned_by_a_cancel() -> None:
     backend = Remote()
 
