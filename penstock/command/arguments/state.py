@@ -50,6 +50,7 @@ def _add_set(add_parser: AddParser, name: str) -> None:
         metavar="JSON",
         help="its new state; null deletes the key. Timers of a key that has some stay as they are",
     )
+    set_.add_argument("--create", action="store_true", help="add the key if it has no state")
 
 
 def _add_drop(add_parser: AddParser, name: str) -> None:

@@ -174,16 +174,25 @@ def _set(store: Backend, options: argparse.Namespace) -> int:
         if row is None:
             return _no_state(stage, options.key)
         store.commit(Unit(gone={stage.name: [row.key]}))
-        mention(f"{row.key.decode()} of {stage.name!r} has no state any more")
+        mention(f"{row.key.decode()} of {stage.name!r} is deleted: its state was {_state(row)}")
         return 0
-    what = "has another state now"
-    if row is None:
-        what = "had no state, and has one now"
+    if row is not None:
+        what = f"has the state {text} now, in place of {_state(row)}"
+    elif options.create:
+        what = f"is new, with the state {text}"
         row = Row(_keys(options.key)[0], b"", stage.version, b"", None)
+    else:
+        raise BuildError(
+            f"{options.key} has no state in {stage.name!r}: if it is to be a new key, give --create"
+        )
     # A row keeps its version: its state has the form that `peek` has shown.
     store.commit(Unit(rows={stage.name: [row._replace(state=text.encode())]}))
     mention(f"{row.key.decode()} of {stage.name!r} {what}")
     return 0
+
+
+def _state(row: Row) -> str:
+    return row.state.decode()
 
 
 def _drop(store: Backend, options: argparse.Namespace) -> int:

@@ -205,7 +205,9 @@ def test_a_key_is_json_or_a_text(penstock: Penstock, store: str, key: str, state
 def test_a_text_that_would_be_a_number_is_found_where_that_number_is_no_key(
     penstock: Penstock, store: str
 ) -> None:
-    penstock("state", "set", store, "--stage", "alarms", "--key", '"12"', "--state", "1")
+    penstock(
+        "state", "set", store, "--stage", "alarms", "--key", '"12"', "--state", "1", "--create"
+    )
     assert keys(penstock("state", "peek", store, "--stage", "alarms", "--key", "12").out) == ["12"]
 
 
@@ -216,7 +218,9 @@ def test_a_key_without_a_state_is_reported(penstock: Penstock, store: str) -> No
 
 
 def test_all_keys_are_exported_with_their_stages(penstock: Penstock, store: str) -> None:
-    penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", "[1.5]")
+    penstock(
+        "state", "set", store, "--stage", "alarms", "--key", "a", "--state", "[1.5]", "--create"
+    )
     found = lines(penstock("state", "export", store).out)
     assert [line["stage"] for line in found] == ["visits"] * 4 + ["alarms"]
     assert found[-1] == {"stage": "alarms", "key": "a", "state": [1.5]}
@@ -305,7 +309,7 @@ def test_a_key_is_given_another_state_and_keeps_its_timers(penstock: Penstock, s
     before = kept(store)
     result = penstock("state", "set", store, "--stage", "visits", "--key", "7", "--state", "8")
     assert result.status == 0
-    assert result.err == "penstock: 7 of 'visits' has another state now\n"
+    assert result.err == "penstock: 7 of 'visits' has the state 8 now, in place of 5\n"
     assert kept(store) == before | {b"7": before[b"7"]._replace(state=b"8")}
 
 
@@ -318,21 +322,35 @@ def test_a_state_that_was_not_made_one_of_the_present_version_stays_one_of_its_o
 
 
 def test_a_new_key_is_given_a_state_of_the_stages_version(penstock: Penstock, store: str) -> None:
-    result = penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", '"on"')
-    assert "had no state, and has one now" in result.err
+    words = ("state", "set", store, "--stage", "alarms", "--key", "a", "--state", '"on"')
+    refused = penstock(*words)
+    assert refused.status == 2
+    assert "a has no state in 'alarms': if it is to be a new key, give --create" in refused.err
+    assert kept(store, "alarms") == {}
+    result = penstock(*words, "--create")
+    assert result.err == 'penstock: "a" of \'alarms\' is new, with the state "on"\n'
     assert kept(store, "alarms") == {b'"a"': Row(b'"a"', b'"on"', 3, b"", None)}
+
+
+def test_a_key_whose_ttl_is_over_is_a_new_one(penstock: Penstock, store: str) -> None:
+    add(store, ENDS)
+    words = ("state", "set", store, "--stage", "alarms", "--key", "at", "--state", "7")
+    assert penstock(*words).status == 2
+    assert "is new" in penstock(*words, "--create").err
+    assert kept(store, "alarms")[b'"at"'] == Row(b'"at"', b"7", 3, b"", None)
 
 
 def test_null_deletes_a_key(penstock: Penstock, store: str) -> None:
     words = ("state", "set", store, "--stage", "visits", "--key", "ann", "--state", "null")
-    assert penstock(*words).status == 0
+    deleted = penstock(*words)
+    assert deleted.err == "penstock: \"ann\" of 'visits' is deleted: its state was 3\n"
     assert b'"ann"' not in kept(store)
     again = penstock(*words)
     assert (again.status, again.err) == (1, "penstock: ann has no state in 'visits'\n")
 
 
 def test_a_stage_is_dropped_with_its_states_and_no_other(penstock: Penstock, store: str) -> None:
-    penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", "1")
+    penstock("state", "set", store, "--stage", "alarms", "--key", "a", "--state", "1", "--create")
     result = penstock("state", "drop", store, "--stage", "visits")
     assert (result.status, result.err) == (0, "penstock: 'visits' deleted, with 4 keys\n")
     assert keys(penstock("state", "export", store).out) == ["a"]
