@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
@@ -171,7 +171,7 @@ class _Table(Sink[Any]):
         *,
         in_workers: bool,
     ) -> None:
-        from penstock.streams.sql_queue import redacted
+        from penstock.streams.sql_queue import database_of, redacted
         from penstock.streams.sql_queue.writer import WINDOW
 
         self.info = StageInfo(
@@ -181,6 +181,7 @@ class _Table(Sink[Any]):
             "one transaction per batch",
             routed=routed_by(on_error),
             policy=on_error,
+            delivery=Delivery(database=database_of(url)),
         )
         self.in_workers = in_workers
         self._url = url

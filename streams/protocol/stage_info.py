@@ -39,6 +39,8 @@ class Delivery:
     store: Any = None
     """The store with the states of a stage, or with the marks of a source; what it is called where
     the states last as long as the run."""
+    database: Any = None
+    """The database of a sink's rows, equal to that of a store which is in the same one."""
     takes_again: bool = False
     """Whether the states of a stage stay right when an event that was done comes again."""
     inside: Callable[[], list[StageInfo]] | None = None

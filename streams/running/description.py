@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.stages.stream import Stream
@@ -27,4 +28,14 @@ def description(
     if all(sink.bound == 0 for sink in ends):
         # They accept every event at once: nothing waits but what is on its way to them.
         ends = [replace(sink, bound=LARGEST) for sink in ends]
-    return stages + ends
+    return stages + [_in_commits(sink, stages) for sink in ends]
+
+
+def _in_commits(sink: StageInfo, stages: list[StageInfo]) -> StageInfo:
+    """The same sink; a note says if it writes in the commits of a store of the stages above."""
+    database = sink.delivery.database
+    if database is not None:
+        for stage in all_stages(stages):
+            if getattr(stage.delivery.store, "database", None) == database:
+                return replace(sink, note="in the commits of the store")
+    return sink

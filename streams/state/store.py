@@ -93,6 +93,11 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({self.name!r})"
 
+    @property
+    def database(self) -> tuple[Any, ...] | None:
+        """The database of its backend, if it can write rows of sinks there."""
+        return (self._open() if self._used is None else self._used[2]).database
+
     # What stages and sources call.
 
     def marks_in(self, run: Run) -> Commits:

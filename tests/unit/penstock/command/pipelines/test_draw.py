@@ -82,6 +82,29 @@ def test_with_workers_it_shows_which_stages_run_in_them(
     assert "Holds at most 7,400 events in memory and 100,000 on disk at once." in result.out
 
 
+@pytest.mark.parametrize(
+    ("store", "note"),
+    [
+        ("bank.db", "in the commits of the store"),
+        ("./bank.db", "in the commits of the store"),
+        ("other.db", "one transaction per batch"),
+    ],
+)
+def test_a_sink_that_writes_in_the_commits_of_a_store_says_so(
+    penstock: Penstock, write_file: Write, store: str, note: str
+) -> None:
+    path = write_file(
+        "job.py",
+        "from penstock import Store, write_table\n"
+        f"source = read_jsonl('in.jsonl', position=Store({store!r}))\n"
+        "rows = write_table('sqlite:///bank.db', 'rows', columns=['n'])\n"
+        "pipeline = source.to(rows, write_jsonl())\n",
+    )
+    lines = penstock("draw", path).out.splitlines()
+    assert [line.endswith(note) for line in lines if "write_table" in line] == [True]
+    assert "commits" not in lines[-2]
+
+
 def test_a_pipeline_without_a_handler_has_nothing_for_workers(
     penstock: Penstock, write_file: Write
 ) -> None:
