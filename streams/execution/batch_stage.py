@@ -24,7 +24,7 @@ from penstock.streams.keyed.queues import close_turns, open_turns
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
 from penstock.streams.protocol.acknowledgement import NOBODY, Withdrawn, may_begin
-from penstock.streams.protocol.event import Event, Turn, give_back_all
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -65,7 +65,7 @@ class BatchStage(CallingStage):
         self._returned = self._end_call
         # Types of results that need not be awaited.
         self._finished: set[type] = set()
-        self._turns = BatchTurns(self._siblings)
+        self._turns = self._batch_turns = BatchTurns(self._siblings)
         self._size = BatchSize(options.max_size, options.latency)
         self._parallel = run.overrides.parallel or options.parallel
         self._linger = Linger(options.max_wait, self._parallel)
@@ -91,7 +91,7 @@ class BatchStage(CallingStage):
             self._linger.on_arrive(now)
             if not self._inbox:
                 self._opened = now
-            if not self._turns.must_wait(event):
+            if not self._batch_turns.must_wait(event):
                 self._enter(event)
         self._drain()
 
@@ -100,7 +100,8 @@ class BatchStage(CallingStage):
             open_turns((event.turn,))
 
     def _proceed(self) -> None:
-        self._settle()
+        while self._ended:
+            self._flush()
         if not self.state:
             self._request_more()
         self._noted = False
@@ -160,10 +161,10 @@ class BatchStage(CallingStage):
         while inbox and len(events) < size and (attempts_at(inbox[0]) > 1) == again:
             event = inbox.popleft()
             events.append(event)
-            self._turns.begin(event)
+            self._batch_turns.begin(event)
         left = list(inbox)
         inbox.clear()
-        inbox.extend(event for event in left if not self._turns.must_wait(event))
+        inbox.extend(event for event in left if not self._batch_turns.must_wait(event))
         # Events left over, because the size has become smaller, are the next batch from now on.
         self._opened, self._free = self._now(), None
         self.in_flight += len(events)
@@ -241,11 +242,11 @@ class BatchStage(CallingStage):
         lessors = self.run.lessors
         for event in part:
             if lessors and not may_begin(event, lessors):
-                self._failures.append((event, Withdrawn()))
-            elif self._turns.waits_for_another(event):
+                self._failed(event, Withdrawn())
+            elif self._batch_turns.waits_for_another(event):
                 # Until the group's event before it has succeeded or failed for good.
                 self.in_flight -= 1
-                self._turns.put_off(event)
+                self._batch_turns.put_off(event)
             else:
                 due.append(event)
         return due
@@ -286,7 +287,7 @@ class BatchStage(CallingStage):
         for event, result in zip(batch.called, results, strict=True):
             event.ended = call.ended
             if isinstance(result, BaseException):
-                self._failures.append((event, result))
+                self._failed(event, result)
             else:
                 self._no_more_attempts(event)
                 event.value = result
@@ -311,13 +312,13 @@ class BatchStage(CallingStage):
             super()._settle_error(event, error)
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
-        if self._turns.waits_for_another(event):
+        if self._batch_turns.waits_for_another(event):
             # After the event of its group that was before it, which is not settled yet.
             assert self._retries is not None
             self._retries.failed(event)
-            self._turns.put_off(event)
+            self._batch_turns.put_off(event)
             return
-        self._turns.retry(event)
+        self._batch_turns.retry(event)
         self._waiting.put_retry(event, asked, self._options.limit)
 
     def _again(self, event: Event[Any]) -> None:
@@ -327,11 +328,7 @@ class BatchStage(CallingStage):
         self._drain()
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
-        self._turns.settle(event)
-
-    def _turn_over(self, turn: Turn | None) -> None:
-        for following in self._turns.end(turn):
-            self._enter(following)
+        self._batch_turns.settle(event)
 
     # The end.
 

@@ -50,10 +50,8 @@ class BatchTurns:
         self._siblings.wait_at(self._put_off[turn], turn, event)
         self._put_off[turn] += 1
 
-    def end(self, turn: Turn | None) -> Iterable[Event[object]]:
+    def end(self, turn: Turn) -> Iterable[Event[object]]:
         """One event of a turn is settled. With the last of them, those that may begin now."""
-        if turn is None:
-            return
         self._at_work[turn] -= 1
         if not self._at_work[turn]:
             del self._at_work[turn], self._put_off[turn]

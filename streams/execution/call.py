@@ -31,9 +31,9 @@ NEXT_PLACES = {
     # Assigned to a slot, and returned if the limit falls or the stage ends first. A plain handler
     # is called at once, and a slot goes on with what it has returned.
     "due": {"called", "waiting"},
-    "called": {"ended", "retrying", "due", "over"},
+    "called": {"ended", "due", "over"},
     # Not reported yet, with others that have ended.
-    "ended": {"over"},
+    "ended": {"retrying", "over"},
     "retrying": {"waiting", "over"},
 }
 """Where an event of a working stage is, and where it may be next; over: it has left the stage."""
@@ -46,11 +46,13 @@ class Call:
     results wait for those of earlier calls. It is `Event.call` while the event is in the stage.
     """
 
-    __slots__ = ("attempts", "family", "is_over", "results", "stream")
+    __slots__ = ("attempts", "error", "family", "is_over", "results", "stream")
 
     def __init__(self) -> None:
         self.attempts = 0
         """Attempts that have failed."""
+        self.error: BaseException | None = None
+        """The error of an attempt that has ended, until it is settled."""
         self.family: Family | None = None
         """The origin of the results that were sent on."""
         self.stream: ItemsInCall | None = None

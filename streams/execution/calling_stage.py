@@ -23,7 +23,7 @@ from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Event, give_back_all, take_turns
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -164,7 +164,8 @@ class CallingStage(FlushingStage):
                 event.value = result
                 returned(event)
                 if self.state and self.state >= CLOSED:
-                    self._flush()
+                    while unflushed:
+                        self._flush()
                     return
                 if has_changed(context):
                     return
@@ -226,7 +227,7 @@ class CallingStage(FlushingStage):
 
     def _raised(self, event: Event[Any], error: BaseException) -> None:
         """The call of an event has raised `error`."""
-        self._failures.append((event, error))
+        self._failed(event, error)
 
     def _read(self, event: Event[Any], slot: Slot, results: Any) -> Awaitable[Any]:
         """Send the results of an iterator or a stream on; see `Iterators.read`."""
@@ -244,13 +245,14 @@ class CallingStage(FlushingStage):
 
     # The ends of calls.
 
-    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
+    def _judge(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, Withdrawn):
             # Its source has lost it: this says nothing about the handler.
-            turn = event.turn
             self._no_more_attempts(event)
+            turns = take_turns((event,))
             self._return([closing_event(event)])
-            self._turn_over(turn)
+            if turns:
+                self._end_turns(turns)
         elif (failure := self._error_of([event], error)) is not None:
             self._over([event], failure)
             self._settle_error(event, failure)
@@ -311,7 +313,7 @@ class CallingStage(FlushingStage):
     def _take_unstarted(self) -> list[Event[Any]]:
         self._recall()
         if self.state is CANCELLED:
-            self.in_flight -= len(self._ended) + len(self._failures)
+            self.in_flight -= len(self._ended)
         return super()._take_unstarted()
 
     def is_busy(self) -> bool:

@@ -1,7 +1,8 @@
 """The base of the stages whose events are processed elsewhere: in slots, or by other processes.
 
 An event waits until it may begin, and is then with whatever processes it. What has ended, well or
-not, is gathered and flushed: the results go on, turns end, and other events of these may begin.
+not, is gathered and flushed in the order of the ends: results go on, failures are settled, turns
+end, and other events of these may begin.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.streams.execution.call import attempts_at, closing_event
+from penstock.streams.execution.batch_turns import BatchTurns
+from penstock.streams.execution.call import attempts_at, call_of, closing_event
 from penstock.streams.execution.options import HandlerOptions
 from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.waiting import Waiting
+from penstock.streams.execution.waiting import Siblings, Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.keyed.queues import release
 from penstock.streams.protocol.acknowledgement import Family
@@ -34,14 +36,15 @@ class FlushingStage(BaseDemandStage):
 
     __slots__ = (
         "_ended",
-        "_failures",
         "_faults",
+        "_has_failures",
         "_has_families",
         "_inbox",
         "_is_ordered",
         "_results",
         "_retries",
         "_siblings",
+        "_turns",
         "_waiting",
     )
 
@@ -60,12 +63,14 @@ class FlushingStage(BaseDemandStage):
         self._waiting = Waiting(policy, run, window, self._again)
         self._inbox = self._waiting.inbox
         self._siblings = self._waiting.siblings
+        # What comes next in a turn.
+        self._turns: Siblings | BatchTurns = self._siblings
         self._retries = self._waiting.retries
-        # Of calls that have ended and are not flushed: events, each with its result as its value,
-        # whether one of them had several results, and events that have failed.
+        # The events of calls that have ended and are not flushed, in the order of the ends, each
+        # with its result as its value or an error in its record; whether one of them has failed,
+        # and whether one of them had several results.
         self._ended: list[Event[Any]] = []
-        self._has_families = False
-        self._failures: deque[tuple[Event[Any], BaseException]] = deque()
+        self._has_failures = self._has_families = False
         self._results = (InOrder if options.ordered else Results)(downstream, window)
 
     # Demand and events.
@@ -92,17 +97,25 @@ class FlushingStage(BaseDemandStage):
 
     # What has ended.
 
-    def _settle(self) -> None:
-        """Flush what has ended and settle what has failed."""
-        if self._ended:
-            self._flush()
-        if self._failures:
-            self._settle_failures()
+    def _failed(self, event: Event[Any], error: BaseException) -> None:
+        """A call has ended with `error`."""
+        call_of(event).error = error
+        self._ended.append(event)
+        self._has_failures = True
 
     def _flush(self) -> None:
-        """Send the results of ended calls on, and then end their turns."""
-        ended = self._ended[:]
-        self._ended.clear()
+        """Settle what has ended, in the order of the ends: send results on, and end their turns.
+
+        Where calls have failed this is a part of it: a failure, or the results in front of one.
+        """
+        if self._has_failures:
+            ended = self._until_failure()
+            if not ended:
+                self._settle_failure(self._ended.pop(0))
+                return
+        else:
+            ended = self._ended[:]
+            self._ended.clear()
         if self.state >= CLOSED:
             # Cancelled from inside a call: no result is wanted.
             self._return(ended)
@@ -124,20 +137,45 @@ class FlushingStage(BaseDemandStage):
             if self._has_families:
                 ended = self._close_families(ended)
             self._results.complete(ended)
+        except BaseException:
+            self._return_ended()
+            raise
         finally:
             if turns:
                 self._end_turns(turns)
+
+    def _until_failure(self) -> list[Event[Any]]:
+        """Remove and return the events that have ended before one that has failed."""
+        ended, n = self._ended, 0
+        for event in ended:
+            if event.call is not None and call_of(event).error is not None:
+                break
+            n += 1
+        else:
+            self._has_failures = False
+        before = ended[:n]
+        del ended[:n]
+        return before
 
     def _end_turns(self, turns: list[Turn]) -> None:
         """End the turns of events that are settled: others of these may begin."""
         release(turns)
         if self._siblings.at_work:
-            for turn in turns:
-                self._turn_over(turn)
+            self._bring_next(turns)
+
+    def _bring_next(self, turns: list[Turn]) -> None:
+        for turn in turns:
+            for event in self._turns.end(turn):
+                self._enter(event)
+
+    def _enter(self, event: Event[Any]) -> None:
+        """An event that was behind another one of its turn may begin."""
+        self._inbox.append(event)
 
     def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
         """End the calls with several results; returns the other events."""
-        self._has_families = False
+        # There may be more behind a failure.
+        self._has_families = bool(self._ended)
         others = [event for event in ended if type(event.value) is not Family]
         left = deque(event for event in ended if type(event.value) is Family)
         try:
@@ -152,27 +190,41 @@ class FlushingStage(BaseDemandStage):
             raise
         return others
 
-    def _settle_failures(self) -> None:
-        """Try events that have failed again, return them to their source, or give them up."""
-        while self._failures:
-            event, error = self._failures.popleft()
-            try:
-                self._settle_failure(event, error)
-            except BaseException:
-                # Of a function such as that given as overload=.
-                event.give_back()
-                raise
+    def _settle_failure(self, event: Event[Any]) -> None:
+        call = call_of(event)
+        error, call.error = call.error, None
+        assert error is not None
+        try:
+            self._judge(event, error)
+        except BaseException:
+            # Of a function such as that given as overload=.
+            event.give_back()
+            self._return_ended()
+            raise
 
-    def _settle_failure(self, event: Event[Any], error: BaseException) -> None:
+    def _judge(self, event: Event[Any], error: BaseException) -> None:
+        """Try an event that has failed again, return it to its source, or give it up."""
         self._give_up(event, error)
 
     def _give_up(self, event: Event[Any], error: BaseException) -> None:
         """An event has failed for good: apply the error policy."""
         attempts, turn = attempts_at(event), event.turn
         self._no_more_attempts(event)
-        if not self._faults.survives(closing_event(event), error, attempts):
-            self.stop(error)
-        self._turn_over(turn)
+        if turn is not None:
+            # The event gives up its share when it has ended, or with the letter about it.
+            turn.holders += 1
+        try:
+            if not self._faults.survives(closing_event(event), error, attempts):
+                self.stop(error)
+        finally:
+            if turn is not None:
+                self._end_turns([turn])
+
+    def _return_ended(self) -> None:
+        """Return what has ended behind an event at whose end a function has raised."""
+        ended = list(map(closing_event, self._ended))
+        self._ended.clear()
+        self._return(ended)
 
     def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
         """The calls of these events have ended, with this error."""
@@ -184,11 +236,6 @@ class FlushingStage(BaseDemandStage):
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
         self._results.end(event)
-
-    def _turn_over(self, turn: Turn | None) -> None:
-        """One event of a turn is settled: another event of that turn may begin."""
-        if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self._inbox.append(following)
 
     # Events that do not begin, and the end.
 
@@ -204,18 +251,17 @@ class FlushingStage(BaseDemandStage):
 
     def _lose(self, events: list[Event[Any]]) -> None:
         """Return events that no call has; others of their turns may begin."""
-        turns = [event.turn for event in events]
+        turns = take_turns(events)
         self._give_back(events)
-        for turn in turns:
-            self._turn_over(turn)
+        if turns:
+            self._end_turns(turns)
 
     def _take_unstarted(self) -> list[Event[Any]]:
         """Remove and return the events that have not begun; on cancel, those to be flushed too."""
         events = self._waiting.clear()
         if self.state is CANCELLED:
-            events += self._ended + [event for event, _ in self._failures]
+            events += self._ended
             self._ended.clear()
-            self._failures.clear()
         return events
 
     def give_back_unstarted(self) -> None:
@@ -256,8 +302,8 @@ class FlushingStage(BaseDemandStage):
 
     def is_busy(self) -> bool:
         """Whether anything is in progress, waits, or is on its way down."""
-        has_ended = self._ended or self._failures
-        return bool(self._waiting or has_ended or self._results.waiting or self._results.delivering)
+        results = self._results
+        return bool(self._waiting or self._ended or results.waiting or results.delivering)
 
     def release(self) -> None:
         self._results.give_back()

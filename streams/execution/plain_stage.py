@@ -142,7 +142,7 @@ class PlainStage(WorkerStage):
         if error is not None:
             failed = events[done]
             failed.ended = now()
-            self._failures.append((failed, error))
+            self._failed(failed, error)
             # After a failure few at first: the sink of letters may take only a few.
             self._stride = 0
             # Its traceback leads to this frame: they would keep each other, and what the handler

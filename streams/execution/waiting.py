@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.streams.execution.call import attempts_at
@@ -41,8 +41,14 @@ class Siblings:
         self.at_work[turn].insert(place, event)
         self.waiting += 1
 
+    def end(self, turn: Turn) -> Sequence[Event[Any]]:
+        """One event of a turn is settled: the next one of them, if one waits."""
+        following = self.next(turn)
+        return () if following is None else (following,)
+
     def next(self, turn: Turn) -> Event[Any] | None:
-        """The next event of a turn whose event at work has ended, if another waits."""
+        """Remove and return the first event that waits for a turn; without one the turn is not at
+        work any more."""
         others = self.at_work.get(turn)
         if others is None:
             return None

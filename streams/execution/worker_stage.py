@@ -16,7 +16,7 @@ from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.iterators import Iterators
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
-from penstock.streams.protocol.event import Event, Turn, give_back_all
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -151,10 +151,8 @@ class WorkerStage(CallingStage):
 
     def _proceed(self) -> None:
         has_flushed = bool(self._ended)
-        if has_flushed:
+        while self._ended:
             self._flush()
-        if self._failures:
-            self._settle_failures()
         self._noted = False
         if not self.state:
             self._request_more()
@@ -263,10 +261,9 @@ class WorkerStage(CallingStage):
         if self.state >= CLOSED:
             self._gate.leave()
 
-    def _turn_over(self, turn: Turn | None) -> None:
-        if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self.admitted += 1
-            self._inbox.append(following)
+    def _enter(self, event: Event[Any]) -> None:
+        self.admitted += 1
+        self._inbox.append(event)
 
     def _try_again(self, event: Event[Any], asked: float) -> None:
         self._iterators.again(event)

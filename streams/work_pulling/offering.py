@@ -99,7 +99,8 @@ class Offering(FlushingStage):
         self._drain()
 
     def _proceed(self) -> None:
-        self._settle()
+        while self._ended:
+            self._flush()
         while self._inbox:
             self._hand_out(self._inbox.popleft())
         if self.state:
@@ -170,7 +171,7 @@ class Offering(FlushingStage):
         if (event := self._take_back(number)) is not None:
             # Before the last one.
             call_of(event).attempts = attempts - 1
-            self._failures.append((event, error))
+            self._failed(event, error)
             self._drain()
 
     def _take_back(self, number: int) -> Event[Any] | None:

@@ -134,7 +134,8 @@ class ParentStage(FlushingStage):
         super().request(n)
 
     def _proceed(self) -> None:
-        self._settle()
+        while self._ended:
+            self._flush()
         while self._inbox:
             self._deal()
         if any(self._sending.makes_room(peer) for peer in self._peers):
@@ -194,7 +195,9 @@ class ParentStage(FlushingStage):
         turns = {event: event.turn for event in events} if self._siblings.at_work else {}
         for event in self._owners.deal(events):
             self._results.end(event)
-            self._turn_over(turns.get(event))
+            # It has ended with its share of its turn.
+            if (turn := turns.get(event)) is not None:
+                self._bring_next([turn])
         self._sending.soon()
 
     def keys_of(self, events: list[Event[Any]], /) -> list[Any]:

@@ -15,7 +15,7 @@ from penstock.streams.testing import MemorySource, run_virtual
 
 
 def fails_at_2(value: int) -> int:
-    if value == 2:
+    if value % 10 == 2:
         raise ValueError(value)
     return value
 
@@ -26,7 +26,8 @@ async def fails_later(value: int) -> int:
 
 
 async def fails_in_a_list(values: list[int]) -> list[int | Exception]:
-    return [ValueError(value) if value == 2 else value for value in values]
+    await asyncio.sleep(1)
+    return [ValueError(value) if value % 10 == 2 else value for value in values]
 
 
 def leaves_at_1(value: int) -> None:
@@ -57,6 +58,19 @@ def test_a_result_goes_on_before_a_failure_behind_it_is_settled(
     letters = for_each(lambda letter: seen.append(("letter", letter.value)))
     run_virtual(MemorySource([1, 2]).pipe(stage(route(letters))).to(for_each(seen.append)).run())
     assert seen == [1, ("letter", 2)]
+
+
+@STAGES
+def test_what_ends_together_is_settled_in_the_order_of_the_ends(
+    stage: Callable[[OnError], Any],
+) -> None:
+    seen: list[Any] = []
+    letters = for_each(lambda letter: seen.append(("letter", letter.value)))
+    # Lists grow: there are several events in one soon.
+    source = MemorySource(range(100))
+    run_virtual(source.pipe(stage(route(letters))).to(for_each(seen.append)).run())
+    assert seen == [("letter", value) if value % 10 == 2 else value for value in range(100)]
+    assert source.acked == list(range(100))
 
 
 @STAGES
