@@ -100,8 +100,7 @@ class BatchStage(CallingStage):
             open_turns((event.turn,))
 
     def _proceed(self) -> None:
-        while self._ended:
-            self._flush()
+        self._settle()
         if not self.state:
             self._request_more()
         self._noted = False

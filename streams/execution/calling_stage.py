@@ -164,8 +164,7 @@ class CallingStage(FlushingStage):
                 event.value = result
                 returned(event)
                 if self.state and self.state >= CLOSED:
-                    while unflushed:
-                        self._flush()
+                    self._settle()
                     return
                 if has_changed(context):
                     return

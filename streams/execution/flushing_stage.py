@@ -103,6 +103,11 @@ class FlushingStage(BaseDemandStage):
         self._ended.append(event)
         self._has_failures = True
 
+    def _settle(self) -> None:
+        """Settle all that has ended."""
+        while self._ended:
+            self._flush()
+
     def _flush(self) -> None:
         """Settle what has ended, in the order of the ends: send results on, and end their turns.
 

@@ -99,8 +99,7 @@ class Offering(FlushingStage):
         self._drain()
 
     def _proceed(self) -> None:
-        while self._ended:
-            self._flush()
+        self._settle()
         while self._inbox:
             self._hand_out(self._inbox.popleft())
         if self.state:

@@ -134,8 +134,7 @@ class ParentStage(FlushingStage):
         super().request(n)
 
     def _proceed(self) -> None:
-        while self._ended:
-            self._flush()
+        self._settle()
         while self._inbox:
             self._deal()
         if any(self._sending.makes_room(peer) for peer in self._peers):
@@ -389,7 +388,8 @@ class ParentStage(FlushingStage):
         self._owners.end((owner,))
         # Before the last one.
         call_of(event).attempts = attempts - 1
-        self._give_up(event, error)
+        self._failed(event, error)
+        self._settle()
 
     def _even_out(self) -> None:
         """Where a worker has nothing to do, and another much, divide that anew."""
