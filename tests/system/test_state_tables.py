@@ -20,6 +20,7 @@ import orjson
 import pytest
 
 from penstock import Store
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.sql_queue import open_store
 from penstock.streams.sql_queue.url import file_of
 from penstock.streams.state.codec import key_in
@@ -125,7 +126,11 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
     def states() -> dict[Any, int]:
         backend: Any = Store(options["store"])._open()
         try:
-            backend.open_to_read()
+            try:
+                backend.open_to_read()
+            except CannotOpen:
+                # The run was killed before it had begun to use it.
+                return {}
             stages = [kept.name for kept in backend.stages()]
             found = backend.scan("visits") if "visits" in stages else ()
             return {key_in(row.key): int(row.state) for row in found}
@@ -182,6 +187,6 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
     """Wait until it is so, or has had time to be."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not is_so() and time.monotonic() < until:
         time.sleep(0.002)
