@@ -114,7 +114,7 @@ class CallingStage(FlushingStage):
         """One slot: make the calls that are due, and sleep while there are none."""
         handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._watched
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
-        due, awaitables, unflushed = self._due, self._awaitables, self._ended
+        due, awaitables, ended = self._due, self._awaitables, self._ended
         returned, slots = self._returned, self._slots
         slot, context = slots.begin(), copy_context()
         started = now()
@@ -160,7 +160,8 @@ class CallingStage(FlushingStage):
                         return
                     started = now()
                     continue
-                event.ended = ended = now()
+                # The end of one call is the start of the next.
+                event.ended = started = now()
                 event.value = result
                 returned(event)
                 if self.state and self.state >= CLOSED:
@@ -168,12 +169,10 @@ class CallingStage(FlushingStage):
                     return
                 if has_changed(context):
                     return
-                # The end of one call is the start of the next.
-                started = ended
-                if not unflushed:
+                if not ended:
                     # The stage has flushed at once.
                     continue
-                if not due and len(unflushed) == self.in_flight:
+                if not due and len(ended) == self.in_flight:
                     # No other call is in flight.
                     self._slot_drains = True
                     slots.looking += 1

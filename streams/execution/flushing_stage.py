@@ -91,10 +91,6 @@ class FlushingStage(BaseDemandStage):
                 self._inbox.append(event)
         self._drain()
 
-    def _again(self, event: Event[Any]) -> None:
-        """The next attempt at `event` may begin."""
-        raise NotImplementedError
-
     # What has ended.
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
@@ -162,21 +158,6 @@ class FlushingStage(BaseDemandStage):
         del ended[:n]
         return before
 
-    def _end_turns(self, turns: list[Turn]) -> None:
-        """End the turns of events that are settled: others of these may begin."""
-        release(turns)
-        if self._siblings.at_work:
-            self._bring_next(turns)
-
-    def _bring_next(self, turns: list[Turn]) -> None:
-        for turn in turns:
-            for event in self._turns.end(turn):
-                self._enter(event)
-
-    def _enter(self, event: Event[Any]) -> None:
-        """An event that was behind another one of its turn may begin."""
-        self._inbox.append(event)
-
     def _close_families(self, ended: list[Event[Any]]) -> list[Event[Any]]:
         """End the calls with several results; returns the other events."""
         # There may be more behind a failure.
@@ -207,10 +188,6 @@ class FlushingStage(BaseDemandStage):
             self._return_ended()
             raise
 
-    def _judge(self, event: Event[Any], error: BaseException) -> None:
-        """Try an event that has failed again, return it to its source, or give it up."""
-        self._give_up(event, error)
-
     def _give_up(self, event: Event[Any], error: BaseException) -> None:
         """An event has failed for good: apply the error policy."""
         attempts, turn = attempts_at(event), event.turn
@@ -231,16 +208,41 @@ class FlushingStage(BaseDemandStage):
         self._ended.clear()
         self._return(ended)
 
+    def _end_turns(self, turns: list[Turn]) -> None:
+        """End the turns of events that are settled: others of these may begin."""
+        release(turns)
+        if self._siblings.at_work:
+            self._bring_next(turns)
+
+    def _bring_next(self, turns: list[Turn]) -> None:
+        for turn in turns:
+            for event in self._turns.end(turn):
+                self._enter(event)
+
+    # What stages do in their own ways.
+
+    def _enter(self, event: Event[Any]) -> None:
+        """An event that was behind another one of its turn may begin."""
+        self._inbox.append(event)
+
+    def _again(self, event: Event[Any]) -> None:
+        """The next attempt at `event` may begin."""
+        raise NotImplementedError
+
     def _over(self, events: list[Event[Any]], error: BaseException | None = None) -> None:
         """The calls of these events have ended, with this error."""
 
-    def _return(self, events: list[Event[Any]]) -> None:
-        """Return events whose calls have begun and have no result."""
-        give_back_all(events)
+    def _judge(self, event: Event[Any], error: BaseException) -> None:
+        """Try an event that has failed again, return it to its source, or give it up."""
+        self._give_up(event, error)
 
     def _no_more_attempts(self, event: Event[Any]) -> None:
         """There will be no more attempts at this event."""
         self._results.end(event)
+
+    def _return(self, events: list[Event[Any]]) -> None:
+        """Return events whose calls have begun and have no result."""
+        give_back_all(events)
 
     # Events that do not begin, and the end.
 

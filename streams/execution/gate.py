@@ -39,7 +39,7 @@ class Gated(Protocol):
     """Calls that may be in flight."""
 
     @property
-    def ready(self) -> int:
+    def runnable(self) -> int:
         """Events that would begin now if there were slots."""
         ...
 
@@ -269,7 +269,7 @@ class SharedGate(Gate):
     @property
     def lacking(self) -> int:
         stage = self._stage
-        return stage.in_flight + stage.ready - stage.allowed
+        return stage.in_flight + stage.runnable - stage.allowed
 
     @property
     def place(self) -> tuple[Run, int]:

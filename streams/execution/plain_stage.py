@@ -56,7 +56,7 @@ class PlainStage(WorkerStage):
         room = min(self._stride, self._results.demand)
         if self._is_ordered:
             # Results may wait for an event that is tried again, however much is requested.
-            room = min(room, gate.limit + self._options.window - self._results.waiting)
+            room = min(room, gate.limit + self._results.room)
         if room > 0 and self._waiting.has_room(gate.limit):
             self.admitted += room
             self.upstream.request(room)
@@ -69,8 +69,8 @@ class PlainStage(WorkerStage):
         return 1 if self._gate.is_wanted else len(self._inbox)
 
     @property
-    def ready(self) -> int:
-        return super().ready if self.is_concurrent else bool(self._inbox)
+    def runnable(self) -> int:
+        return super().runnable if self.is_concurrent else bool(self._inbox)
 
     def _recall(self) -> None:
         """Events that are due have begun, unless no slot is to go on with them."""

@@ -25,7 +25,7 @@ class Results:
         self.demand = 0
         self.window = window
         self.ready: deque[Event[Any]] = deque()
-        self.held = 0
+        self.out_of_order = 0
         """Results of calls behind an unfinished one, where there is an order."""
         self._downstream = downstream
         self._returns = False
@@ -35,7 +35,12 @@ class Results:
     @property
     def waiting(self) -> int:
         """Results that wait."""
-        return len(self.ready) + self.held
+        return len(self.ready) + self.out_of_order
+
+    @property
+    def room(self) -> int:
+        """For how many more results there is room; below 0 where more than `window` wait."""
+        return self.window - len(self.ready) - self.out_of_order
 
     @property
     def head(self) -> Event[Any] | None:
@@ -138,7 +143,7 @@ class InOrder(Results):
             call.results = [result]
         else:
             call.results.append(result)
-        self.held += 1
+        self.out_of_order += 1
 
     def complete(self, events: list[Event[Any]]) -> None:
         if self._returns:
@@ -173,7 +178,7 @@ class InOrder(Results):
                 break
             results, call.results = call.results, None
             if results is not None:
-                self.held -= len(results)
+                self.out_of_order -= len(results)
                 next_ones += results
                 # It may be the event of the call, which leaves the stage.
                 results[-1].call = None
@@ -195,4 +200,4 @@ class InOrder(Results):
             give_back_all(call_of(event).results or ())
         self._order.clear()
         self._placed.clear()
-        self.held = 0
+        self.out_of_order = 0

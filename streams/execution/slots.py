@@ -1,5 +1,13 @@
 """The slots of a stage: tasks that live long, each of which makes one call at a time.
 
+Who wakes whom: a stage with events that are due wakes sleeping slots until as many are `looking` as
+events are due, and makes new ones where none sleeps. A slot that has made a call takes the next
+event that is due by itself. What has ended is flushed by the slot itself if no other call is in
+flight (`_slot_drains`: it continues with what the flush makes due, and no other is woken for that),
+otherwise by the loop, once for all calls that end in one iteration (`flush_is_due`). A slot with
+nothing to do waits for that flush without sleeping, as long as flushes bring new events
+(`_refills`): this saves a future for each call.
+
 If a call changes context variables, its slot ends, and another one takes the next event: every call
 begins with the variables of the start.
 """

@@ -176,7 +176,7 @@ class WorkerStage(CallingStage):
         if gate.is_shared:
             room += gate.spare
         # Siblings that wait are not counted as admitted, and will have results, too.
-        spare = self._options.window - len(results.ready) - results.held - self._siblings.waiting
+        spare = results.room - self._siblings.waiting
         if spare < 0:
             room += spare
         if room > 0 and self._waiting.has_room(gate.limit):
@@ -211,8 +211,7 @@ class WorkerStage(CallingStage):
         """
         if self._retries is None:
             return len(self._inbox)
-        waiting = self._results.waiting
-        room = self._gate.limit + self._options.window - waiting - self.in_flight
+        room = self._gate.limit + self._results.room - self.in_flight
         n = min(len(self._inbox), room)
         return n if n > 0 else int(self._waiting.bring(self._results.head))
 
@@ -295,7 +294,7 @@ class WorkerStage(CallingStage):
         self._gate.settle()
 
     @property
-    def ready(self) -> int:
+    def runnable(self) -> int:
         """Events that would begin now if there were slots."""
         return self._with_room()
 

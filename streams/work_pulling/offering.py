@@ -106,7 +106,7 @@ class Offering(FlushingStage):
             return
         self._observe()
         room = self._dispatcher.room - self.asked
-        room += min(0, self._results.window - self._results.waiting)
+        room += min(0, self._results.room)
         if room > 0:
             self.ask(room)
 
