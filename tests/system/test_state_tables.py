@@ -174,7 +174,8 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
             for line in written()[lines:]:
                 assert line["n"] > before.get(line["key"], 0), ("was committed", line, options)
         before, lines = committed, len(written())
-    assert process.returncode == 0, options
+    # On a busy machine leases are lost, which the status shows.
+    assert process.returncode in ((0,) if source == "file" else (0, 3)), options
     assert committed == Counter(n % KEYS for n in range(EVENTS)), options
     there = {(line["key"], line["n"], line["part"]) for line in written()}
     assert there >= set(expected(committed)), options
