@@ -223,5 +223,6 @@ async def test_rule_1_11_no_subscriber_gets_more_than_its_own_demand(case: Case)
     async with connected(case.of(6), slow, fast, case=case) as link:
         await link.settle()
         assert len(slow.values) <= 2
-        if case.name != "MemorySource":
+        # Of a store, what one has seen is a duplicate for the other.
+        if case.name not in ("MemorySource", "distinct_within in a store"):
             assert case.seen(fast.values) == case.wanted(6)

@@ -121,7 +121,7 @@ def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
 
     result = penstock("run", path, "--input", tmp_path / "in.jsonl", "--traceback")
     assert result.status == 1
-    assert "worker_stage.py" in result.err
+    assert "calling_stage.py" in result.err
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(3)", "KeyboardInterrupt()", "BaseException('x')"])
