@@ -176,7 +176,8 @@ class WorkerStage(CallingStage):
         if gate.is_shared:
             room += gate.spare
         # Siblings that wait are not counted as admitted, and will have results, too.
-        spare = results.room - self._siblings.waiting
+        # `results.room`, without a call for each event.
+        spare = results.window - len(results.ready) - results.out_of_order - self._siblings.waiting
         if spare < 0:
             room += spare
         if room > 0 and self._waiting.has_room(gate.limit):

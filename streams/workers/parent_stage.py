@@ -182,6 +182,12 @@ class ParentStage(FlushingStage):
 
     # Events.
 
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        super().on_events(events)
+        # Also while they are requested: a source may then leave more of a key where it is.
+        while self._inbox:
+            self._deal()
+
     def _deal(self) -> None:
         """Give workers the events that need not wait for their turns."""
         if not self._has_looked_at_key:
