@@ -45,7 +45,6 @@ from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import (
     given,
     is_positive,
-    is_text,
     require_count,
 )
 from penstock.streams.execution.handler import called_name
@@ -59,8 +58,8 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.state.backend import KeptStage
 from penstock.streams.state.distinct import StoredDistinctStage, TimesOfKeys
-from penstock.streams.state.held_stage import MOST_HELD
-from penstock.streams.state.store import Store
+from penstock.streams.state.held_stage import MOST_HELD, require_no_group
+from penstock.streams.state.store import Store, check_store
 
 __all__ = ["distinct_within"]
 
@@ -107,7 +106,8 @@ def distinct_within(
     check_policy(on_error, "distinct_within")
     check_max_ahead("distinct_within", max_ahead, has_time=time is not None)
     if store is not None:
-        _check_store(store, name, max_keys, hold)
+        check_store("distinct_within", store, name)
+        _check_bounds(max_keys, hold)
     elif name is not None:
         raise BuildError(f"distinct_within(name={name!r}): give it together with store")
     key = Key(by)
@@ -125,11 +125,7 @@ def distinct_within(
         kept = KeptStage(name or f"distinct_within by {key_name(by)}", key_name(by), 1)
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StoredDistinctStage:
-            if info.within is not None:
-                raise BuildError(
-                    f"{info}: a stage inside group_by(each=...) is made anew for each group: put "
-                    "distinct_within(store=) outside"
-                )
+            require_no_group(info, "distinct_within(store=) outside")
             commits = store.marks_in(run)
             backend, cache = store.declare(kept), store.cache
             states = TimesOfKeys(info, backend, kept, loads, None, None, {}, cache, run.wall)
@@ -179,11 +175,7 @@ def distinct_within(
     return operator
 
 
-def _check_store(store: Any, name: Any, max_keys: int | None, hold: int) -> None:
-    if not isinstance(store, Store):
-        raise BuildError(f"distinct_within(store={store!r}): give a Store(path)")
-    if name is not None and not is_text(name):
-        raise BuildError(f"distinct_within(name={name!r}): a text is needed")
+def _check_bounds(max_keys: int | None, hold: int) -> None:
     if max_keys is not None or hold != _HOLD:
         raise BuildError(
             "distinct_within(store=): max_keys= and hold= bound what is in memory without a store. "

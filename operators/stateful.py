@@ -26,7 +26,7 @@ accepted the results; then the event is acknowledged to its source. See docs/exp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
@@ -34,7 +34,6 @@ from penstock.streams.base.validation import (
     given,
     is_async,
     is_count,
-    is_text,
     require_parameters,
     require_seconds,
 )
@@ -47,10 +46,10 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.state.backend import KeptStage
 from penstock.streams.state.codec import decoder
-from penstock.streams.state.held_stage import MOST_HELD
+from penstock.streams.state.held_stage import MOST_HELD, require_no_group
 from penstock.streams.state.stage import Context, StatefulStage
 from penstock.streams.state.states import States
-from penstock.streams.state.store import Store
+from penstock.streams.state.store import Store, check_store
 
 __all__ = ["Context", "stateful"]
 
@@ -131,23 +130,16 @@ def stateful(
     for what, function in given(step=step, on_timer=on_timer).items():
         _check_function(what, function)
     Key(by)
-    if name is not None and not is_text(name):
-        raise BuildError(f"stateful(name={name!r}): a text is needed")
     require_seconds("stateful", **given(ttl=ttl))
     steps = _migrations(version, migrate)
-    if store is not None and not isinstance(cast(Any, store), Store):
-        raise BuildError(f"stateful(store={store!r}): give a Store(path)")
+    check_store("stateful", store, name)
     check_policy(on_error, "stateful")
     decode = decoder(type)
     kept = KeptStage(name or f"stateful by {key_name(by)}", key_name(by), version)
     calls = step, not _takes_two(step), on_timer
 
     def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
-        if info.within is not None:
-            raise BuildError(
-                f"{info}: a stage inside group_by(each=...) is made anew for each group: put "
-                f"stateful outside, by {key_name(by)}"
-            )
+        require_no_group(info, f"stateful outside, by {key_name(by)}")
         own = Store.memory(every=0.0) if store is None else store
         commits = own.marks_in(run)
         states = States(

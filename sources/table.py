@@ -21,7 +21,7 @@ Ends:    never: with `follow=True` it waits for rows that are enqueued later. Wi
          `write_table` to the same database in one transaction with its results. Behind it a stage
          may keep states in a `Store`: its commits mark the rows, or remember them until they are
          marked if the store is in another database (see docs/explanation/state.md). Drain and
-         cancel return rows that were claimed and not processed, which is no attempt.
+         cancel return rows that were claimed and not processed, which is not an attempt.
 Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns
          its row, to be tried again after `backoff`; after `attempts` it has failed for good (status
          -1), with the error. Skipped and routed events have failed for good at once. A row whose

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Kind, Parts
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "PartsRefused",
     "Row",
     "Unit",
+    "another_run",
     "find_refused",
+    "other_format",
 ]
 
 MOST_OVER = 2_000
@@ -183,3 +186,19 @@ def find_refused(
         if errors:
             return PartsRefused(kind, errors)
     return None
+
+
+def another_run(store: str) -> CannotOpen:
+    """The error of a commit after another run has opened the store of this name."""
+    return CannotOpen(
+        f"Another run has opened the store {store}: this one may not write to it any more, so "
+        "nothing more of it is committed. Let only one run at a time use a store."
+    )
+
+
+def other_format(store: str, found: object, known: int) -> CannotOpen:
+    """The error of a store of this name whose format is not the one that is known."""
+    return CannotOpen(
+        f"The store {store} has the format {found}, and this version of penstock reads format "
+        f"{known}: use the version that has written it."
+    )

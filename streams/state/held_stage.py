@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.base.errors import CALL_ERRORS, own_error
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.base.keys import By, Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.keyed.key_faults import KeyFaults
@@ -21,7 +21,7 @@ from penstock.streams.state.changes import Cell
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.states import States
 
-__all__ = ["MOST_HELD", "BaseHeldStage"]
+__all__ = ["MOST_HELD", "BaseHeldStage", "require_no_group"]
 
 T = TypeVar("T")
 
@@ -243,3 +243,11 @@ class BaseHeldStage(BaseDemandStage):
             "waits_for": commits.waits_for(),
             **self._faults.statistics(),
         }
+
+
+def require_no_group(info: StageInfo, outside: str) -> None:
+    """Raises BuildError for a stage inside a group; `outside` says what to put outside."""
+    if info.within is not None:
+        raise BuildError(
+            f"{info}: a stage inside group_by(each=...) is made anew for each group: put {outside}"
+        )

@@ -55,7 +55,7 @@ class Memory:
 
     def commit(self, unit: Unit) -> None:
         if unit.parts:
-            raise CannotOpen("A store in memory is no database: rows of tables cannot be in it.")
+            raise CannotOpen("A store in memory is not a database: rows of tables cannot be in it.")
         for stage, rows in unit.rows.items():
             kept = self._rows.setdefault(stage, {})
             for row in rows:

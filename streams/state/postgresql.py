@@ -36,7 +36,9 @@ from penstock.streams.state.backend import (
     PartsRefused,
     Row,
     Unit,
+    another_run,
     find_refused,
+    other_format,
 )
 
 __all__ = ["PostgreSQL"]
@@ -363,10 +365,7 @@ class PostgreSQL:
                 return
             found = db.execute("SELECT run, commits FROM penstock_store").fetchall()
         if found != [(self._run, self._commits + 1)]:
-            raise CannotOpen(
-                f"Another run has opened the store {self._name}: this one may not write to it any "
-                "more, so nothing more of it is committed. Let only one run at a time use a store."
-            )
+            raise another_run(self._name)
         # It was written: only the answer was lost.
 
     def _read(self, statement: str, *values: object) -> list[Any]:
@@ -424,10 +423,7 @@ class PostgreSQL:
         found = db.execute("SELECT format FROM penstock_store").fetchall()
         if found != [(_FORMAT,)]:
             version = found[0][0] if found else "unknown"
-            raise CannotOpen(
-                f"The store {self._name} has the format {version}, and this version of penstock "
-                f"reads format {_FORMAT}: use the version that has written it."
-            )
+            raise other_format(self._name, version, _FORMAT)
 
     def _read_ids(self) -> None:
         self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))

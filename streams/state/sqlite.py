@@ -23,7 +23,9 @@ from penstock.streams.state.backend import (
     PartsRefused,
     Row,
     Unit,
+    another_run,
     find_refused,
+    other_format,
 )
 
 __all__ = ["SQLite"]
@@ -262,11 +264,7 @@ class SQLite:
             if checked:
                 ((owner,),) = writing.execute("SELECT value FROM penstock WHERE name = 'run'")
                 if owner != self._owner:
-                    raise CannotOpen(
-                        f"Another run has opened the store {self._path}: this one may not write "
-                        "to it any more, so nothing more of it is committed. Let only one run at a "
-                        "time use a store."
-                    )
+                    raise another_run(self._path)
             yield
         except BaseException:
             # A trigger may have done so.
@@ -287,10 +285,7 @@ class SQLite:
         found = connection.execute("SELECT value FROM penstock WHERE name = 'format'").fetchone()
         if found is None or found[0] != _FORMAT:
             version = "unknown" if found is None else found[0]
-            raise CannotOpen(
-                f"The store {self._path} has the format {version}, and this version of penstock "
-                f"reads format {_FORMAT}: use the version that has written it."
-            )
+            raise other_format(self._path, version, _FORMAT)
 
     def _read(self, statement: str, *values: object) -> list[Any]:
         # Any: the columns that are asked for.

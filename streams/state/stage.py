@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import inf
 from operator import itemgetter
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from penstock.streams.base.errors import CALL_ERRORS, WrongType, describe, own_error
 from penstock.streams.base.keys import By
@@ -26,8 +26,6 @@ from penstock.streams.state.states import States
 from penstock.streams.state.timers import Timers
 
 __all__ = ["Context", "StatefulStage"]
-
-T = TypeVar("T")
 
 
 class Context:

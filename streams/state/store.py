@@ -13,7 +13,7 @@ from orjson import loads
 from penstock.streams.base.database_url import is_postgresql, redacted
 from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
 from penstock.streams.base.extras import missing_extra
-from penstock.streams.base.validation import is_at_least, is_count
+from penstock.streams.base.validation import is_at_least, is_count, is_text
 from penstock.streams.io.paths import is_path
 from penstock.streams.state.backend import Backend, KeptStage
 from penstock.streams.state.codec import key_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.streams.state.postgresql import PostgreSQL
     from penstock.streams.state.sqlite import SQLite
 
-__all__ = ["Store", "backend_at"]
+__all__ = ["Store", "backend_at", "check_store"]
 
 
 class Store:
@@ -214,3 +214,11 @@ def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:
     """Whether a stage has states of a newer version than this. A run that ended before its first
     commit has declared its stages, and has no states."""
     return any(row.version > version for row in backend.scan(stage))
+
+
+def check_store(operator: str, store: Any, name: Any) -> None:
+    """Raises BuildError unless the options of an operator are a Store and a name, or None."""
+    if store is not None and not isinstance(store, Store):
+        raise BuildError(f"{operator}(store={store!r}): give a Store(path)")
+    if name is not None and not is_text(name):
+        raise BuildError(f"{operator}(name={name!r}): a text is needed")
