@@ -197,6 +197,13 @@ def state() -> None:
     print(report())
 
 
+def windows() -> None:
+    """windows by event time, in memory and in SQLite, next to by hand"""
+    from benchmarks.windows import report
+
+    print(report())
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -215,6 +222,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "table": queue_table,
     "temporal": temporal,
     "state": state,
+    "windows": windows,
     "matrix": matrix,
     "page": live_pages,
 }

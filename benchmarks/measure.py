@@ -10,14 +10,28 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["ROOT", "CaseFailed", "Runs", "Subject", "alternate", "run_case", "run_whole", "table"]
+__all__ = [
+    "ROOT",
+    "CaseFailed",
+    "Runs",
+    "Subject",
+    "alternate",
+    "in_turn",
+    "run_case",
+    "run_whole",
+    "spent",
+    "table",
+]
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_SECONDS = 120
@@ -148,3 +162,24 @@ def table(title: str, everybody: Sequence[Runs]) -> str:
 def _last_line(output: bytes) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
+
+
+def spent(way: Callable[[T, Path], None], events: T) -> float:
+    """The seconds of processor time that a way takes with these events, and with a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.process_time()
+        way(events, Path(folder))
+        return time.process_time() - began
+
+
+def in_turn(
+    module: str, ways: list[str], options: list[str], rounds: int
+) -> dict[str, list[dict[str, float]]]:
+    """What each way of a module measures in each round, in a process of its own."""
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, runs in found.items():
+            command = [sys.executable, "-m", module, way, *options]
+            done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+            runs.append(json.loads(done.stdout))
+    return found

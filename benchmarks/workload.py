@@ -31,6 +31,7 @@ __all__ = [
     "project_yielding",
     "slow_handler",
     "started_before_the_last_other",
+    "users",
     "write_jsonl",
 ]
 
@@ -91,6 +92,12 @@ def started_before_the_last_other(clients: list[int]) -> int:
     """Of `one_against_many`: the busy client's events that start before the last other client's."""
     last_other = max(place for place, client in enumerate(clients) if client != CLIENTS[0])
     return clients[:last_other].count(CLIENTS[0])
+
+
+def users(count: int) -> list[str]:
+    """The users of 100,000 events, at random; their texts are shared, as those of a parser are not
+    kept."""
+    return Random(1).choices([f"user {number}" for number in range(count)], k=100_000)
 
 
 def large_events(count: int) -> Iterator[Event]:

@@ -1,9 +1,10 @@
 """Drop an event whose key was first seen less than `seconds` before.
 
 Items:   the first event of each key, and again the first one `seconds` or more after that, by the
-         times at which they were created (`Event.created`), or by `time`: so neither back-pressure
-         nor a slow stage above changes the answer. Of two events out of order, the second to come
-         is the duplicate. A duplicate does not renew the window. Keys are equal as `==` says: 1
+         times at which they were created (`Event.created`), or, with `time` or behind `event_time`,
+         at which they happened: so neither back-pressure nor a slow stage above changes the answer.
+         Of two events out of order, the second to come is the duplicate. A duplicate does not renew
+         the window. Keys are equal as `==` says: 1
          and True are one key (docs/explanation/order.md). A key whose event failed or was returned
          is forgotten, so that a redelivery passes; a duplicate of an event that is still
          unfinished leaves the stream and shares its outcome towards the source: it is dropped when
@@ -12,19 +13,21 @@ Items:   the first event of each key, and again the first one `seconds` or more 
          commit of the original or later, or returned with it.
 Time:    at once. No timers.
 Memory:  one key and one number for each key of the window, which ends with the largest recent
-         time, and for at most a third as many that have left it, at most `max_keys`; beyond
-         those the oldest key is forgotten early, counted as `forgotten_early`. A duplicate that
-         comes so late that its original has left the window may pass. One small entry for each
-         event that is unfinished. At most `hold` duplicates wait for the end of their originals.
-         With a `store` the keys of the window are there, and those of the last `cache` keys (see
-         Store) in memory; keys that have left the window are deleted by later commits, at most
-         2,000 by each. At most 10,000 events are unfinished behind the stage or wait for a commit.
+         time, or with the watermark of `event_time`, and for at most a third as many that have left
+         it, at most `max_keys`; beyond those the oldest key is forgotten early, counted as
+         `forgotten_early`. A duplicate that comes so late that its original has left the window may
+         pass; in event time it does, and the key of a late event is seen at the watermark. One
+         small entry for each event that is unfinished. At most `hold` duplicates wait for the end
+         of their originals. With a `store` the keys of the window are there, and those of the last
+         `cache` keys (see Store) in memory; keys that have left the window are deleted by later
+         commits, at most 2,000 by each. At most 10,000 events are unfinished behind the stage or
+         wait for a commit.
 Demand:  one more for each event dropped, but none while `hold` duplicates wait, or with a `store`
          while 10,000 events do.
 Ends:    with the source.
-Errors:  a missing key or time, an unhashable key, an unreadable time or one that is more than
-         `max_ahead` ahead of the wall clock is this stage's error, which by default ends the
-         pipeline; `on_error="skip"` or `route(sink)` go on. HoldExceeded when `hold` duplicates
+Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline;
+         `on_error="skip"` or `route(sink)` go on. With `time` the errors of `event_time` are
+         handled in the same way. HoldExceeded when `hold` duplicates
          wait and a stage below, such as `chunk` without `wait`, keeps events until others come: it
          may be waiting for events that are no longer requested.
 
@@ -35,11 +38,10 @@ Errors:  a missing key or time, an unhashable key, an unreadable time or one tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from orjson import loads
-
-from penstock.streams.base.ahead import MAX_AHEAD, Ahead, MaxAhead, check_max_ahead
+from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import (
@@ -47,19 +49,19 @@ from penstock.streams.base.validation import (
     is_positive,
     require_count,
 )
+from penstock.streams.event_time.above import with_times
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
-from penstock.streams.keyed.distinct import DistinctStage
+from penstock.streams.keyed.distinct import DistinctStage, EventTimes
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
-from penstock.streams.state.backend import KeptStage
-from penstock.streams.state.distinct import StoredDistinctStage, TimesOfKeys
-from penstock.streams.state.held_stage import MOST_HELD, require_no_group
-from penstock.streams.state.store import Store, check_store
+
+if TYPE_CHECKING:
+    from penstock.streams.state.store import Store
 
 __all__ = ["distinct_within"]
 
@@ -86,17 +88,18 @@ def distinct_within(
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let a key pass once in `seconds`, by the times at which its events were created.
 
-    `by` is the key and `time` the event's own time in place of that, each a name, an index or a
-    function. A name is an item of a mapping, or an attribute of any other object. A time is a
-    number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates
-    may wait for the end of unfinished events. A `time` more than `max_ahead` seconds ahead of the
-    wall clock is an error; with None it may be any.
+    `by` is the key: a name, an index or a function. A name is an item of a mapping, or an attribute
+    of any other object. `hold` duplicates may wait for the end of unfinished events.
+
+    Behind an `event_time` the times at which the events happened count. `time` with its `max_ahead`
+    is short for one directly in front of this stage, without lateness and with `idle=None`. Such a
+    window ends with the watermark.
 
     With a `store` the keys are remembered from run to run: the key of an event is written in the
     commit that makes the event done (docs/explanation/state.md). `name` identifies the stage in the
     store; the default is "distinct_within by ...". Raises BuildError when `seconds` is not
-    positive, `max_keys` or `hold` is below 1 or given with a store, or `max_ahead` is given without
-    `time`.
+    positive, `max_keys` or `hold` is below 1 or given with a store, `max_ahead` is given without
+    `time`, or `time` behind an `event_time`.
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)
@@ -106,46 +109,29 @@ def distinct_within(
     check_policy(on_error, "distinct_within")
     check_max_ahead("distinct_within", max_ahead, has_time=time is not None)
     if store is not None:
+        from penstock.streams.state.store import check_store
+
         check_store("distinct_within", store, name)
         _check_bounds(max_keys, hold)
     elif name is not None:
         raise BuildError(f"distinct_within(name={name!r}): give it together with store")
     key = Key(by)
-    time_key = None if time is None else Key(time)
+    own: Callable[[Any], Any] | None = None
+    if time is not None:
+        from penstock.streams.event_time.timed_by import timed_by
+
+        own = timed_by(time, 0.0, inf, max_ahead, on_error)
     detail = f"{seconds:g} s by {key_name(by)}"
     note = "remembers keys of the window" + ("" if max_keys is None else f", at most {max_keys:,}")
 
     routed = routed_by(on_error)
-    picture = Picture(calls=called_name(by, time))
-    untouched = not (callable(by) or callable(time))
-    placement = Placement(by=by, reads=(by, time), seconds=seconds, untouched=untouched)
+    picture = Picture(calls=called_name(by))
+    placement = Placement(by=by, reads=(by,), seconds=seconds, untouched=not callable(by))
     # Times that floats cannot hold are off by less.
     seconds -= min(_HALF_A_MICROSECOND, seconds / 2)
     if store is not None:
-        kept = KeptStage(name or f"distinct_within by {key_name(by)}", key_name(by), 1)
-
-        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StoredDistinctStage:
-            require_no_group(info, "distinct_within(store=) outside")
-            commits = store.marks_in(run)
-            backend, cache = store.declare(kept), store.cache
-            states = TimesOfKeys(info, backend, kept, loads, None, None, {}, cache, run.wall)
-            faults = KeyFaults(on_error, run, info, by, time)
-            ahead = Ahead(max_ahead, run.wall)
-            return StoredDistinctStage(
-                *(downstream, run, info, by, time, seconds, states, commits, faults, ahead)
-            )
-
-        info = StageInfo(
-            "distinct_within",
-            f"{detail}, in {store.name}",
-            MOST_HELD,
-            "events that are unfinished, or wait for their commit",
-            routed=routed,
-            placement=placement,
-            delivery=Delivery(store=store, takes_again=True),
-            picture=picture,
-        )
-        return on_stream(lambda source: source.then(make, info, passes=True), "distinct_within")
+        described = {"routed": routed, "placement": placement, "picture": picture}
+        return _stored(seconds, by, store, name, on_error, own, detail, described)
 
     info = StageInfo(
         *("distinct_within", detail, hold, note),
@@ -156,15 +142,21 @@ def distinct_within(
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
+        source, timed = with_times("distinct_within", source, own)
+
         def attach(downstream: Subscriber[T], run: Run) -> None:
             if run.overrides.is_unique(source, by):
                 source.attach(downstream, run)
                 return
             info = run.placed(flowable.info)
-            faults = KeyFaults(on_error, run, info, by, time)
-            ahead = Ahead(max_ahead, run.wall)
+            faults = KeyFaults(on_error, run, info, by)
+            times: EventTimes | None = None
+            if timed:
+                from penstock.streams.event_time.passed import PassedTime
+
+                times = PassedTime(run, info, timed)
             stage = DistinctStage(
-                downstream, run, info, key, time_key, seconds, max_keys, hold, faults, ahead
+                downstream, run, info, key, times, seconds, max_keys, hold, faults
             )
             run.add_stage(info, stage.statistics)
             source.attach(stage, run)
@@ -175,7 +167,54 @@ def distinct_within(
     return operator
 
 
+def _stored(
+    seconds: float,
+    by: By[Any],
+    store: Store,
+    name: str | None,
+    on_error: OnError,
+    own: Callable[[Any], Any] | None,
+    detail: str,
+    described: dict[str, Any],
+) -> Callable[[Any], Any]:
+    """The operator that remembers its keys in a store."""
+    from orjson import loads
+
+    from penstock.streams.event_time.passed import PassedTime
+    from penstock.streams.state.backend import KeptStage
+    from penstock.streams.state.distinct import StoredDistinctStage, TimesOfKeys
+    from penstock.streams.state.held_stage import held_info
+
+    kept = KeptStage(name or f"distinct_within by {key_name(by)}", key_name(by), 1)
+
+    def read(source: Any) -> Any:
+        source, timed = with_times("distinct_within", source, own)
+
+        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StoredDistinctStage:
+            info.require_no_group("distinct_within(store=) outside")
+            commits = store.marks_in(run)
+            backend, cache = store.declare(kept), store.cache
+            states = TimesOfKeys(info, backend, kept, loads, None, None, {}, cache, run.wall)
+            faults = KeyFaults(on_error, run, info, by)
+            times = PassedTime(run, info, timed, commits) if timed else None
+            return StoredDistinctStage(
+                *(downstream, run, info, by, times, seconds, states, commits, faults)
+            )
+
+        return source.then(make, info, passes=True)
+
+    info = held_info(
+        "distinct_within",
+        f"{detail}, in {store.name}",
+        delivery=Delivery(store=store, takes_again=True),
+        **described,
+    )
+    return on_stream(read, "distinct_within")
+
+
 def _check_bounds(max_keys: int | None, hold: int) -> None:
+    from penstock.streams.state.held_stage import MOST_HELD
+
     if max_keys is not None or hold != _HOLD:
         raise BuildError(
             "distinct_within(store=): max_keys= and hold= bound what is in memory without a store. "

@@ -201,8 +201,10 @@ def group_by(
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        if each is not None and source.values is not None:
-            _inside(each, source.values)
+        if each is not None:
+            for stage in _inside(each, source.values):
+                if stage.delivery.store is not None:
+                    stage.require_no_group(f"{stage.name} outside")
 
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
@@ -234,11 +236,15 @@ def group_by(
 def _inside(each: Callable[[Any], Flowable[Any]], values: Any = None) -> list[StageInfo]:
     """The stages that `each` makes of a group, none if it cannot do without a real key.
 
-    Raises BuildError if they read what values of this type do not have.
+    Raises BuildError for stages that are refused with any key, or that read what values of this
+    type do not have.
     """
+    group = Group[Any, Any](None, _refuse, described(StageInfo("group_by")))
     try:
-        stages = _made_of(Group(None, _refuse, described(StageInfo("group_by"))), each)
-    except Exception:
+        stages = _made_of(group, each)
+    except Exception as error:
+        if isinstance(error, BuildError) and not group.is_key_read:
+            raise
         # With a real group it is called again, and its error is reported.
         return []
     if values is not None:
@@ -252,4 +258,4 @@ def _made_of(group: Group[Any, Any], each: Callable[[Any], Flowable[Any]]) -> li
 
 
 def _refuse(downstream: Subscriber[Any], run: Run) -> NoReturn:
-    raise BuildError("this group is only there to be described")
+    raise NotImplementedError("this group is only there to be described")

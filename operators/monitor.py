@@ -4,15 +4,19 @@ Items:   every event, unchanged and in order. Each key's events are watched sepa
          look-up per event.
 Time:    an event passes at once, before its violation is reported; violations that only the end can
          decide are reported at the end. A bound in time, as in `F[<=10s]`, is measured between the
-         arrivals of events (their stamps `created`), or with `time` between their own times. On
-         arrival a timer reports what has not come by its deadline, but not while nothing is
-         requested of the source; by their own times the first event does that moves the clock past
-         it: the largest time of all keys, less `lateness`.
+         arrivals of events (their stamps `created`), or, with `time` or behind `event_time`,
+         between their own times. On arrival a timer reports what has not come by its deadline, but
+         not while nothing is requested of the source. By their own times the watermark passes
+         deadlines: the largest time of all keys, less `lateness`, which with `time` only events
+         move, and behind `event_time` also silence. A key's missed deadline is reported before its
+         next event; those of other keys may be reported after the events that came in the same
+         list. An event whose key cannot be read has moved the watermark.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
          of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. Bounds
          in time add a deadline for each of them. While 1,024 violations wait for a sink the
-         sources pause.
-Demand:  as many as are requested of it.
+         sources pause. With a `store` the last `cache` keys (see Store), and at most 10,000 events
+         that are not committed.
+Demand:  as many as are requested of it; by the times of events 10,000 at a time.
 Ends:    with the source, after reporting each key whose events so far do not satisfy the formula on
          a finite trace: outstanding obligations can no longer be fulfilled.
 Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, a
@@ -28,15 +32,12 @@ Errors:  the source's error passes on, without a verdict at the end. An error of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
-from penstock.streams.base.errors import CALL_ERRORS, BuildError, check_plain, own_error
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.base.keys import By
 from penstock.streams.base.validation import is_async, require_parameters
-from penstock.streams.execution.handler import called_name, handler_name
-from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import (
     LettersOnly,
@@ -45,7 +46,6 @@ from penstock.streams.failures.policy import (
     check_policy,
 )
 from penstock.streams.pipelines.flowable import Flowable
-from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import error_in, fail_event
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import CLOSED, BaseStage, Subscriber
@@ -53,6 +53,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.stages.sink_stage import Sink
+from penstock.streams.state.store import Store, check_store
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -69,9 +70,6 @@ T = TypeVar("T")
 
 OnViolation = Literal["report", "stop"] | Callable[["Violation[T]"], object] | Sink["Violation[T]"]
 
-# Violations that are warned about in full; further ones are only counted.
-_REPORTED = 10
-
 
 def monitor(
     formula: str | Formula | Automaton,
@@ -87,6 +85,8 @@ def monitor(
     time: By[T] | None = None,
     lateness: float | timedelta = 0.0,
     max_ahead: MaxAhead = MAX_AHEAD,
+    store: Store | None = None,
+    name: str | None = None,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -105,11 +105,13 @@ def monitor(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
+    from penstock.streams.monitoring.kept_watching import is_kept, kept_watching
     from penstock.streams.monitoring.timed_watching import watch_of
     from penstock.streams.monitoring.watching import Rule
     from penstock.streams.temporal.monitors.propositions import given
 
     check_policy(on_error, "monitor")
+    check_store("monitor", store, name)
     _check(on_violation)
     rule = Rule(
         stage="monitor",
@@ -133,11 +135,14 @@ def monitor(
 
     def watch(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Monitor:
         faults = rule.faults(on_error, run, info)
-        return _Monitor(
-            downstream, run, info, watch_of(rule, run.now, run.wall), faults, on_violation
-        )
+        return _Monitor(downstream, run, info, watch_of(rule, run.now), faults, on_violation)
 
-    return on_stream(lambda source: source.then(watch, info, passes=True))
+    def read(source: Any) -> Any:
+        if is_kept(rule, source, store):
+            return kept_watching(rule, info, source, on_error, store, name, on_violation)
+        return source.then(watch, info, passes=True)
+
+    return on_stream(read, "monitor")
 
 
 def _check(on_violation: Any) -> None:
@@ -160,10 +165,6 @@ def _check(on_violation: Any) -> None:
         )
 
 
-def _about(call: Callable[[Any], object], violation: Violation[Any], _: object) -> object:
-    return call(violation)
-
-
 class _Monitor(BaseStage):
     def __init__(
         self,
@@ -176,21 +177,14 @@ class _Monitor(BaseStage):
     ) -> None:
         # Imported here: it imports what pipelines without a monitor do not need.
         from penstock.streams.monitoring.alarm import alarm_of
+        from penstock.streams.monitoring.reporting import ViolationReports
 
         super().__init__(downstream)
         self._run = run
         self._info = info
         self._watch = watch
         self._faults = faults
-        self._on_violation = on_violation
-        self._letters = None
-        if isinstance(on_violation, Sink):
-            self._letters = channel_to(cast(Any, on_violation), run)
-        # Where the stage calls other functions too, these calls are traced together with it.
-        self._traced = None
-        if not info.picture.calls:
-            self._traced = run.traced(info, called_name(cast(Any, on_violation)))
-        self._reported = 0
+        self._reports = ViolationReports(on_violation, run, info)
         # Events that were requested and have not come.
         self._requested = 0
         self._alarm = alarm_of(watch, run, info, self._ring)
@@ -225,7 +219,7 @@ class _Monitor(BaseStage):
                 if violation is not None:
                     event = events[place]
                     try:
-                        self._tell(violation, event)
+                        self._reports.report(violation, event)
                     except CALL_ERRORS as raised:
                         error = fail_event(event, raised, self._info)
                         self._fail(error, passed, events[place + 1 :])
@@ -251,7 +245,7 @@ class _Monitor(BaseStage):
         """Report violations that no event has made; False if that has ended the stream."""
         try:
             for violation in alarms:
-                self._tell(violation, None)
+                self._reports.report(violation, None)
         except CALL_ERRORS as raised:
             self._fail(error_in(self._info, raised), passed, rest)
             return False
@@ -262,48 +256,18 @@ class _Monitor(BaseStage):
             self._alarm.stop()
         super()._fail(error, passed, rest)
 
-    def _tell(self, violation: Violation[Any], event: Event[Any] | None) -> None:
-        if self._letters is not None:
-            if event is not None:
-                # The event is finished when the violation was accepted as well.
-                event.pending += 1
-            self._letters.put(self._letter(violation, event))
-        elif self._on_violation == "report":
-            self._reported += 1
-            if self._reported <= _REPORTED:
-                self._run.errors.warn(str(violation))
-        elif self._on_violation == "stop":
-            from penstock.streams.temporal.monitors.violation import Violated
-
-            raise Violated(violation)
-        else:
-            call = self._on_violation
-            assert callable(call)
-            if self._traced is None or event is None:
-                result = call(violation)
-            else:
-                result = self._traced.call(partial(_about, call, violation), event)
-            name = handler_name(call)
-            check_plain(result, name, "monitor", f"give on_violation=for_each({name}), which does")
-
-    def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
-        if event is None:
-            return Event(violation, self._run.now(), NOBODY)
-        letter = Event(violation, event.created, Joined((event,)), event.token)
-        letter.turn = event.place()
-        return letter
-
     def on_completed(self) -> None:
         if self.state:
             return
         self._close()
         last = self._watch.at_end()
         try:
-            if self._letters is not None:
-                self._letters.put_all(self._letter(violation, None) for violation in last)
+            reports = self._reports
+            if reports.letters is not None:
+                reports.letters.put_all(reports.letter(violation, None) for violation in last)
             else:
                 for violation in last:
-                    self._tell(violation, None)
+                    self._reports.report(violation, None)
         except CALL_ERRORS as raised:
             self.downstream.on_error(own_error(raised))
         else:

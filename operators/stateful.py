@@ -3,12 +3,14 @@
 Items:   the results that `step(state, event)` returns with the key's new state, in order; and those
          of `on_timer`, when a timer is due.
 Time:    at once. Timers use the wall clock; one that was due between two runs fires once, at the
-         start of the next. None fires without demand.
+         start of the next. With `clock="event"` they use the watermark of the `event_time` in
+         front, and fire in the order of time. None fires without demand.
 Memory:  the states of `cache` keys (see Store), and of keys with changes that are not committed. At
          most 10,000 events are unfinished behind the stage or wait for a commit.
 Demand:  one more for each event without a result; none while 10,000 events wait, which a warning
          reports when none of them has ended for five seconds.
 Ends:    with the source, after the last results; timers that are not due are kept for the next run.
+         Where the input has ended for good those in event time fire first, each once.
          Cancel returns the events whose results were not sent, and their changes are not committed.
 Errors:  passes the source's on. A missing or unhashable key, an error of `step`, `on_timer` or
          `migrate`, a stored state that is not of its `type`, and a return value that is not a pair
@@ -26,17 +28,24 @@ accepted the results; then the event is acknowledged to its source. See docs/exp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar, overload
 
-from penstock.streams.base.errors import BuildError
+from orjson import loads
+
+from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import (
+    LEAST,
     given,
     is_async,
     is_count,
     require_parameters,
-    require_seconds,
+    seconds_in,
 )
+from penstock.streams.event_time.above import timed_above
+from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.execution.handler import called_name, handler_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.pipelines.flowable import Flowable
@@ -45,9 +54,9 @@ from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, S
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.state.backend import KeptStage
-from penstock.streams.state.codec import decoder
-from penstock.streams.state.held_stage import MOST_HELD, require_no_group
-from penstock.streams.state.stage import Context, StatefulStage
+from penstock.streams.state.codec import FORM, decoder, encoded
+from penstock.streams.state.held_stage import held_info
+from penstock.streams.state.stage import ByEventTime, Context, StatefulStage
 from penstock.streams.state.states import States
 from penstock.streams.state.store import Store, check_store
 
@@ -67,7 +76,7 @@ def stateful(
     *,
     start: S,
     on_timer: Callable[[S, str, Context], Answer[S, R]] | None = None,
-    ttl: float | None = None,
+    ttl: float | timedelta | None = None,
     name: str | None = None,
     version: int = 1,
     migrate: Mapping[int, Callable[[Any], Any]] | None = None,
@@ -84,7 +93,7 @@ def stateful(
     *,
     start: None = None,
     on_timer: Callable[[S | None, str, Context], Answer[S, R]] | None = None,
-    ttl: float | None = None,
+    ttl: float | timedelta | None = None,
     name: str | None = None,
     version: int = 1,
     migrate: Mapping[int, Callable[[Any], Any]] | None = None,
@@ -100,7 +109,7 @@ def stateful(
     *,
     start: Any = None,
     on_timer: Any = None,
-    ttl: float | None = None,
+    ttl: float | timedelta | None = None,
     name: str | None = None,
     version: int = 1,
     migrate: Mapping[int, Callable[[Any], Any]] | None = None,
@@ -112,7 +121,8 @@ def stateful(
 
     `step(state, event)`, or `step(state, event, ctx)`, returns the new state and an iterable of
     results; the state None deletes the key with its timers. The state of a new key is `start`.
-    `ctx` has the `key`, the `time` of the event, `timer(name, at= or after=)` and `cancel(name)`.
+    `ctx` has the `key`, the `time` of the event, `timer(name, at= or after=, clock=)`,
+    `cancel(name)` and, behind `event_time`, the `watermark`.
     When a timer is due, `on_timer(state, name, ctx)` is called once, and returns the same as
     `step`. Both are plain functions without side effects: they are called again for events that
     were not done when the process died. A state may be changed in place.
@@ -120,7 +130,8 @@ def stateful(
     `by` is a name, an index or a function. Keys are texts, numbers, None, or tuples of them. States
     are stored as JSON, so a tuple comes back as a list; `type` is their class, if they are msgspec
     Structs, pydantic models or dataclasses. With `ttl` a key is deleted when neither function was
-    called for it for that many seconds. Without a `store` the states last as long as the run.
+    called for it for that many seconds (or a timedelta). Without a `store` the states last as long
+    as the run.
 
     `name` identifies the stage in its store; the default is "stateful by ...". When the form of the
     states changes, raise `version`; `migrate` has, by version, the function that converts a state
@@ -130,35 +141,54 @@ def stateful(
     for what, function in given(step=step, on_timer=on_timer).items():
         _check_function(what, function)
     Key(by)
-    require_seconds("stateful", **given(ttl=ttl))
+    ends_after = None if ttl is None else seconds_in("stateful", LEAST, ttl=ttl)
     steps = _migrations(version, migrate)
+    _check_start(start)
     check_store("stateful", store, name)
     check_policy(on_error, "stateful")
     decode = decoder(type)
     kept = KeptStage(name or f"stateful by {key_name(by)}", key_name(by), version)
+    kept_timers = KeptStage(f"{kept.name} (event time)", kept.by, 1)
     calls = step, not _takes_two(step), on_timer
+    takes_times = calls[1] or on_timer is not None
 
-    def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
-        require_no_group(info, f"stateful outside, by {key_name(by)}")
-        own = Store.memory(every=0.0) if store is None else store
-        commits = own.marks_in(run)
-        states = States(
-            *(info, own.declare(kept), kept, decode, start, ttl, steps, own.cache, run.wall)
-        )
-        return StatefulStage(downstream, run, info, by, *calls, states, commits, on_error)
+    def read(source: Any) -> Any:
+        timed = timed_above([one.info for one in source.chain()]) if takes_times else []
+
+        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StatefulStage:
+            info.require_no_group(f"stateful outside, by {key_name(by)}")
+            own = Store.memory(every=0.0) if store is None else store
+            commits = own.marks_in(run)
+            options = kept, decode, start, ends_after, steps, own.cache, run.wall
+            states = States(info, own.declare(kept), *options)
+            by_event_time = None
+            if timed:
+                watermark = watermark_behind(source, timed)
+                clock = partial(watermark, run, info, commits, store is not None)
+                timers = None
+                if on_timer is not None:
+                    backend, no_steps = own.declare(kept_timers), dict[int, Any]()
+                    timers = States(
+                        *(info, backend, kept_timers, loads, None, None),
+                        *(no_steps, own.cache, run.wall),
+                    )
+                by_event_time = ByEventTime(clock, timers)
+            return StatefulStage(
+                downstream, run, info, by, *calls, states, commits, on_error, by_event_time
+            )
+
+        return source.then(make, info)
 
     detail = f"by {key_name(by)}" + ("" if store is None else f", in {store.name}")
-    info = StageInfo(
+    info = held_info(
         "stateful",
         detail,
-        MOST_HELD,
-        "events that are unfinished, or wait for their commit",
         routed=routed_by(on_error),
         placement=Placement(by=by, reads=(by,)),
         delivery=Delivery(store="memory" if store is None else store),
         picture=Picture(calls=called_name(step)),
     )
-    return on_stream(lambda source: source.then(make, info), "stateful")
+    return on_stream(read, "stateful")
 
 
 def _migrations(version: Any, migrate: Any) -> dict[int, Callable[[Any], Any]]:
@@ -172,6 +202,13 @@ def _migrations(version: Any, migrate: Any) -> dict[int, Callable[[Any], Any]]:
         "least 1, and migrate= has a function for each version before it, such as {1: function} "
         "for version=2"
     )
+
+
+def _check_start(start: Any) -> None:
+    try:
+        encoded(start)
+    except TypeError as error:
+        raise BuildError(f"stateful(start={describe(start)}): {error}; {FORM}") from error
 
 
 def _check_function(what: str, function: Any) -> None:

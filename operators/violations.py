@@ -4,12 +4,18 @@ Items:   a `Violation` for each key that violates the formula, in place of the e
          it; each key's events are watched separately, by one table look-up per event.
 Time:    at once; violations that only the end can decide, at the end. A bound in time, as in
          `F[<=10s]`, is measured between the arrivals of events (their stamps `created`), or with
-         `time` between their own times. On arrival a timer reports what has not come by its
-         deadline, but not while nothing is requested of the source; by their own times the first
-         event does that moves the clock past it: the largest time of all keys, less `lateness`.
+         `time`, or behind `event_time`, between their own times. On arrival a timer reports what
+         has not come by its deadline, but not while nothing is requested of the source. By their
+         own times the watermark passes deadlines: the largest time of all keys, less `lateness`,
+         which with `time` only events move, and behind `event_time` also silence. A key's missed
+         deadline comes before what its next event violates; those of other keys may come after
+         what the events of the same list violate. An event whose key cannot be read has moved the
+         watermark.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
          of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. Bounds
-         in time add a deadline for each of them, and up to 1,024 events that decided something.
+         in time add a deadline for each of them, and up to 1,024 events that decided something, by
+         their own times 10,000. With a `store` the last `cache` keys (see Store), and at most
+         10,000 uncommitted events.
 Demand:  one more for each event that decides nothing. Violations of the end are made when they are
          requested; those by a deadline owe the source nothing, and wait for demand.
 Ends:    with the source, after a violation for each key whose events so far do not satisfy the
@@ -43,6 +49,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import check_demand
 from penstock.streams.stages.demand_stage import BaseDemandStage
+from penstock.streams.state.store import Store, check_store
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -74,6 +81,8 @@ def violations(
     time: By[T] | None = None,
     lateness: float | timedelta = 0.0,
     max_ahead: MaxAhead = MAX_AHEAD,
+    store: Store | None = None,
+    name: str | None = None,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -89,7 +98,10 @@ def violations(
     (RV-LTL). With `strict=False` a proposition that is not given is the field or attribute of its
     name. `time` (a name, an index or a function) reads an event's own time: a number of seconds, an
     ISO 8601 text or a datetime, without a zone in UTC; `lateness` is how many seconds an event may
-    come after one with a later time.
+    come after one with a later time. The two are a shorthand for an `event_time` in front that
+    silence does not move. With a `store` the progress of each key is committed with the marks of
+    its events, and goes on in the next run; then no key is forgotten. `name` identifies the stage
+    in its store; the default is "violations by ...".
 
     Raises FormulaSyntaxError, FormulaTooLarge, TimedFormula, UnknownProposition, and BuildError for
     invalid options, such as an `idle` below the longest bound.
@@ -115,25 +127,30 @@ def violations(
         lateness=lateness,
         max_ahead=max_ahead,
     )
-    return violations_of(rule, on_error)
+    return violations_of(rule, on_error, store, name)
 
 
 def violations_of(
-    rule: Rule, on_error: OnError
+    rule: Rule, on_error: OnError, store: Store | None = None, name: str | None = None
 ) -> Callable[[Flowable[Any]], Flowable[Violation[Any]]]:
     """Emit the violations of a rule; what `violations` returns."""
     # Slow to import, and few pipelines have one.
+    from penstock.streams.monitoring.kept_watching import is_kept, kept_watching
     from penstock.streams.monitoring.timed_watching import watch_of
 
     check_policy(on_error, "violations")
+    check_store("violations", store, name)
     info = rule.info(on_error, bound=_MOST_WAITING if rule.monitor.deadlines else 0)
 
     def watch(downstream: Subscriber[Violation[Any]], run: Run, info: StageInfo) -> _Violations:
         faults = rule.faults(on_error, run, info)
-        return _Violations(downstream, run, info, watch_of(rule, run.now, run.wall), faults)
+        return _Violations(downstream, run, info, watch_of(rule, run.now), faults)
 
-    def operator(source: Flowable[Any]) -> Flowable[Violation[Any]]:
+    # Any: the flow that a function of streams makes.
+    def operator(source: Flowable[Any]) -> Any:
         check_demand("violations", source)
+        if is_kept(rule, source, store):
+            return kept_watching(rule, info, source, on_error, store, name, None)
         return source.then(watch, info)
 
     return operator

@@ -11,50 +11,51 @@ docs/how-to/own-operator.md uses to write operators, sources and sinks of your o
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+if os.environ.get("PENSTOCK_PURE", "0") not in ("", "0"):
+    from penstock.streams.base.compiled import import_sources
+
+    import_sources(os.path.dirname(__file__))
 
 from penstock.streams.rx import ours
 
 if TYPE_CHECKING:
     from penstock import ops
-    from penstock.operators import (
-        adaptive_flat_map,
-        batch,
-        chunk,
-        count_over_time,
-        distinct_within,
-        group_by,
-        in_processes,
-        in_threads,
-        monitor,
-        rate_limit,
-        spread,
-        stateful,
-        using,
-        violations,
-    )
-    from penstock.operators.rate_limit import RateLimit
-    from penstock.sinks import (
-        collect,
-        dead_letters,
-        for_each,
-        latency_histogram,
-        write_jetstream,
-        write_jsonl,
-        write_kafka,
-        write_table,
-    )
-    from penstock.sources import (
-        Inbox,
-        WorkPool,
-        inbox,
-        queue_stats,
-        read_jetstream,
-        read_jsonl,
-        read_kafka,
-        read_lines,
-        read_table,
-    )
+    from penstock.operators.adaptive_flat_map import adaptive_flat_map
+    from penstock.operators.batch import batch
+    from penstock.operators.chunk import chunk
+    from penstock.operators.count_over_time import count_over_time
+    from penstock.operators.distinct_within import distinct_within
+    from penstock.operators.event_time import event_time
+    from penstock.operators.group_by import group_by
+    from penstock.operators.in_processes import in_processes
+    from penstock.operators.in_threads import in_threads
+    from penstock.operators.monitor import monitor
+    from penstock.operators.rate_limit import RateLimit, rate_limit
+    from penstock.operators.spread import spread
+    from penstock.operators.stateful import stateful
+    from penstock.operators.using import using
+    from penstock.operators.violations import violations
+    from penstock.operators.window import window
+    from penstock.sinks.collect import collect
+    from penstock.sinks.dead_letter import dead_letters
+    from penstock.sinks.for_each import for_each
+    from penstock.sinks.jetstream import write_jetstream
+    from penstock.sinks.jsonl import write_jsonl
+    from penstock.sinks.kafka import write_kafka
+    from penstock.sinks.latency import latency_histogram
+    from penstock.sinks.table import write_table
+    from penstock.sources.inbox import Inbox, inbox
+    from penstock.sources.jetstream import read_jetstream
+    from penstock.sources.jsonl import read_jsonl
+    from penstock.sources.kafka import read_kafka
+    from penstock.sources.lines import read_lines
+    from penstock.sources.queue_stats import queue_stats
+    from penstock.sources.table import read_table
+    from penstock.sources.work import WorkPool
+    from penstock.streams.aggregates import agg
     from penstock.streams.base.errors import PenstockError
     from penstock.streams.boundary.from_observable import (
         buffer,
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
     from penstock.streams.stages.sink_stage import Sink
     from penstock.streams.state.stage import Context
     from penstock.streams.state.store import Store
+    from penstock.streams.windows.shapes import calendar, session, sliding, tumbling
+    from penstock.streams.windows.window import Window
 
 __version__ = "0.1.0"
 
@@ -102,10 +105,13 @@ __all__ = [
     "Sink",
     "SinkStage",
     "Store",
+    "Window",
     "WorkPool",
     "adaptive_flat_map",
+    "agg",
     "batch",
     "buffer",
+    "calendar",
     "chunk",
     "collect",
     "count_over_time",
@@ -114,6 +120,7 @@ __all__ = [
     "drop_newest",
     "drop_oldest",
     "error",
+    "event_time",
     "for_each",
     "from_async_iterable",
     "from_iterable",
@@ -136,55 +143,54 @@ __all__ = [
     "retry",
     "route",
     "run",
+    "session",
+    "sliding",
     "spread",
     "stateful",
+    "tumbling",
     "using",
     "violations",
+    "window",
     "write_jetstream",
     "write_jsonl",
     "write_kafka",
     "write_table",
 ]
 
+# The public names of each module.
 _PUBLIC = {
-    "operators": (
-        "adaptive_flat_map",
-        "batch",
-        "chunk",
-        "count_over_time",
-        "distinct_within",
-        "group_by",
-        "in_processes",
-        "in_threads",
-        "monitor",
-        "rate_limit",
-        "spread",
-        "stateful",
-        "using",
-        "violations",
-    ),
-    "operators.rate_limit": ("RateLimit",),
-    "sinks": (
-        "collect",
-        "dead_letters",
-        "for_each",
-        "latency_histogram",
-        "write_jetstream",
-        "write_jsonl",
-        "write_kafka",
-        "write_table",
-    ),
-    "sources": (
-        "Inbox",
-        "WorkPool",
-        "inbox",
-        "queue_stats",
-        "read_jetstream",
-        "read_jsonl",
-        "read_kafka",
-        "read_lines",
-        "read_table",
-    ),
+    "operators.adaptive_flat_map": ("adaptive_flat_map",),
+    "operators.batch": ("batch",),
+    "operators.chunk": ("chunk",),
+    "operators.count_over_time": ("count_over_time",),
+    "operators.distinct_within": ("distinct_within",),
+    "operators.event_time": ("event_time",),
+    "operators.group_by": ("group_by",),
+    "operators.in_processes": ("in_processes",),
+    "operators.in_threads": ("in_threads",),
+    "operators.monitor": ("monitor",),
+    "operators.rate_limit": ("rate_limit", "RateLimit"),
+    "operators.spread": ("spread",),
+    "operators.stateful": ("stateful",),
+    "operators.using": ("using",),
+    "operators.violations": ("violations",),
+    "operators.window": ("window",),
+    "sinks.collect": ("collect",),
+    "sinks.dead_letter": ("dead_letters",),
+    "sinks.for_each": ("for_each",),
+    "sinks.jetstream": ("write_jetstream",),
+    "sinks.jsonl": ("write_jsonl",),
+    "sinks.kafka": ("write_kafka",),
+    "sinks.latency": ("latency_histogram",),
+    "sinks.table": ("write_table",),
+    "sources.inbox": ("inbox", "Inbox"),
+    "sources.jetstream": ("read_jetstream",),
+    "sources.jsonl": ("read_jsonl",),
+    "sources.kafka": ("read_kafka",),
+    "sources.lines": ("read_lines",),
+    "sources.queue_stats": ("queue_stats",),
+    "sources.table": ("read_table",),
+    "sources.work": ("WorkPool",),
     "streams.pipelines.from_iterable": (
         "from_async_iterable",
         "from_iterable",
@@ -218,6 +224,8 @@ _PUBLIC = {
     "streams.protocol.event": ("Event",),
     "streams.stages.own": ("SinkStage",),
     "streams.stages.sink_stage": ("Sink",),
+    # A module that is a name, as `ops`.
+    "streams.aggregates.agg": ("agg",),
     "streams.state.stage": ("Context",),
     "streams.state.store": ("Store",),
     "streams.pipelines.running": (
@@ -225,7 +233,17 @@ _PUBLIC = {
         "Running",
     ),
     "streams.pipelines.lift": ("lift",),
+    "streams.windows.shapes": (
+        "calendar",
+        "session",
+        "sliding",
+        "tumbling",
+    ),
+    "streams.windows.window": ("Window",),
 }
+
+# A module in these packages has the page of its first name at the top.
+_WITH_PAGES = ("operators.", "sinks.", "sources.")
 
 
 def _operator_of_rx(name: str) -> Any:
@@ -242,10 +260,14 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         from importlib import import_module
 
-        for package, names in _PUBLIC.items():
+        for place, names in _PUBLIC.items():
             if name in names:
-                module = import_module(f"{__name__}.{package}")
-                value = module if name == package else getattr(module, name)
+                module = import_module(f"{__name__}.{place}")
+                value = getattr(module, name, module)
+                if place.startswith(_WITH_PAGES) and name == names[0]:
+                    from penstock.streams.base.pages import show_page
+
+                    show_page(value)
                 globals()[name] = value
                 return value
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,8 @@
 
     run(from_iterable(range(9)).pipe(ops.filter(bool), ops.batch(work)).to(...))
 
-Where both have a name, such as `group_by`, it is penstock's. `pipe` refuses an operator of
+Where both have a name, such as `group_by`, it is penstock's; `ops.window` is Rx's, and windows by
+event time are `penstock.window`. `pipe` refuses an operator of
 reactivex that cannot be bounded; the error gives the reason and what to use instead. Importing this
 takes longer than importing `penstock`, because reactivex's operators are all imported.
 """
@@ -13,11 +14,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     # Of two definitions mypy takes the first, pyright and the interpreter take the last.
-    from penstock.operators import *  # noqa: F403
+    # isort: off
     from penstock.operators.rx import *  # noqa: F403
+    from penstock import group_by as group_by
+    # isort: on
 
 from reactivex.operators import *  # type: ignore[assignment, no-redef]  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
 
-# Ours take the place of those of the same name.
-from penstock.operators import *  # noqa: F403
+# Ours take the place of those of the same name, and `window` is that of Rx.
+# isort: off
+from penstock import (
+    adaptive_flat_map as adaptive_flat_map,
+    batch as batch,
+    chunk as chunk,
+    count_over_time as count_over_time,
+    distinct_within as distinct_within,
+    event_time as event_time,
+    group_by as group_by,
+    in_processes as in_processes,
+    in_threads as in_threads,
+    monitor as monitor,
+    rate_limit as rate_limit,
+    spread as spread,
+    stateful as stateful,
+    using as using,
+    violations as violations,
+)
 from penstock.operators.rx import *  # noqa: F403

@@ -32,19 +32,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# A deadline would be an assertion about the machine. In CI the examples are always the same, so
-# that a commit gives the same answer twice; elsewhere new ones are tried.
-settings.register_profile("default", deadline=None, max_examples=50)
-settings.register_profile("repeatable", deadline=None, max_examples=50, derandomize=True)
-settings.load_profile("repeatable" if os.environ.get("CI") else "default")
+EXAMPLES = 100
+"""How many Hypothesis makes where `--walks` is 1,000 and a test says nothing else."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--runs", type=int, default=3, help="seeded runs of each test that takes `run_seed`"
     )
-    parser.addoption("--walks", type=int, default=300, help="random pipelines that are made")
+    parser.addoption(
+        "--walks", type=int, default=100, help="random pipelines, and of 1,000 runs of others"
+    )
     parser.addoption("--walk", type=int, help="the number of the one random pipeline to make")
+    parser.addoption("--case", help="of the rules of Reactive Streams: these operators, sources")
     parser.addoption("--seed", type=int, help="the first seed (drawn and printed unless given)")
 
 
@@ -61,6 +61,20 @@ def pytest_configure(config: pytest.Config) -> None:
         given: dict[str, int] = getattr(config, "workerinput", {})
         drawn = 0 if os.environ.get("CI") else random.randrange(1_000_000)
         config.option.seed = given.get("seed", drawn)
+    # Pytest-xdist would begin with the files of the most tests, and end with one that takes long.
+    config.option.loadscopereorder = False
+    config.addinivalue_line("markers", "walks: makes random runs, as many as --walks says")
+    # Not at the top, as below.
+    from tests.helpers.walks import ask_for, some_of
+
+    ask_for(config.option.walks)
+    # A deadline would be an assertion about the machine. In CI the examples are always the same, so
+    # that a commit gives the same answer twice; elsewhere new ones are tried.
+    in_ci = bool(os.environ.get("CI"))
+    settings.register_profile(
+        "penstock", deadline=None, max_examples=some_of(EXAMPLES), derandomize=in_ci
+    )
+    settings.load_profile("penstock")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +84,11 @@ def frozen() -> None:
     if gc.get_freeze_count() < 10_000:
         gc.collect()
         gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The pages come first, because their file takes longest."""
+    items.sort(key=lambda item: item.path.parent.name != "pages")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,5 @@
-"""The kata on bytewax, whose engine is Rust; one worker. And a count for each user, with a state.
+"""The kata on bytewax, whose engine is Rust; one worker. And a count for each user, with a state,
+and one for each user and window.
 
 What it cannot do: its steps are plain functions, so there is no handler that awaits and no second
 case; the rotation over clients is missing. One worker processes one event after the other, which
@@ -11,13 +12,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 import bytewax.operators as op
+import bytewax.operators.windowing as of
 import orjson
 from bytewax.dataflow import Dataflow
 from bytewax.inputs import DynamicSource, StatelessSourcePartition
@@ -114,6 +116,28 @@ def counts(
         init_db_dir(folder, 1)
         kept = RecoveryConfig(str(folder))
         cluster_main(flow, [], 0, epoch_interval=timedelta(seconds=every), recovery_config=kept)
+
+
+def windows(
+    events: Iterable[Event],
+    length: timedelta,
+    every: timedelta,
+    late: timedelta,
+    accept: Callable[[list[Any]], None],
+) -> None:
+    """The counts of users in windows of a length, one of which begins each so often."""
+    flow = Dataflow("windows")
+    source: Any = TestingSource(events, BATCH)
+    clock = of.EventClock(lambda event: datetime.fromtimestamp(event["at"], UTC), late)
+    first = datetime.fromtimestamp(0, UTC)
+    shape: Any = of.TumblingWindower(length, first)
+    if every < length:
+        shape = of.SlidingWindower(length, every, first)
+    counted = of.count_window(
+        *("count", op.input("in", flow, source), clock, shape, itemgetter("user"))
+    )
+    op.output("out", op.key_rm("results", counted.down), Each(accept))
+    cluster_main(flow, [], 0)
 
 
 def jsonl() -> None:

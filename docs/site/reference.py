@@ -16,7 +16,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_overloads
 
 import penstock
 from docs.site.marble import draw, is_marble
-from penstock import operators, sinks, sources
 from penstock.operators import rx
 from penstock.streams import limits, temporal, testing
 from penstock.streams.execution import options
@@ -87,9 +86,9 @@ def _public() -> Iterator[tuple[str, str, str, Any]]:
 
 
 def _section(name: str) -> str:
-    for section, package in (("operators", operators), ("sources", sources), ("sinks", sinks)):
-        if name in package.__all__ and name not in ("Inbox", "RateLimit"):
-            return section
+    (place,) = (place for place, names in penstock._PUBLIC.items() if name in names)
+    if place.startswith(penstock._WITH_PAGES) and name not in ("Inbox", "RateLimit"):
+        return place.partition(".")[0]
     if name.startswith("from_"):
         return "sources"
     if name in limits.__all__ or name == "RateLimit":

@@ -52,7 +52,7 @@ from penstock.operators.rx.windows import (
 )
 from penstock.operators.rx.with_latest_from import with_latest_from
 from penstock.operators.rx.zip import zip
-from penstock.streams.base.pages import show_pages
+from penstock.streams.base.pages import show_page
 
 __all__ = [
     "amb",
@@ -107,4 +107,5 @@ __all__ = [
     "zip",
 ]
 
-show_pages(__name__, __all__)
+for _name in __all__:
+    show_page(globals()[_name])

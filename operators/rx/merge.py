@@ -67,7 +67,7 @@ def merge(
     others = [as_stream("merge", source) for source in sources]
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        info = StageInfo("merge", f"of {len(others) + 1}", 0)
+        info = StageInfo("merge", f"of {len(others) + 1}", 0, merges=True)
         return several(source, others, _Merging, info, prefetch=prefetch)
 
     return WithStock(operator, stock.merge(*sources))

@@ -8,7 +8,7 @@ import os
 from importlib import import_module
 
 from penstock import __version__
-from penstock.command.arguments import COMMANDS
+from penstock.command.arguments import COMMANDS, add_arguments
 from penstock.command.arguments.parsers import Formatter, Parser, wants_json
 from penstock.command.output import flush, mention, put, use
 
@@ -125,7 +125,12 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=Formatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        help="print the version, and whether it is compiled or pure",
+    )
     # Without `prog` argparse would format a usage to determine it.
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="penstock", parser_class=Parser
@@ -133,13 +138,16 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     # The parsers of the other commands are made only to list them.
     wanted = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
     for name in wanted:
-        COMMANDS[name](commands.add_parser)
+        add_arguments(name, commands.add_parser)
     return parser
 
 
 class _Version(argparse.Action):
-    """Prints the version and ends."""
+    """Prints the version, and whether it is compiled, and ends."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        put(f"penstock {__version__}\n")
+        # Imported here: few commands ask for it.
+        from penstock.streams.base.compiled import form
+
+        put(f"penstock {__version__} ({form()})\n")
         parser.exit()

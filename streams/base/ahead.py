@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from math import inf
 from typing import Any, Final
 
@@ -55,6 +55,8 @@ class Ahead:
 
     def check(self, seconds: float, stamp: Any) -> None:
         """Raise TimeAhead if `seconds`, the time that `stamp` stands for, is too far ahead."""
+        if isinstance(stamp, date) and not isinstance(stamp, datetime):
+            seconds -= _EARLIEST
         if seconds > self.latest():
             by = seconds - self._wall()
             advice = unit_of(stamp, self._wall()) or (
@@ -66,20 +68,3 @@ class Ahead:
                 f"{self._most:,g} s: it would move the time of all later events. {advice}. "
                 'on_error="skip" or route(sink) sets such an event aside'
             )
-
-    def check_point(self, point: Any) -> None:
-        """The same for a number of seconds, a date or a datetime, which without a zone is UTC."""
-        if self._most == inf:
-            return
-        if isinstance(point, datetime):
-            moment = point if point.tzinfo is not None else point.replace(tzinfo=UTC)
-            seconds = moment.timestamp()
-        elif isinstance(point, date):
-            midnight = datetime(point.year, point.month, point.day, tzinfo=UTC)
-            seconds = midnight.timestamp() - _EARLIEST
-        else:
-            try:
-                seconds = float(point)
-            except OverflowError:
-                seconds = inf if point > 0 else -inf
-        self.check(seconds, point)

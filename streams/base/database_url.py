@@ -1,13 +1,23 @@
-"""URLs of databases: for display without their passwords, and as PostgreSQL reads them."""
+"""URLs of databases: for display without their passwords, the file that one of SQLite names, and as
+PostgreSQL reads them."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from penstock.streams.base.errors import BuildError
 
-__all__ = ["conninfo", "database_at", "first_line", "is_postgresql", "parameters", "redacted"]
+__all__ = [
+    "conninfo",
+    "database_at",
+    "file_of",
+    "first_line",
+    "is_postgresql",
+    "parameters",
+    "redacted",
+]
 
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -34,6 +44,29 @@ def redacted(url: Any) -> str:
     return _PASSWORD.sub(r"\1\2***", url)
 
 
+def file_of(url: str) -> str:
+    """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
+    absolute one."""
+    before, _, path = url.partition("///")
+    if before.lower() != "sqlite:" or not path or path == ":memory:":
+        raise BuildError(
+            f"{url!r} does not name a file: write sqlite:///work.db, or sqlite:////var/work.db for "
+            "an absolute path. What is in memory would not survive its process."
+        )
+    if set("?#") & set(path):
+        raise BuildError(
+            f"{url!r} names a file and something else: write %3F for a ? in the name of a file and "
+            "%23 for a #. There are no options."
+        )
+    try:
+        name = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        name = "\0"
+    if "\0" in name:
+        raise BuildError(f"{url!r} does not name a file: its name is not text in UTF-8")
+    return name
+
+
 def is_postgresql(url: str) -> bool:
     """Whether this is the URL of a PostgreSQL database."""
     return url.partition("://")[0].lower() in ("postgresql", "postgres")
@@ -51,7 +84,7 @@ def parameters(url: str) -> dict[str, Any]:
     except ProgrammingError as error:
         shown = redacted(url)
         # The message may quote a password.
-        why = f": {error}" if shown == url else ""
+        why = f": {first_line(error)}" if shown == url else ""
         raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from penstock.streams.base.errors import WrongType, check_plain
 from penstock.streams.base.validation import require_parameters
 
-__all__ = ["By", "Key", "key_function", "key_name"]
+__all__ = ["By", "Key", "all_events", "key_function", "key_name"]
 
 T = TypeVar("T")
 
@@ -106,6 +106,13 @@ def key_function(by: By[Any]) -> Callable[[Any], Any]:
         return key.get(value)
 
     return read
+
+
+def all_events(event: object) -> None:
+    """The key where all events are together."""
+
+
+all_events.__name__ = "all events"
 
 
 def key_name(by: By[Any]) -> str:

@@ -6,21 +6,15 @@ import sys
 from inspect import cleandoc
 from typing import Any
 
-__all__ = ["show_pages"]
+__all__ = ["show_page"]
 
 
-def show_pages(package: str, names: list[str]) -> None:
-    """Put the page of its module into the docstring of each of these names of `package`.
+def show_page(thing: Any) -> None:
+    """Put the page of its module into the docstring of this operator, source or sink.
 
-    The diagram comes after the first sentence, unless the name has one of its own; the lines Items,
-    Time, Memory, Demand, Ends and Errors come after the description of the arguments.
+    The diagram comes after the first sentence, unless the docstring has one of its own; the lines
+    Items, Time, Memory, Demand, Ends and Errors come after the description of the arguments.
     """
-    public = vars(sys.modules[package])
-    for name in names:
-        _show(public[name])
-
-
-def _show(thing: Any) -> None:
     page = sys.modules[thing.__module__].__doc__
     # Without docstrings (python -OO) there is nothing to show.
     if page is None or thing.__doc__ is None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, date, datetime, timedelta
 from inspect import (
     CO_ASYNC_GENERATOR,
     CO_COROUTINE,
@@ -18,7 +17,6 @@ from inspect import (
     signature,
 )
 from math import inf, isfinite, nan
-from numbers import Real
 from operator import index
 from types import FunctionType
 from typing import Any, cast
@@ -26,6 +24,7 @@ from typing import Any, cast
 from penstock.streams.base.errors import BadArgument, BuildError, describe
 
 __all__ = [
+    "LEAST",
     "check_bounds",
     "check_count",
     "check_share",
@@ -43,6 +42,7 @@ __all__ = [
     "require_count",
     "require_parameters",
     "require_seconds",
+    "seconds_in",
     "seconds_of",
     "takes",
     "texts_of",
@@ -105,6 +105,25 @@ def is_duration(value: Any) -> bool:
     if isinstance(value, timedelta):
         return value >= timedelta(0)
     return is_at_least(value, 0) and value != inf
+
+
+LEAST = 1e-6
+"""The least length of time that is more than none: a microsecond."""
+
+
+def seconds_in(function: str, least: float = 0.0, **option: Any) -> float:
+    """The seconds of one option of `function`, a length of time: a number or a timedelta. Raises
+    BuildError if it is not finite, or less than `least`."""
+    ((name, value),) = option.items()
+    if is_duration(value):
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+        if seconds >= least:
+            return seconds
+    said = f"at least {least:g}" if least else "not negative"
+    raise BuildError(
+        f"{function}({name}={value!r}): seconds, or a timedelta, that are finite and {said} "
+        "are needed"
+    )
 
 
 def given(**options: object) -> dict[str, object]:
@@ -189,7 +208,7 @@ def check_share(name: str, value: object) -> float:
 
 # What datetime.fromisoformat does not read: the letters of RFC 3339 in lower case, the end of the
 # day, a leap second.
-_UNUSUAL = re.compile(
+_UNUSUAL = (
     r"(?P<date>\d{4}-?(?:\d\d-?\d\d|W\d\d-?\d))[Tt ]"
     r"(?P<hour>\d\d):?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?P<part>[.,]\d+)?)?"
     r"(?P<zone>[Zz]|[+-]\d\d(?::?\d\d)?)?"
@@ -204,7 +223,7 @@ def moment_of(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        found = _UNUSUAL.fullmatch(text)
+        found = re.fullmatch(_UNUSUAL, text)
         if found is None:
             raise
         at = found.groupdict(default="")
@@ -221,15 +240,18 @@ def moment_of(text: str) -> datetime:
 
 
 def seconds_of(stamp: Any) -> float:
-    """A time stamp in seconds; for an ISO 8601 text or a datetime, those since 1970.
+    """A time stamp in seconds; for an ISO 8601 text, a date or a datetime, those since 1970.
 
-    A stamp without a time zone is taken as UTC. ValueError for anything but a point in time.
+    A stamp without a time zone is taken as UTC, and a date as its beginning. ValueError for
+    anything but a point in time.
     """
     seconds = nan
     try:
         moment = moment_of(stamp) if isinstance(stamp, str) else stamp
         if isinstance(moment, datetime):
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        elif isinstance(moment, date):
+            seconds = datetime(moment.year, moment.month, moment.day, tzinfo=UTC).timestamp()
         elif not isinstance(moment, bool):
             seconds = float(moment)
     except (TypeError, ValueError, OverflowError):
@@ -247,6 +269,9 @@ _UNITS = {1_000: "milliseconds", 1_000_000: "microseconds", 1_000_000_000: "nano
 def unit_of(stamp: Any, wall: float) -> str | None:
     """A sentence, without its full stop, on the unit that a time stamp of a wrong size seems to be
     in and what to write; None if in none it would be near `wall`, in seconds since 1970."""
+    from decimal import Decimal
+    from numbers import Real
+
     if isinstance(stamp, bool) or not isinstance(stamp, Real | Decimal):
         return None
     # Any: their types say nothing about comparisons.

@@ -69,6 +69,10 @@ class MarksOfRun(Protocol):
         """
         ...
 
+    async def mark_of(self, partition: str) -> bytes | None:
+        """As `mark`; the loop waits for no database."""
+        ...
+
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
         """Have a source take part. Returns the function to call when its mark has changed for
         another reason than that its events are done."""
@@ -78,10 +82,14 @@ class MarksOfRun(Protocol):
         """Whether the event's end, or that of an event it was made of, is held back here."""
         ...
 
-    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> bool:
+    def hold(self, events: Iterable[Event[Any]]) -> Sequence[object]:
+        """Hold back the ends of events that have not ended."""
+        ...
+
+    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> None:
         """Finish an event, and write the part in one transaction with its end, not before earlier
-        parts of the same key. Returns False, and does nothing, if it will never be done: give it
-        back.
+        parts of the same key. If it will never be done, the part is void: also if it has ended, and
+        its end is not held back.
 
         The part is released if the event has more results to come, or waits for other events.
         """

@@ -9,6 +9,7 @@ from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 
 __all__ = [
+    "IN_STATE",
     "NEXT_PLACES",
     "NO_RESULTS",
     "Call",
@@ -21,6 +22,9 @@ __all__ = [
 
 NO_RESULTS = "no results"
 """The cause of the drop of an event whose call has returned nothing."""
+
+IN_STATE = "in a state"
+"""The cause for one that has changed a state, or was added to a window, and gave no results."""
 
 NEXT_PLACES = {
     "new": {"waiting", "held", "behind", "over"},

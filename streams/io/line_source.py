@@ -11,13 +11,12 @@ from dataclasses import dataclass, is_dataclass
 from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import count, islice
 from operator import length_hint
-from typing import Any, Generic, TypeVar, get_origin, is_typeddict
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, is_typeddict
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import is_count, require_parameters, seconds_of, unit_of
-from penstock.streams.delivery.marks import Marks
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import NotAValue
@@ -25,7 +24,6 @@ from penstock.streams.io.compression import Unpacked, check_suffix, compression_
 from penstock.streams.io.following import Following
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, file_of, input_name, is_path
-from penstock.streams.io.position import Position
 from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import BaseEvent, Decoded, Ending, Event, new_events
@@ -38,6 +36,10 @@ from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.source_stage import BaseSourceStage
 from penstock.streams.stages.stream import Stream
 from penstock.streams.stages.time_slice import fitting
+
+if TYPE_CHECKING:
+    from penstock.streams.delivery.marks import Marks
+    from penstock.streams.io.position import Position
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
@@ -243,6 +245,8 @@ class _Reading(BaseSourceStage):
         self._kind: type[BaseEvent] = Decoded if self._keeps_lines else Event
         self._position: Position | None = None
         if options.position is not None:
+            from penstock.streams.io.position import Position
+
             self._position = Position(
                 options.position, run, self, self._all_finished, follow=options.follow
             )

@@ -24,6 +24,7 @@ from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.topic_ids import topic_ids
 from penstock.streams.protocol.event import Origin
+from penstock.streams.protocol.partitions import PartitionsWatcher
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -93,8 +94,13 @@ class GroupSettings(NamedTuple):
     offsets: Marks | None = None
 
 
-class Reader(Origin, Protocol):
-    """The stage that reads as this member."""
+class Reader(Origin, PartitionsWatcher, Protocol):
+    """The stage that reads as this member, which is told of its partitions."""
+
+    @property
+    def asks_for_ends(self) -> bool:
+        """Whether it is to be told when there is nothing more of a partition."""
+        ...
 
     @property
     def room(self) -> int:
@@ -168,12 +174,17 @@ class Membership:
         # The ids of topics, empty where brokers do not say one, and whether they can be asked.
         self._topic_ids: dict[str, str] = {}
         self._has_controller = False
+        # Partitions that wait for others, and those that are paused for that.
+        self._waiting: set[tuple[str, int]] = set()
+        self._waits_paused: set[tuple[str, int]] = set()
         # Partitions whose next record is not there any more.
         self._stranded: list[Partition] = []
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
         # When a commit may be made again for the session, which brokers may refuse at once.
         self._renew_at = -inf
+        # Whether brokers have confirmed lately that this is a member.
+        self._answer = True
         # Whether the group has told what partitions this member has.
         self._has_joined = False
         # When the client last returned, and when partitions came, as of the return before.
@@ -194,6 +205,8 @@ class Membership:
                 "on_commit": self.commits.answered,
                 "error_cb": self._noticed,
             }
+            if self._reader.asks_for_ends:
+                client["enable.partition.eof"] = True
             self._consumer = self._settings.consumer(client)
             self._run.on_close(self._close)
             self._run.spawn(self._read(), "read_kafka")
@@ -212,6 +225,16 @@ class Membership:
     def wake(self) -> None:
         """There is room for records, or something to commit."""
         self._wanted.set()
+
+    def hold(self, partition: Partition) -> None:
+        """Read no more of a partition, which waits for others."""
+        self._waiting.add(partition.key)
+        self.wake()
+
+    def let_go(self, partition: Partition) -> None:
+        """Read the partition again."""
+        self._waiting.discard(partition.key)
+        self.wake()
 
     def finish(self, tokens: Sequence[Token]) -> None:
         """The events of records have ended, and have left the pipeline."""
@@ -341,10 +364,13 @@ class Membership:
             self._full_since = None
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
+        if self._waiting != self._waits_paused and not self._paused:
+            await self._pause_those_that_wait(consumer)
         messages = await self._messages(consumer)
         self._polled_at = self._run.now()
         self._look_for_others()
         self._look_at_doubt()
+        await self._look_at_answers(consumer)
         if messages:
             self._is_refused = False
             self._came(messages)
@@ -445,14 +471,56 @@ class Membership:
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
         self._paused = paused
-        suspects = self.suspects
+        if not paused:
+            self._waits_paused = set(self._waiting)
         places = [
             partition.place()
             for partition in self.partitions.values()
-            if paused or suspects is None or suspects.may_be_fetched(partition)
+            if paused or self._may_be_fetched(partition)
         ]
         if places:
             await (consumer.pause(places) if paused else consumer.resume(places))
+        if paused:
+            self._ask_again(self.partitions.values())
+
+    def _ask_again(self, paused: Iterable[Partition]) -> None:
+        """What a partition has that is paused is not known before it is fetched again. The client
+        then says again that it is at its end."""
+        for partition in paused:
+            if partition.at_end:
+                self._reader.filled(partition)
+
+    async def _look_at_answers(self, consumer: Consumer) -> None:
+        """While brokers are away it is not known what partitions have. Then they are asked."""
+        if not self._reader.asks_for_ends:
+            return
+        answer = self._unconfirmed_for <= self._settings.session * _SURE
+        if self._answer and not answer:
+            self._ask_again(self.partitions.values())
+        elif answer and not self._answer:
+            for partition in self.partitions.values():
+                # Its silence was none.
+                self._reader.joined(partition, partition.name)
+            if not self._paused:
+                await self._pause(consumer, paused=True)
+        self._answer = answer
+
+    async def _pause_those_that_wait(self, consumer: Consumer) -> None:
+        before, self._waits_paused = self._waits_paused, set(self._waiting)
+        held = self.partitions
+        waiting = [held[key] for key in self._waiting - before if key in held]
+        others = [held[key] for key in before - self._waiting if key in held]
+        again = [one.place() for one in others if self._may_be_fetched(one)]
+        if waiting:
+            await consumer.pause([one.place() for one in waiting])
+            self._ask_again(waiting)
+        if again:
+            await consumer.resume(again)
+
+    def _may_be_fetched(self, partition: Partition) -> bool:
+        if partition.key in self._waiting:
+            return False
+        return self.suspects is None or self.suspects.may_be_fetched(partition)
 
     def _came(self, messages: Iterable[Message]) -> None:
         from confluent_kafka import KafkaError
@@ -464,8 +532,9 @@ class Membership:
             fault = message.error()
             if fault is not None:
                 if fault.code() == KafkaError._PARTITION_EOF:
-                    if partition is not None:
+                    if partition is not None and partition.held:
                         partition.at_end = True
+                        self._reader.emptied(partition)
                 elif fault.code() == KafkaError._MAX_POLL_EXCEEDED:
                     # The loop was blocked, or a commit waited for brokers that were away. The
                     # partitions are lost, as the client tells next, and it joins again.
@@ -478,7 +547,9 @@ class Membership:
             elif partition is None or not partition.held:
                 continue
             elif partition.ledger.read(offset := message.offset() or 0, None):
-                partition.at_end = False
+                if partition.at_end:
+                    partition.at_end = False
+                    self._reader.filled(partition)
                 tokens.append(Token(partition, message, offset))
             else:
                 self.skipped += 1
@@ -561,11 +632,12 @@ class Membership:
         before = None if self.stored is None else self.stored.again(key)
         if before is not None:
             self.partitions[key] = before
-            before.is_ours, before.committed = True, None
+            before.is_ours, before.committed, before.at_end = True, None, False
+            self._reader.joined(before, before.name)
             at = before.position
             return before.place(OFFSET_BEGINNING if at is None else at)
         floor = end = None
-        offset, metadata = self._finished(committed)
+        offset, metadata = await self._finished(committed)
         is_new = offset is None
         if offset is not None:
             first, end = await self._bounds(consumer, key)
@@ -593,13 +665,14 @@ class Membership:
             self.stored.hold(partition)
         if self.suspects is not None:
             self.suspects.take(partition, doubt, end)
+        self._reader.joined(partition, partition.name)
 
-    def _finished(self, committed: TopicPartition) -> tuple[int | None, Metadata]:
+    async def _finished(self, committed: TopicPartition) -> tuple[int | None, Metadata]:
         """The offset up to which all of a partition is finished, None if nothing is, and what is
         finished above it: by the store, or else by the group."""
         if self.stored is not None:
             key = committed.topic, committed.partition
-            done = self.stored.done(self._cluster, key, self._topic_ids.get(key[0], ""))
+            done = await self.stored.done(self._cluster, key, self._topic_ids.get(key[0], ""))
             if done is not None:
                 return done.floor, Metadata(done.finished)
             if self._settings.since == "first":
@@ -757,6 +830,8 @@ class Membership:
             for partition in leaving:
                 partition.held = False
             self._reader.let_go()
+            for partition in leaving:
+                self._reader.left(partition)
         return leaving
 
     async def _until_left(self, consumer: Consumer, leaving: Sequence[Partition]) -> None:

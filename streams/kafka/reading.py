@@ -18,6 +18,7 @@ from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, va
 from penstock.streams.kafka.transactions import Transactions
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity
+from penstock.streams.protocol.partitions import PartitionsWatcher
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -56,6 +57,11 @@ class Reading(LeasedSource[Token]):
         self._settings = settings
         self._membership = Membership(run, self, settings.group)
         self._again: list[Token] = []
+        # Who is told of partitions and holds them, and of which partitions nothing more was there,
+        # since what was read of them before is still here.
+        self._watchers: list[PartitionsWatcher] = []
+        self._holders: dict[Partition, set[object]] = {}
+        self._ends: dict[Partition, None] = {}
 
     def open(self) -> None:
         self._membership.start()
@@ -67,8 +73,7 @@ class Reading(LeasedSource[Token]):
         partition = token.partition
         if not partition.generation:
             return None
-        name = f"{partition.topic}/{partition.number}"
-        return Identity(name, partition.generation, token.offset)
+        return Identity(partition.name, partition.generation, token.offset)
 
     @property
     def is_connected(self) -> bool:
@@ -85,6 +90,8 @@ class Reading(LeasedSource[Token]):
     def has_room(self) -> None:
         if not self.may_send:
             return
+        if self._ends and not self.arrived and not self._again:
+            self._tell_ends()
         if self._is_caught_up:
             self.complete()
         else:
@@ -238,6 +245,65 @@ class Reading(LeasedSource[Token]):
     def _look(self) -> None:
         self._membership.wake()
         self.wake_soon()
+
+    # Partitions, for those who watch them.
+
+    def partition_of(self, token: Token, /) -> Partition:
+        return token.partition
+
+    def sequence_of(self, token: Token, /) -> int:
+        return token.offset
+
+    def watch(self, watcher: PartitionsWatcher, /) -> None:
+        self._watchers.append(watcher)
+
+    @property
+    def asks_for_ends(self) -> bool:
+        return bool(self._watchers) or not self._settings.follow
+
+    def hold(self, partition: Partition, by: object, /) -> None:
+        self._holders.setdefault(partition, set()).add(by)
+        self._membership.hold(partition)
+
+    def let_go_of(self, partition: Partition, by: object, /) -> None:
+        holders = self._holders.pop(partition, set()) - {by}
+        if holders:
+            self._holders[partition] = holders
+        else:
+            self._membership.let_go(partition)
+
+    def joined(self, partition: Partition, name: str, /) -> None:
+        for watcher in self._watchers:
+            watcher.joined(partition, name)
+
+    def left(self, partition: Partition, /) -> None:
+        self._ends.pop(partition, None)
+        for watcher in self._watchers:
+            watcher.left(partition)
+
+    def emptied(self, partition: Partition, /) -> None:
+        self._ends[partition] = None
+
+    def filled(self, partition: Partition, /) -> None:
+        if partition in self._ends:
+            del self._ends[partition]
+            return
+        for watcher in self._watchers:
+            if self._settings.follow:
+                watcher.filled(partition)
+            else:
+                watcher.joined(partition, partition.name)
+
+    def _tell_ends(self) -> None:
+        """All that was read before is out."""
+        ends, self._ends = self._ends, {}
+        for partition in ends:
+            for watcher in self._watchers:
+                if self._settings.follow:
+                    watcher.emptied(partition)
+                else:
+                    # It ends there.
+                    watcher.left(partition)
 
     # Partitions go.
 

@@ -6,13 +6,11 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from itertools import takewhile
-from math import inf, isfinite
-from typing import Any
+from math import inf
+from typing import Any, Protocol
 
-from penstock.streams.base.ahead import Ahead
 from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, own_error
 from penstock.streams.base.keys import Key
-from penstock.streams.base.validation import seconds_of
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.blame import error_in
@@ -33,8 +31,6 @@ from penstock.streams.runtime.wait import Wait
 
 __all__ = ["DistinctStage"]
 
-_NUMBERS = frozenset((float, int))
-
 # Keys that have left the window are removed when there are this many, or a quarter of all.
 _LEAST_REMOVED = 512
 
@@ -43,6 +39,21 @@ _BLOCK = 256
 
 # In place of the key of an event that has ended.
 _ENDED: Any = object()
+
+
+class EventTimes(Protocol):
+    """The times of events, in place of those at which they were created."""
+
+    def now(self) -> float:
+        """The time up to which all events have come, or are late."""
+        ...
+
+    def arrived(self, events: list[Event[Any]], /) -> None:
+        """Note that events have come."""
+
+    def stamp(self, event: Event[Any], /) -> tuple[float, float]:
+        """When an event happened, and the watermark at which it was late; `-inf` if it was not."""
+        ...
 
 
 class DistinctStage(BaseStage):
@@ -63,33 +74,34 @@ class DistinctStage(BaseStage):
         run: Run,
         info: StageInfo,
         key: Key,
-        time_key: Key | None,
+        event_times: EventTimes | None,
         seconds: float,
         max_keys: int | None,
         hold: int,
         faults: ErrorPolicy,
-        ahead: Ahead,
     ) -> None:
         super().__init__(downstream)
         self._run = run
         self._info = info
         self._key = key
-        self._time_key = time_key
+        self._event_times = event_times
         self._seconds = seconds
         self._max_keys = max_keys
         self._hold = hold
         self._faults = faults
-        self._ahead, self._latest = ahead, inf
         # A stage below that keeps events until others come.
         self._until_more = next(
             (below for below, _ in run.nesting.stages if below.delivery.until_more), None
         )
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
+        # From when each counts as seen: of a late event, when that came.
+        self._ends = self._times if event_times is None else array("d")
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
         # While as many duplicates wait as may.
         self._full = Wait(run, info, self._why_nothing_is_read)
-        # The largest time seen lately, which may be a little more than this.
+        # The largest time seen lately, which may be a little more than this. Of event times, up to
+        # when all had come before the events that come next.
         self._clock = -inf
         # How many times there are when the next look for what has left the window is worth it.
         self._next_look = _LEAST_REMOVED
@@ -100,26 +112,25 @@ class DistinctStage(BaseStage):
         if self._coming:
             self._coming = max(0, self._coming - came)
         fresh: list[Event[Any]] = []
+        if self._event_times is not None:
+            self._event_times.arrived(events)
         while (refused := self._sift(events, fresh)) is not None:
             place, error = refused
             event, rest = events[place], events[place + 1 :]
-            if self._adapts(event.value):
+            if self._key.adapts(event.value):
                 events = events[place:]
             elif self._faults.survives(event, error):
                 events = rest
             else:
                 self._fail(error, fresh, rest)
                 return
+        if self._event_times is not None:
+            self._clock = self._event_times.now()
         if fresh:
             self.downstream.on_events(fresh)
         self._owed += came - len(fresh)
         if self._owed:
             self._ask_for_owed()
-
-    def _adapts(self, value: Any) -> bool:
-        """Whether what has just been read of a value in vain can be read now."""
-        keys = (self._key, self._time_key)
-        return any(key is not None and key.adapts(value) for key in keys)
 
     def _ask_for_owed(self) -> None:
         # A source of nothing but duplicates of slow events would be read without end.
@@ -162,28 +173,32 @@ class DistinctStage(BaseStage):
         Returns the index of an event whose key or time cannot be read, and the error; the events
         before it are done.
         """
-        times, seconds = self._times, self._seconds
+        times, ends, seconds = self._times, self._ends, self._seconds
         known = len(times)
-        if known > self._next_look and abs(self._clock - times[known // 4]) >= seconds:
+        if known > self._next_look and self._has_left(ends[known // 4]):
             self._expire()
         seen, unfinished, clock = self._seen, self._unfinished, self._clock
         keys, source, max_keys = unfinished.keys, unfinished.source, self._max_keys
         base = unfinished.base
         number = base + len(times) - 1
-        key_of, time_of = self._key.get, None if self._time_key is None else self._time
-        if time_of is not None:
-            self._latest = self._ahead.latest()
+        key_of, event_times, late_at = self._key.get, self._event_times, -inf
         refused: tuple[int, Exception] | None = None
         duplicates: list[tuple[Event[Any], int]] = []
         for event in events:
             number += 1
             try:
-                time = event.created if time_of is None else time_of(event.value)
+                if event_times is None:
+                    time = event.created
+                else:
+                    time, late_at = event_times.stamp(event)
                 key = key_of(event.value)
                 # One look-up decides whether the key is new, and stores it.
                 first = seen.setdefault(key, number)
                 if first is not number and (
-                    first < base or abs(time - times[first - base]) >= seconds
+                    first < base
+                    or abs(time - times[first - base]) >= seconds
+                    # It has left the window, whether or not that was noticed.
+                    or ends[first - base] <= late_at - seconds
                 ):
                     # Not assigned: it is the youngest now, and belongs at the end.
                     del seen[key]
@@ -192,7 +207,9 @@ class DistinctStage(BaseStage):
                 refused = events.index(event), own_error(raised)
                 break
             times.append(time)
-            if time > clock:
+            if event_times is not None:
+                ends.append(max(time, late_at))
+            if time > clock and event_times is None:
                 clock = self._clock = time
             if first is not number:
                 keys.append(_ENDED)
@@ -223,35 +240,41 @@ class DistinctStage(BaseStage):
         else:
             event.drop("duplicate")
 
-    def _time(self, value: Any) -> float:
-        assert self._time_key is not None
-        stamp: Any = self._time_key.get(value)
-        # Spares numbers, which most times are, a call.
-        is_number = type(stamp) in _NUMBERS and isfinite(stamp)
-        time: float = stamp if is_number else seconds_of(stamp)
-        if time > self._latest:
-            self._ahead.check(time, stamp)
-        return time
+    def _has_left(self, time: float) -> bool:
+        """Whether what came at a time has left the window."""
+        passed = self._clock - time
+        return (passed if self._event_times is not None else abs(passed)) >= self._seconds
 
     def _make_room(self) -> None:
         base, oldest = self._unfinished.base, next(iter(self._seen))
         first = self._seen.pop(oldest)
-        if first >= base and abs(self._clock - self._times[first - base]) < self._seconds:
+        if first < base:
+            return
+        times = self._event_times
+        passed = (self._clock if times is None else times.now()) - self._ends[first - base]
+        if abs(passed) < self._seconds:
             self._forgotten += 1
 
     def _expire(self) -> None:
-        seen, seconds, times = self._seen, self._seconds, self._times
-        # Those that came lately decide: the clocks that the times are of may have been set back.
-        self._clock = clock = max(times[-(len(times) // 4 + 1) :], default=-inf)
+        seen, seconds, times = self._seen, self._seconds, self._ends
+        if self._event_times is None:
+            # Those that came lately decide: their clocks may have been set back.
+            self._clock = max(times[-(len(times) // 4 + 1) :], default=-inf)
+            least = self._clock + seconds
+        else:
+            least = inf
+        until = self._clock - seconds
         gone, size = 0, _BLOCK
         while size and gone < len(times):
             block = times[gone : gone + size]
-            if max(block) <= clock - seconds or min(block) >= clock + seconds:
+            if max(block) <= until or min(block) >= least:
                 gone += len(block)
             else:
                 # Exactly up to the first that is left.
                 size //= 16
         del times[:gone], self._unfinished.keys[:gone]
+        if times is not self._times:
+            del self._times[:gone]
         self._next_look = len(times) + max(_LEAST_REMOVED, len(times) // 4)
         self._unfinished.base = live = self._unfinished.base + gone
         self._peak = max(self._peak, len(seen))
@@ -367,6 +390,16 @@ class _Unfinished(AckHook):
                 keys[number - base] = _ENDED
         for number in shared:
             self._settle(sharing.pop(number), ending, error)
+
+    def noted(self, outer: Any, /) -> tuple[int, Any]:
+        number = outer if type(outer) is int else outer[0]
+        return number, self.keys[number - self.base] if number >= self.base else _ENDED
+
+    def revised(self, noted: Any, ending: Ending, /) -> None:
+        number, key = noted
+        if ending > FINISHED and number >= self.base:
+            self.keys[number - self.base] = key
+            self._forget(number)
 
     def _forget(self, number: int) -> None:
         place, seen = number - self.base, self._seen

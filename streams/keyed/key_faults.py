@@ -75,6 +75,11 @@ class KeyFaults(ErrorPolicy):
             refused = put(events)
         return skipped, None
 
+    def survives_call(self, event: Event[Any], error: BaseException) -> bool:
+        """As `survives`, for an error of something else than the key."""
+        blame(error, self._info, event)
+        return super().survives(event, error)
+
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         blame(error, self._info, event)
         lack = None

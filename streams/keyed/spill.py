@@ -8,7 +8,6 @@ it has no name from the start, so that a kill frees its space too.
 from __future__ import annotations
 
 import os
-import pickle
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +114,8 @@ class Spill:
 
         Raises SpillBroken, and then the events are in the block, without their values.
         """
+        import pickle
+
         events = block.events
         self.events -= len(events)
         self.bytes -= block.size
@@ -168,6 +169,8 @@ class Spill:
 
 def _packed(events: list[Event[Any]]) -> bytes:
     """The bytes of the values of events, and of the lines they were made of. Raises Refused."""
+    import pickle
+
     values = [event.value for event in events]
     lines = [bytes(event.data) if isinstance(event, Decoded) else None for event in events]
     try:

@@ -16,11 +16,11 @@ from numbers import Integral, Number
 from typing import Any, cast
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
+from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps, loads
 
 from penstock.streams.base.errors import WrongType, describe
 
-__all__ = ["identity", "identity_json", "key_json"]
+__all__ = ["has_marks", "identity", "identity_json", "in_json", "key_json"]
 
 _INTEGERS = range(-(1 << 63), 1 << 64)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,6 +42,27 @@ def identity_json(key: object) -> bytes:
     """The JSON of a key, never the same for keys that differ: one would be dropped as a duplicate
     of the other. A key that is equal to nothing, such as NaN, has another text each time."""
     return _dumped(identity(key))
+
+
+def has_marks(text: bytes) -> bool:
+    """Whether the JSON that `identity_json` has written is of more than texts, numbers, None and
+    tuples of these, which it marks."""
+    return b"{" in text and _is_marked(loads(text))
+
+
+def _is_marked(plain: Any) -> bool:
+    if plain.__class__ is list:
+        return any(map(_is_marked, plain))
+    return plain.__class__ is dict
+
+
+def in_json(text: bytes | str) -> Any:
+    """The key of which `identity_json` has written this, without marks."""
+    return _hashable(loads(text))
+
+
+def _hashable(plain: Any) -> Any:
+    return tuple(map(_hashable, plain)) if plain.__class__ is list else plain
 
 
 def identity(key: object) -> object:

@@ -29,7 +29,7 @@ def alarm_of(watch: Watch, run: Run, info: StageInfo, ring: _Ring) -> Alarm | No
 
     A run without a loop has no timers: its events all come in one call.
     """
-    if not isinstance(watch, TimedWatch) or not watch.on_arrival or not run.has_loop:
+    if not isinstance(watch, TimedWatch) or not run.has_loop:
         return None
     return Alarm(watch, run, info, ring)
 

@@ -1,9 +1,9 @@
-"""Runs the monitor of one formula with bounds in time over the events of many keys.
+"""Runs the monitor of one formula with bounds in time, between arrivals, over the events of many
+keys.
 
-Times are whole microseconds. On arrival they are the stamps `created` of the events, and the
-present, with every event, is its stamp; the stage behind it has a timer for the time between
-events. By the events' own times (`time`) the present is the largest time seen over all keys, less
-`lateness`; nothing else moves it.
+Times are whole microseconds. They are the stamps `created` of the events, and the present, with
+every event, is its stamp; the stage behind it has a timer for the time between events. About the
+events' own times see `kept_watch.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from heapq import heapify, heappop, heappush
 from itertools import count, repeat
 from typing import Any
 
-from penstock.streams.base import clock
-from penstock.streams.base.ahead import Ahead
-from penstock.streams.base.keys import key_function
-from penstock.streams.base.validation import seconds_of
 from penstock.streams.monitoring.watching import Instance, Rule, Watch, keys_of
 from penstock.streams.protocol.event import Event
 from penstock.streams.temporal.monitors.timed.deadlines import Open, in_microseconds
@@ -30,9 +26,9 @@ __all__ = ["TimedWatch", "watch_of"]
 _FEW = 64
 
 
-def watch_of(rule: Rule, now: Callable[[], float], wall: Callable[[], float]) -> Watch:
+def watch_of(rule: Rule, now: Callable[[], float]) -> Watch:
     """One run of a rule, with or without bounds in time."""
-    watch = Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now, wall)
+    watch = Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now)
     if rule.begun is not None:
         rule.begun(watch)
     return watch
@@ -46,31 +42,20 @@ class TimedWatch(Watch):
     bounds.
     """
 
-    def __init__(
-        self, rule: Rule, now: Callable[[], float], wall: Callable[[], float] = clock.wall
-    ) -> None:
+    def __init__(self, rule: Rule, now: Callable[[], float]) -> None:
         super().__init__(rule, self._latest)
         assert rule.monitor.deadlines is not None
         self._deadlines = rule.monitor.deadlines
         self._arrival = now
-        self._ahead = Ahead(rule.max_ahead, wall)
-        self._read = None if rule.time is None else key_function(rule.time)
-        self._lateness = in_microseconds(rule.seconds_late)
         if rule.idle is not None:
-            # From the latest time of an event that may have come with the key's last, and more than
-            # that: the end of a bound belongs to it.
-            self._idle = rule.idle * 1_000_000 + self._lateness + 1
+            # More than that: the end of a bound belongs to it.
+            self._idle = rule.idle * 1_000_000 + 1
         # The largest present so far; None before the first event.
         self._clock: int | None = None
         # By deadline. An entry whose instance has another alarm, or is gone, is out of date.
         self._heap: list[tuple[int, int, Any, Instance]] = []
         self._numbers = count()
-        self._late = self._unjudged = 0
-
-    @property
-    def on_arrival(self) -> bool:
-        """Whether the passing of time alone may violate the formula."""
-        return self._read is None
+        self._unjudged = 0
 
     @property
     def next_deadline(self) -> int | None:
@@ -85,47 +70,24 @@ class TimedWatch(Watch):
         for place in range(begin, len(events)):
             event = events[place]
             try:
-                letter, key, at = next(letters), next(keys), self._time_of(event)
+                letter, key, at = next(letters), next(keys), in_microseconds(event.created)
                 # One that cannot be hashed must not move the clock.
                 hash(key)
             except Exception as error:
                 self.place = place
                 self._name_key(event.value, error)
                 raise
-            present = self._move(at)
-            alarms += self._missed(present)
+            self._clock = at if self._clock is None else max(self._clock, at)
+            alarms += self._missed(at)
             if self._used is not None:
                 self._use(key, self._used)
-            violation = self._take(key, letter, event.value, at, present)
-            if self._read is not None:
-                # A late event may have set a deadline that is past.
-                alarms += self._missed(present)
+            violation = self._take(key, letter, event.value, at, at)
             if violation is not None or alarms:
                 return place, violation
         return len(events), None
 
-    def _time_of(self, event: Event[Any]) -> int:
-        if self._read is None:
-            return in_microseconds(event.created)
-        stamp = self._read(event.value)
-        seconds = seconds_of(stamp)
-        self._ahead.check(seconds, stamp)
-        return in_microseconds(seconds)
-
-    def _move(self, at: int) -> int:
-        """Move the clock to an event of this time; returns the present."""
-        present = at - self._lateness
-        if self._clock is None:
-            self._clock = present
-        elif self._read is not None:
-            self._late += at < self._clock
-            present = self._clock = max(self._clock, present)
-        else:
-            self._clock = max(self._clock, present)
-        return present
-
     def _take(
-        self, key: Any, letter: int, value: Any, at: int, present: int
+        self, key: Any, letter: int, value: Any, at: int, present: float
     ) -> Violation[Any] | None:
         """The violation by an event."""
         one = self._instances[key]
@@ -174,20 +136,23 @@ class TimedWatch(Watch):
             if missed is None:
                 self._set_alarm(key, one)
             else:
-                if key in self.walked:
-                    self.walked[key].add((one.state >> self._monitor.bits, Verdict.FALSE))
-                self._settle(key, Verdict.FALSE)
-                yield self._overdue(key, one, missed)
+                yield self._lapsed(key, one, missed)
+
+    def _lapsed(self, key: Any, one: Instance, missed: Open) -> Violation[Any]:
+        """The violation by a deadline that is past."""
+        if key in self.walked:
+            self.walked[key].add((one.state >> self._monitor.bits, Verdict.FALSE))
+        self._settle(key, Verdict.FALSE)
+        return self._overdue(key, one, missed)
 
     def ring(self) -> list[Violation[Any]]:
-        """The violations by deadlines that are past now, on arrival; no event has come."""
+        """The violations by deadlines that are past now; no event has come."""
         return list(self._missed(in_microseconds(self._arrival())))
 
     def at_end(self) -> Iterator[Violation[Any]]:
-        if self._read is None:
-            # Fixed here, however slowly the violations are taken.
-            self._clock = in_microseconds(self._arrival())
-            yield from self._missed(self._clock)
+        # Fixed here, however slowly the violations are taken.
+        self._clock = in_microseconds(self._arrival())
+        yield from self._missed(self._clock)
         yield from super().at_end()
 
     def _ended(self, key: Any, one: Instance) -> Violation[Any] | None:
@@ -218,6 +183,6 @@ class TimedWatch(Watch):
         super()._drop(key)
 
     def statistics(self) -> dict[str, int]:
-        """As of `Watch`; events that were `late`, older than the present; and keys that were
-        forgotten while something was open, which are `unjudged`."""
-        return {**super().statistics(), "late": self._late, "unjudged": self._unjudged}
+        """As of `Watch`; and keys that were forgotten while something was open, which are
+        `unjudged`."""
+        return {**super().statistics(), "unjudged": self._unjudged}

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import repeat
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.base.errors import BuildError, add_note, describe
@@ -34,7 +34,7 @@ from penstock.streams.temporal.monitors.violation import Violation
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Evidence", "Instance", "Mode", "Rule", "Watch", "keys_of"]
+__all__ = ["Evidence", "Instance", "Mode", "Rule", "Watch", "Watched", "keys_of"]
 
 log = logging.getLogger("penstock")
 
@@ -65,8 +65,8 @@ class Rule:
     max_ahead: MaxAhead = MAX_AHEAD
     follow: frozenset[Any] = frozenset()
     """The keys whose steps from state to state are kept, since they last began."""
-    begun: Callable[[Watch], None] | None = None
-    """Called with the watch of each run when it begins."""
+    begun: Callable[[Watched], object] | None = None
+    """Called with what each run watches when it begins."""
 
     def __post_init__(self) -> None:
         evidence: object = self.evidence
@@ -152,9 +152,9 @@ class Rule:
 
     def faults(self, on_error: OnError, run: Run, info: StageInfo) -> ErrorPolicy:
         """The policy of a running stage for events that cannot be judged."""
-        if self.by is None and self.time is None:
+        if self.by is None:
             return ErrorPolicy(on_error, run, info)
-        return KeyFaults(on_error, run, info, self.by, self.time)
+        return KeyFaults(on_error, run, info, self.by)
 
     def info(self, *policies: object, bound: int = 0) -> StageInfo:
         """The description of the stage, in which `bound` events may wait; `policies` may send dead
@@ -170,9 +170,23 @@ class Rule:
         return StageInfo(
             *(self.stage, self.text + by, bound, "; ".join(notes)),
             routed=routed,
-            placement=Placement(reads=(self.by, self.time)),
-            picture=Picture(calls=called_name(self.by, self.time, *self.tests.values())),
+            placement=Placement(reads=(self.by,)),
+            picture=Picture(calls=called_name(self.by, *self.tests.values())),
         )
+
+
+class Watched(Protocol):
+    """What is seen of the progress of a formula."""
+
+    @property
+    def walked(self) -> dict[Any, set[tuple[int, int | Verdict]]]:
+        """The steps of the keys that are followed, from state to state of the machine, or to a
+        verdict that no event has made."""
+        ...
+
+    def standing(self) -> Iterator[tuple[Any, int | Verdict]]:
+        """Each remembered key with its state of the machine, or its verdict. O(keys)."""
+        ...
 
 
 class Instance:
@@ -214,8 +228,11 @@ class _Instances(dict[Any, Instance | Verdict]):
         self._held = held
 
     def __missing__(self, key: Any) -> Instance:
-        one = self[key] = Instance(self._first, [] if self._keeps else _NOTHING, self._held)
+        one = self[key] = self.new()
         return one
+
+    def new(self) -> Instance:
+        return Instance(self._first, [] if self._keeps else _NOTHING, self._held)
 
 
 def keys_of(key: Key, values: list[Any]) -> Iterator[Any]:
@@ -264,8 +281,6 @@ class Watch:
         if rule.by is None:
             _ = self._instances[None]
         self.walked: dict[Any, set[tuple[int, int | Verdict]]] = {key: set() for key in rule.follow}
-        """The steps of the keys that are followed, from state to state of the machine, or to a
-        verdict that no event has made."""
         self.place = 0
         self._violations = self._expired = self._evicted = self._inconclusive = 0
 
@@ -336,9 +351,16 @@ class Watch:
         self.walked[key].add((before >> self._monitor.bits, after))
 
     def standing(self) -> Iterator[tuple[Any, int | Verdict]]:
-        """Each remembered key with its state of the machine, or its verdict. O(keys)."""
         for key, one in self._instances.items():
-            yield key, one if isinstance(one, Verdict) else one.state >> self._monitor.bits
+            yield key, self.where(one)
+
+    def new(self) -> Instance:
+        """The progress of a key before its first event."""
+        return self._instances.new()
+
+    def where(self, one: Instance | Verdict) -> int | Verdict:
+        """The state of the machine, or the verdict."""
+        return one if isinstance(one, Verdict) else one.state >> self._monitor.bits
 
     def at_end(self) -> Iterator[Violation[Any]]:
         """The violations of the keys that are undecided, and not idle, when the stream ends."""

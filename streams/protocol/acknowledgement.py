@@ -28,13 +28,17 @@ from penstock.streams.protocol.event import (
 __all__ = [
     "NOBODY",
     "AckHook",
+    "Again",
     "Family",
+    "Hooks",
     "Joined",
     "Lessor",
     "Nobody",
     "Withdrawn",
+    "hooks",
     "may_begin",
     "parents",
+    "revise",
     "roots",
     "with_ancestors",
 ]
@@ -116,6 +120,9 @@ class AckHook:
 
     __slots__ = ()
 
+    holds_back = False
+    """Whether it notifies the origin behind it only when nothing can revise the end any more."""
+
     def behind(self, outer: Any, /) -> tuple[Origin, Any]:
         """The origin and the `outer` that an event had before this one."""
         return outer[0], outer[1]
@@ -125,6 +132,14 @@ class AckHook:
     ) -> None:
         """`events` have ended, with `error` if they failed; each has its `outer` still."""
         raise NotImplementedError
+
+    def noted(self, outer: Any, /) -> Any:
+        """What `revised` gets of an event with this `outer`, which has not ended."""
+        return outer
+
+    def revised(self, noted: Any, ending: Ending, /) -> None:
+        """An event has finished, and then a transaction did not write what was made of it: it has
+        ended like this after all."""
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self.ended(events, ending, None if ending is DROPPED else why)
@@ -195,6 +210,50 @@ def with_ancestors(events: Iterable[Event[Any]]) -> Iterator[Event[Any]]:
     for event in events:
         yield event
         yield from with_ancestors(parents(event))
+
+
+Hooks = list[tuple[AckHook, Any]]
+"""Hooks, each with what it has `noted` of an event."""
+
+
+def hooks(event: Event[Any]) -> Hooks:
+    """The hooks in front of `event`, and of those that it was made of, up to one that holds back
+    their ends."""
+    found: Hooks = []
+    origin, outer = event.origin, event.outer
+    while isinstance(origin, AckHook):
+        if origin.holds_back:
+            return found
+        found.append((origin, origin.noted(outer)))
+        origin, outer = origin.behind(outer)
+    for parent in parents(event):
+        found += hooks(parent)
+    return found
+
+
+def revise(hooks: Hooks, ending: Ending) -> None:
+    """Notify the hooks of an event that has finished how it has ended after all."""
+    for hook, noted in hooks:
+        hook.revised(noted, ending)
+
+
+class Again(AckHook):
+    """The hook in front of an event in place of one that has finished: it notifies the hooks of
+    that one."""
+
+    def put(self, event: Event[Any], hooks: Hooks) -> Event[Any]:
+        event.outer = event.origin, event.outer, hooks
+        event.origin = self
+        return event
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None:
+        for event in events:
+            self.revised(event.outer, ending)
+
+    def revised(self, noted: Any, ending: Ending, /) -> None:
+        revise(noted[2], ending)
 
 
 class Lessor(Origin, Protocol):

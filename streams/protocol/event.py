@@ -108,7 +108,8 @@ class BaseEvent:
     of another one: what it knows about the event, including the previous origin and its `outer`.
     `pending` counts the missing acceptances; at 0 or less the event has ended. `call` and `level`
     are the fields of the working stage that has the event: the record of its call, if it needs one,
-    and how many calls were in flight when it began, itself included.
+    and how many calls were in flight when it began, itself included. `time` is when it happened, in
+    seconds since 1970: only an event that was emitted by `event_time` has it.
     """
 
     __slots__ = (
@@ -120,6 +121,7 @@ class BaseEvent:
         "outer",
         "pending",
         "started",
+        "time",
         "token",
         "turn",
         "value",
@@ -127,6 +129,7 @@ class BaseEvent:
 
     started: float | None
     ended: float
+    time: float
 
     def __init__(self, value: Any, created: float, origin: Origin, token: Any = None) -> None:
         self.value = value
@@ -213,7 +216,7 @@ def new_events(
     kind: type[BaseEvent] = BaseEvent,
 ) -> list[Event[T]]:
     """`kind(value, created, origin, token)` for each of `values`, in half the time."""
-    new: Any = Event.__new__
+    new: Any = kind.__new__
     events: list[Event[T]] = list(map(new, repeat(kind, len(values))))
     event: BaseEvent
     for event, value, token in zip(events, values, tokens, strict=False):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
+from penstock.streams.base.errors import BuildError
+
 __all__ = ["MOST_LETTERS", "Delivery", "Files", "Picture", "Placement", "StageInfo"]
 
 # Dead letters that are open when the sources pause, beyond what their sink says it holds; the
@@ -111,8 +113,10 @@ class StageInfo:
     the stage whose groups have it. An event of it has `weight` events of the source, and one that
     it sends has `gathers` times as many. `is_source`: it reads no other stage; `inputs`: the stages
     of each stream that it reads besides the one above it, source first; `shared`: what its readers
-    share, the same object in each stream that reads it. `policy` is what it does with an event that
-    fails, and `routed` are its own sinks of dead letters.
+    share, the same object in each stream that reads it. `merges`: it reads each stream whether or
+    not events of the others come. `policy` is what it does with an event that fails, and `routed`
+    are its own sinks of dead letters. `timed` gives its events their times; the
+    results of one that is `untimed` have none, as they are not made of its events.
     """
 
     name: str
@@ -133,6 +137,9 @@ class StageInfo:
     placement: Placement = field(default=Placement(), compare=False, repr=False)
     picture: Picture = field(default=Picture(), compare=False, repr=False)
     files: Files = field(default=Files(), compare=False, repr=False)
+    timed: Any = field(default=None, compare=False, repr=False)
+    untimed: bool = field(default=False, compare=False, repr=False)
+    merges: bool = field(default=False, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:
@@ -197,6 +204,14 @@ class StageInfo:
         """The same stage, below `above`."""
         weight = above.weight * above.gathers
         return self._with(number=above.number + 1, within=above.within, weight=weight)
+
+    def require_no_group(self, outside: str) -> None:
+        """Raise BuildError if the stage is inside a group; `outside` says what to put outside."""
+        if self.within is not None:
+            raise BuildError(
+                f"{self}: a stage inside group_by(each=...) is made anew for each group: "
+                f"put {outside}"
+            )
 
     def _with(self, **changes: Any) -> StageInfo:
         """`replace`, in a third of the time: with `each=`, every group has stages of its own."""

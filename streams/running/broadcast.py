@@ -35,6 +35,11 @@ class Broadcast:
         if others:
             for sink in observers:
                 sink.finishes = False
+        self._preparing = [
+            sink
+            for sink in sinks
+            if isinstance(sink, BaseSinkStage) and type(sink).prepare is not BaseSinkStage.prepare
+        ]
         # Acceptances that an event needs beyond the one that every event needs.
         self._more = (others or len(sinks)) - 1
         self._requested = 0
@@ -70,6 +75,8 @@ class Broadcast:
                 if event.pending > 0:
                     event.pending += more
         self._signalling = True
+        for preparing in self._preparing:
+            preparing.prepare(events)
         for sink in self._sinks:
             if self._cancelled:
                 # The other sinks are closing, so the events cannot be finished any more.

@@ -8,12 +8,22 @@ from itertools import groupby
 from typing import Any, Literal
 
 from penstock.streams.base.errors import BuildError, MissingExtra
+from penstock.streams.execution.call import IN_STATE
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 from penstock.streams.runtime.sources import Counts
 
-__all__ = ["Outcome", "Report", "State", "done_with", "how_it_ended", "numbers_of", "snapshot"]
+__all__ = [
+    "Outcome",
+    "Report",
+    "State",
+    "done_with",
+    "how_it_ended",
+    "notes_on",
+    "numbers_of",
+    "snapshot",
+]
 
 Outcome = Literal[
     "completed", "drained", "incomplete", "output closed", "stopped", "overrun", "cancelled"
@@ -29,6 +39,9 @@ _HOW_IT_ENDED = {
     "overrun": "cancelled when the drain's deadline had passed",
     "cancelled": "cancelled",
 }
+
+# How many keys a stage has gained when the report says so. Chosen: some megabytes.
+_MANY_KEYS = 10_000
 
 # How many unfinished tokens are shown; `returned_tokens` has all.
 _MOST_RANGES = 5
@@ -165,7 +178,9 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     rate = f", {done / seconds:,.0f} events/s" if seconds > 0 else ""
     lines = [f"penstock: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
     counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
-    counts += [f"{n:,} dropped ({cause})" for cause, n in numbers["dropped"].items()]
+    for cause, n in numbers["dropped"].items():
+        # Their results come later, as other events.
+        counts.append(f"{n:,} {cause}" if cause == IN_STATE else f"{n:,} dropped ({cause})")
     for name in ("failed", "returned", "waiting", "in_flight"):
         if numbers[name]:
             counts.append(f"{numbers[name]:,} {name.replace('_', ' ')}")
@@ -174,6 +189,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         lines.append(f"  worked on by {workers:,} worker process{'es' * (workers != 1)}")
     if numbers["bad_lines"]:
         lines.append(f"  bad lines: {numbers['bad_lines']:,}")
+    lines += [f"  {note}" for note in notes_on(numbers["stages"])]
     if unknown := sum(stage.get("created_unknown", 0) for stage in numbers["stages"]):
         lines.append(f"  events without a readable time of creation: {unknown:,}")
     if closed := numbers["closed_early"]:
@@ -181,8 +197,8 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         lines.append(f"  {early}: their results may be made of only a part of their events")
     unmarked = numbers.get("unmarked", ())
     lines += [
-        f"  stage {stage['stage']} '{stage['name']}': the next run has the states, and does not "
-        "know which events they are made of"
+        f"  stage {stage['stage']} '{stage['name']}' does not record in the store which events "
+        "have changed the states: those that the next run reads again change them again"
         for stage in numbers["stages"]
         if unmarked and stage["stage"] in unmarked
     ]
@@ -192,6 +208,43 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     lines += _recoveries_elsewhere(numbers)
     lines += _latencies(numbers["latency"])
     return "\n".join(lines)
+
+
+def notes_on(stages: list[dict[str, Any]]) -> list[str]:
+    """What to know of stages for which events came too late, and whose kept states grow."""
+    return [*_late(stages), *_lost(stages), *_grown(stages)]
+
+
+def _late(stages: list[dict[str, Any]]) -> list[str]:
+    """A line of the report for each stage for which events came too late."""
+    return [
+        f"late events: {stage['late']:,}, in stage {stage['stage']} '{stage['name']}': a greater "
+        "lateness= waits for such events"
+        # Unless they were routed, or the stage does not skip what is late.
+        + (", late=route(sink) keeps them" if stage.get("skipped", 0) >= stage["late"] else "")
+        for stage in stages
+        if stage.get("late")
+    ]
+
+
+def _lost(stages: list[dict[str, Any]]) -> list[str]:
+    """A line of the report for each stage whose open windows have ended with the run."""
+    return [
+        f"open windows: {stage['lost_windows']:,}, in stage {stage['stage']} '{stage['name']}', "
+        "have ended with the run: store= keeps them for the next"
+        for stage in stages
+        if stage.get("lost_windows")
+    ]
+
+
+def _grown(stages: list[dict[str, Any]]) -> list[str]:
+    """A line of the report for each stage whose kept states grow by many keys."""
+    return [
+        f"stage {stage['stage']} '{stage['name']}' has {grown['keys']:,} keys more in its store, "
+        f"some {grown['bytes']:,} bytes: without a ttl= they are kept until a state is None"
+        for stage in stages
+        if (grown := stage.get("grown")) and grown["keys"] >= _MANY_KEYS
+    ]
 
 
 def done_with(numbers: dict[str, Any]) -> int:
@@ -253,7 +306,6 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
                 "routed",
                 "stuck",
                 "violations",
-                "late",
                 "evicted",
                 "inconclusive",
                 "unjudged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from penstock.streams.protocol.stage_info import StageInfo
@@ -82,6 +82,8 @@ class Pauses:
     def __init__(self) -> None:
         self._sources: dict[Source, None] = {}
         self._held_by: set[object] = set()
+        self.watchers: list[Callable[[], object]] = []
+        """Called when they pause, go on or are drained."""
         self.drains = False
         """Whether they have been told to stop: no other stream of the pipeline begins."""
         self.input_ended = True
@@ -91,6 +93,11 @@ class Pauses:
         cancel and an error are signals of their own, and end no input."""
 
     @property
+    def are_held(self) -> bool:
+        """Whether they are paused, or drained."""
+        return self.drains or bool(self._held_by)
+
+    @property
     def sources(self) -> list[Source]:
         """The sources that have not ended."""
         return list(self._sources)
@@ -98,6 +105,7 @@ class Pauses:
     def drain(self, sources: Iterable[Source]) -> None:
         """Note that a drain stops these."""
         self.drains = True
+        self._tell()
         if not all(source.has_ended for source in sources):
             self.input_ended = False
 
@@ -116,6 +124,7 @@ class Pauses:
         """Pause all sources, and those that begin later, until `why` and every other reason is
         released."""
         self._held_by.add(why)
+        self._tell()
         for source in self._sources:
             source.pause()
 
@@ -123,7 +132,12 @@ class Pauses:
         """Resume all sources, unless there is another reason for the pause."""
         if why in self._held_by:
             self._held_by.remove(why)
+            self._tell()
             for source in list(self._sources):
                 # A source that resumes may cause the next pause.
                 if not self._held_by:
                     source.resume()
+
+    def _tell(self) -> None:
+        for call in self.watchers:
+            call()

@@ -229,6 +229,8 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
     def no_table(self, database: str, tables: Sequence[str], *, makes: bool) -> str:
         """The error message for a table that is missing among the `tables` of a database. `makes`:
         whether a writer would create it."""
+        # Those of a store of states are not what was meant.
+        tables = [table for table in tables if not table.startswith("penstock")]
         if near := self.near(tables):
             there = f"Did you mean {' or '.join(map(repr, near))}?"
         elif tables:
@@ -237,10 +239,11 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
         else:
             there = "It has no tables."
         made = (
-            " A queue is made by what writes into it, and by a reader that follows it "
-            "(follow=True)."
+            "A queue is made by what writes into it, and by a reader that follows it (follow=True)."
+            if makes
+            else "Only queues are made by penstock: make this table first."
         )
-        return f"{database} has no table {self.table!r}. {there}{made if makes else ''}"
+        return f"{database} has no table {self.table!r}. {there} {made}"
 
     def near(self, tables: Iterable[str]) -> list[str]:
         """The tables whose names are similar to this one's."""

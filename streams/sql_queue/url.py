@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
-from penstock.streams.base.database_url import database_at, parameters, redacted
+from penstock.streams.base.database_url import database_at, file_of, parameters, redacted
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.sql_queue.schema import Layout
@@ -51,29 +50,6 @@ def _scheme(url: Any) -> str:
     if scheme in ("postgresql", "postgres"):
         return "postgresql"
     raise BuildError(f"{redacted(url)!r} does not name a known database: give {_KNOWN}")
-
-
-def file_of(url: str) -> str:
-    """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
-    absolute one."""
-    before, _, path = url.partition("///")
-    if before.lower() != "sqlite:" or not path or path == ":memory:":
-        raise BuildError(
-            f"{url!r} does not name a file: write sqlite:///work.db, or sqlite:////var/work.db for "
-            "an absolute path. A queue in memory would not survive its process."
-        )
-    if set("?#") & set(path):
-        raise BuildError(
-            f"{url!r} names a file and something else: write %3F for a ? in the name of a file and "
-            "%23 for a #. There are no options."
-        )
-    try:
-        name = unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        name = "\0"
-    if "\0" in name:
-        raise BuildError(f"{url!r} does not name a file: its name is not text in UTF-8")
-    return name
 
 
 def database_of(url: str) -> tuple[Any, ...]:

@@ -18,8 +18,15 @@ from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.letter_line import letter_line
-from penstock.streams.protocol.acknowledgement import roots
-from penstock.streams.protocol.event import Event, finish_all, give_back_all
+from penstock.streams.protocol.acknowledgement import AckHook, Again, Hooks, hooks, revise, roots
+from penstock.streams.protocol.event import (
+    FORGIVEN,
+    RETURNED,
+    Event,
+    Origin,
+    finish_all,
+    give_back_all,
+)
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
@@ -33,6 +40,8 @@ from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 __all__ = ["WINDOW", "TableWriter"]
 
 WINDOW = 1024
+
+_AGAIN = Again()
 
 # The character 0 in JSON, where the backslash in front is not itself an escaped one.
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
@@ -72,6 +81,9 @@ class TableWriter(BaseSinkStage):
         self._waiting: deque[tuple[Event[Any], Any]] = deque()
         self._writing: list[Event[Any]] = []
         self._shared = self._owed = 0
+        # Of the last event.
+        self._origin: Origin | None = None
+        self._hooks: Hooks = []
         # All that keeps states or marks in this run, and the one of these that is in this database.
         self._stores: list[MarksOfRun] = run.root.stores
         self._within: MarksOfRun | None = None
@@ -114,6 +126,10 @@ class TableWriter(BaseSinkStage):
 
     # Events.
 
+    def prepare(self, events: list[Event[Any]], /) -> None:
+        if self._within is not None:
+            self._within.hold([event for event in events if event.pending > 0])
+
     def on_events(self, events: list[Event[Any]], /) -> None:
         done = 0
         for place, event in enumerate(events):
@@ -133,14 +149,15 @@ class TableWriter(BaseSinkStage):
             if self._fields_seen.absent:
                 self._fields_seen.look(given)
             if self._within is not None:
-                done += self._put_within(self._within, event, given, value)
+                self._put_within(self._within, event, given, value)
                 continue
             rows = self._rows_of(event)
             if rows is None:
                 self._waiting.append((event, value))
             else:
                 self._shared += 1
-                result = Part(self._into, value, rows, partial(self._settled, event), self._room)
+                settled = partial(self._settled, event, self._hooks_of(event))
+                result = Part(self._into, value, rows, settled, self._room)
                 for row in rows:
                     row.add(result)
                 event.finish()
@@ -151,30 +168,38 @@ class TableWriter(BaseSinkStage):
             self._wanted.set()
         self._ask(done)
 
-    def _put_within(self, store: MarksOfRun, event: Event[Any], given: Any, value: Any) -> int:
-        """Have the store write a result; returns how many events are done at once."""
-        self._shared += 1
-        part: Part[Any] = Part(
-            self._into, value, [], partial(self._settled_within, store, event), self._room
-        )
+    def _put_within(self, store: MarksOfRun, event: Event[Any], given: Any, value: Any) -> None:
+        """Have the store write a result."""
         key: Any = None
         if self._key is not None:
             # One that cannot be hashed is put in order by its text.
             found = columns_of(given, self._key)
             key = self._store.layout.table, *map(_hashable, found)
-        if store.accept(event, part, key):
-            return 0
-        self._shared -= 1
-        event.give_back()
-        return 1
+        self._shared += 1
+        settled = partial(self._settled_within, store, event, self._hooks_of(event))
+        store.accept(event, Part(self._into, value, [], settled, self._room), key)
+
+    def _hooks_of(self, event: Event[Any]) -> Hooks:
+        """The hooks to notify if a result is not written; children of one event share them."""
+        origin = event.origin
+        if isinstance(origin, AckHook):
+            return hooks(event)
+        if origin is not self._origin:
+            self._origin, self._hooks = origin, hooks(event)
+        return self._hooks
 
     def _settled_within(
-        self, store: MarksOfRun, event: Event[Any], part: Part[Any], error: Exception | None
+        self,
+        store: MarksOfRun,
+        event: Event[Any],
+        told: Hooks,
+        part: Part[Any],
+        error: Exception | None,
     ) -> bool:
         """A result was written by the store, is void, or was refused."""
         self._shared -= 1
         if error is not None:
-            again = store.again(event)
+            again = _AGAIN.put(store.again(event), told)
             plain = _without_nul(part.value) if type(event.value) is DeadLetter else part.value
             if self.state >= CLOSED:
                 again.give_back()
@@ -182,10 +207,10 @@ class TableWriter(BaseSinkStage):
                 self._survives(again, error)
             else:
                 self._shared += 1
-                settled = partial(self._settled_within, store, event)
-                if not store.accept(again, Part(self._into, plain, [], settled)):
-                    self._shared -= 1
-                    again.give_back()
+                settled = partial(self._settled_within, store, event, hooks(again))
+                store.accept(again, Part(self._into, plain, [], settled))
+        elif part.is_void:
+            revise(told, RETURNED)
         self.end_if_idle()
         return False
 
@@ -207,13 +232,18 @@ class TableWriter(BaseSinkStage):
             return None
         return list(dict.fromkeys(cast(Row, row) for _, row in found))
 
-    def _settled(self, event: Event[Any], _: Part[Row], error: Exception | None) -> bool:
-        """A result was written, or was refused; returns whether its rows have failed for good."""
+    def _settled(
+        self, event: Event[Any], told: Hooks, part: Part[Row], error: Exception | None
+    ) -> bool:
+        """A result was written, is void, or was refused; returns whether its rows have failed for
+        good."""
         self._shared -= 1
         final = False
         if error is not None and self.state < CLOSED:
             # Its event has ended already; only the error policy remains to be applied.
             final = self._survives(event, error) and self._faults.gives_up
+        if error is not None or part.is_void:
+            revise(told, FORGIVEN if final else RETURNED)
         self.end_if_idle()
         return final
 

@@ -156,7 +156,8 @@ def _early_end(stage: str, source: str) -> str:
     return (
         f"{stage} acknowledges events before their results are in a sink, and {source} does not "
         "give again what was acknowledged: the results would be lost if the process dies. Read "
-        "what can be read again from its beginning, such as read_jsonl(path) without position="
+        "what can be read again from its beginning, such as read_jsonl(path) without position=; or "
+        "if it is count_over_time, give it a store="
     )
 
 

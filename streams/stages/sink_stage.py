@@ -112,6 +112,9 @@ class BaseSinkStage:
         else:
             subscription.request(self.asks_first)
 
+    def prepare(self, events: list[Event[Any]], /) -> None:
+        """The next events, before any sink gets them: one beside this sink may end them."""
+
     def accept(self, event: Event[Any]) -> None:
         """Accept the value. An exception fails the event and ends the pipeline."""
         raise NotImplementedError

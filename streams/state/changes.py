@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from penstock.streams.delivery.commit import Part
 from penstock.streams.protocol.event import Ending, Event, Origin
-from penstock.streams.state.backend import Row
+from penstock.streams.state.backend import Columns
 
 __all__ = [
     "END",
@@ -32,6 +32,7 @@ __all__ = [
     "Orders",
     "Room",
     "Root",
+    "all_of",
     "as_new",
     "committable",
     "committed",
@@ -54,14 +55,22 @@ class Cell:
     """The state of one key, with its timers: when each is due, in seconds since 1970, by name.
 
     The timer `END` is the end of the state. `timers` is replaced, never changed. `last` is the
-    newest change that is not committed. `used`: since the last search for cells to forget. `text`
-    is the key as it is stored, of the stage `room`.
+    newest change that is not committed. `used`: since the last search for cells to forget.
+    `is_stored`: whether there is a row of it, or one is being written. `text` is the key as it is
+    stored, of the stage `room`.
     """
 
-    __slots__ = ("key", "last", "room", "state", "text", "timers", "used")
+    __slots__ = ("is_stored", "key", "last", "room", "state", "text", "timers", "used")
 
     def __init__(
-        self, room: Any, key: Any, text: bytes, state: Any, timers: dict[str, float] = NO_TIMERS
+        self,
+        room: Any,
+        key: Any,
+        text: bytes,
+        state: Any,
+        timers: dict[str, float] = NO_TIMERS,
+        *,
+        is_stored: bool = False,
     ) -> None:
         self.room = room
         self.key = key
@@ -70,6 +79,7 @@ class Cell:
         self.timers = timers
         self.last: Change | None = None
         self.used = True
+        self.is_stored = is_stored
 
 
 _NO_CELL = Cell(None, None, b"", None)
@@ -80,11 +90,14 @@ class Room(Protocol):
 
     name: str
 
-    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+    def write(self, changes: Sequence[Change], rows: list[Columns], gone: list[bytes]) -> None:
         """Add the rows of the changes and the keys that they delete.
 
         Raises an error of the stage.
         """
+
+    def committed(self, changes: Sequence[Change]) -> None:
+        """These changes, whose rows were added last, are committed."""
 
     def undone(self, cell: Cell) -> None:
         """The last changes of a key will never be committed."""
@@ -173,8 +186,11 @@ class Root(Change):
         """The root, and those that it has taken up."""
         return [self] if self.others is None else [self, *self.others]
 
-    def change(self, cell: Cell, state: Any, timers: dict[str, float]) -> Change:
-        """A change that gives a key a new state and these timers."""
+    def change(
+        self, cell: Cell, state: Any, timers: dict[str, float], data: bytes | None = None
+    ) -> Change:
+        """A change that gives a key a new state, encoded as `data` if that is so, and these
+        timers."""
         change: Change = self
         if self.cell is not _NO_CELL or self.root is not self:
             change = Change()
@@ -183,6 +199,7 @@ class Root(Change):
         change.cell = cell
         change.state = cell.state = state
         change.timers = cell.timers = timers
+        change.data = data
         change.before = before = cell.last
         if before is not None:
             before.after = change
@@ -201,6 +218,17 @@ class Root(Change):
         self.missing += other.missing
         if other.parts is not None:
             self.parts, other.parts = [*(self.parts or ()), *other.parts], None
+
+
+def all_of(roots: list[Root]) -> list[Root]:
+    """The roots, and those that they have taken up."""
+    found: list[Root] = []
+    for root in roots:
+        if root.others is None:
+            found.append(root)
+        else:
+            found += root.all()
+    return found
 
 
 def without(timers: dict[str, float], name: str) -> dict[str, float]:
@@ -293,13 +321,18 @@ def newest(ready: list[Root]) -> dict[Any, list[Change]]:
     """The last change of each key among those of roots that are `committable`, by room."""
     last: defaultdict[Any, list[Change]] = defaultdict(list)
     change: Change | None
+    room: Any = None
+    of_room = last[None]
     for root in ready:
         change = root
         while change is not None:
             after = change.after
             # A later one of the same root is among them too.
             if after is None or after.root.missing or after.root.is_left:
-                last[change.cell.room].append(change)
+                if change.cell.room is not room:
+                    room = change.cell.room
+                    of_room = last[room]
+                of_room.append(change)
             change = change.more
     # Of events that have changed nothing.
     last.pop(None, None)
@@ -348,28 +381,29 @@ def released(done: list[Root]) -> list[tuple[Origin, Ending, Any, list[Event[Any
     """The events of roots as they were before they were held back, those that have ended alike and
     come one after another together."""
     parts: list[tuple[Origin, Ending, Any, list[Event[Any]]]] = []
-    first: Root | None = None
     part: list[Event[Any]] = []
+    origin: Origin | None = None
+    ending: Ending | None = None
+    why: Any = None
     for root in done:
         event = root.event
-        event.origin, event.outer = root.origin, root.outer
-        if (
-            first is None
-            or root.origin is not first.origin
-            or root.ending is not first.ending
-            or root.why is not first.why
-        ):
-            assert root.ending is not None
-            first, part = root, []
-            parts.append((root.origin, root.ending, root.why, part))
+        event.outer = root.outer
+        event.origin = own = root.origin
+        if own is not origin or root.ending is not ending or root.why is not why:
+            origin, ending, why = own, root.ending, root.why
+            assert ending is not None
+            part = []
+            parts.append((origin, ending, why, part))
         part.append(event)
     return parts
 
 
 def as_new(done: list[Root]) -> None:
     """Prepare roots whose changes are `committed` for other events."""
+    # Any: no event. To delete the attribute takes longer.
+    nothing: Any = None
     for root in done:
-        del root.event
+        root.event = nothing
         root.cell = _NO_CELL
         root.state = root.data = root.ending = root.why = root.others = root.parts = None
         root.missing = 1

@@ -8,22 +8,32 @@ from typing import Any, cast
 
 from orjson import dumps, loads
 
-from penstock.streams.base.errors import WrongType, describe
+from penstock.streams.base.errors import WrongType, add_note, describe
 from penstock.streams.io.encoding import encoded as encoded_checked
 from penstock.streams.io.line_source import decoding
-from penstock.streams.keyed.written import identity_json
+from penstock.streams.keyed.written import has_marks, identity_json, in_json
 
-__all__ = ["FIXED", "decoder", "encoded", "key_in", "key_of", "timers_in", "timers_text"]
+__all__ = ["FIXED", "FORM", "decoder", "encoded", "key_in", "key_of", "timers_in", "timers_text"]
 
 FIXED: frozenset[type] = frozenset({str, int, float, bool, bytes, type(None)})
 """Types whose objects are immutable."""
+
+FORM = (
+    "a state is stored as JSON: it is a number, a text, a list or a dict of these; or, with type=, "
+    "a dataclass, a msgspec Struct or a pydantic model"
+)
+"""What a state may be."""
 
 
 def encoded(state: Any) -> bytes:
     """A state as JSON. Raises TypeError for one that JSON cannot represent."""
     if state.__class__ is int and -(1 << 63) <= state < 1 << 64:
         return b"%d" % state
-    return _copied(encoded_checked(state))
+    try:
+        return _copied(encoded_checked(state))
+    except TypeError as error:
+        add_note(error, FORM)
+        raise
 
 
 def _copied(data: bytes) -> bytes:
@@ -35,7 +45,7 @@ def key_of(key: object) -> bytes:
     """A key as JSON, the same for two keys if and only if they are equal. Raises WrongType for one
     that is not a text, a number, None or a tuple of these."""
     text = identity_json(key)
-    if b"{" in text and _has_marks(loads(text)):
+    if has_marks(text):
         raise WrongType(
             f"a key with a state is a text, a number, None or a tuple of these, and not "
             f"{describe(key)}: give a function that makes one of it, as by=lambda event: str(...)"
@@ -45,18 +55,7 @@ def key_of(key: object) -> bytes:
 
 def key_in(text: bytes) -> Any:
     """The key with this JSON."""
-    return _hashable(loads(text))
-
-
-def _has_marks(plain: Any) -> bool:
-    """Whether a part is not a text, a number or None, which `identity_json` marks."""
-    if plain.__class__ is list:
-        return any(map(_has_marks, plain))
-    return plain.__class__ is dict
-
-
-def _hashable(plain: Any) -> Any:
-    return tuple(map(_hashable, plain)) if plain.__class__ is list else plain
+    return in_json(text)
 
 
 def decoder(kind: Any) -> Callable[[bytes], Any]:

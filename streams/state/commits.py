@@ -16,24 +16,24 @@ Database Systems", SIGMOD 1984).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.delivery.commit import Commit, Part, by_kind
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.diagnostics.histogram import LatencyHistogram
-from penstock.streams.protocol.acknowledgement import AckHook, Joined, parents
+from penstock.streams.protocol.acknowledgement import AckHook, parents
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.state.backend import Backend, PartsRefused, Row, Unit
+from penstock.streams.state.backend import Backend, PartsRefused, Unit
 from penstock.streams.state.changes import (
     NO_TIMERS,
-    Change,
     Orders,
-    Room,
     Root,
+    all_of,
     as_new,
     committable,
     committed,
@@ -44,6 +44,8 @@ from penstock.streams.state.changes import (
     waits_for,
 )
 from penstock.streams.state.reads import Reads
+from penstock.streams.state.refused import Refused
+from penstock.streams.state.rows import add_rows
 from penstock.streams.state.sources import Done, Sources, comes_again
 
 if TYPE_CHECKING:
@@ -57,25 +59,6 @@ each, and are in memory for longer."""
 
 # The same for a backend that writes at once: so few that most are gone when the collector comes.
 _MOST_AT_ONCE = 128
-
-# Seconds after which the loop goes on, while the rows of a commit are made, and the number of rows
-# after which the clock is read.
-_SLICE = 0.002
-_AT_ONCE = 16
-
-
-class _Again(Joined):
-    """The origin of an event in place of one of which a part was refused: the root ends with it."""
-
-    __slots__ = ("_commits", "root")
-
-    def __init__(self, commits: Commits, root: Root) -> None:
-        super().__init__(one.event for one in root.all())
-        self._commits = commits
-        self.root = root
-
-    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
-        self._commits.ended_again(self.root.root, ending, why)
 
 
 class Commits(AckHook):
@@ -154,6 +137,7 @@ class Commits(AckHook):
         roots: list[Root] = []
         free = self._free
         source: Origin | None = None
+        held = 0
         for event in events:
             origin = event.origin
             if origin is not source:
@@ -170,8 +154,9 @@ class Commits(AckHook):
             root.outer = event.outer
             event.origin = self
             event.outer = root
-            self.held += 1
+            held += 1
             roots.append(root)
+        self.held += held
         return roots
 
     def _root_above(self, event: Event[Any]) -> Root | None:
@@ -183,7 +168,7 @@ class Commits(AckHook):
                 held: Root = outer
                 return held.root
             origin, outer = origin.behind(outer)
-        if isinstance(origin, _Again):
+        if isinstance(origin, Refused):
             # Its events may have been returned since.
             return origin.root.root
         made_of = parents(event)
@@ -208,6 +193,8 @@ class Commits(AckHook):
 
     # Ends.
 
+    holds_back = True
+
     def behind(self, outer: Root, /) -> tuple[Origin, Any]:
         return outer.origin, outer.outer
 
@@ -217,15 +204,16 @@ class Commits(AckHook):
         is_done = ending < RETURNED
         for event in events:
             own = event.outer
-            own.ending, own.why = ending, why
+            own.ending = ending
+            own.why = why
             root = own.root
             if not is_done:
                 # It is missing for good.
                 gone.append(own)
                 gone += self._lose(root)
                 continue
-            root.missing -= 1
-            if not root.missing:
+            root.missing = missing = root.missing - 1
+            if not missing:
                 self._ended.append(root)
             elif root.is_lost:
                 own.ending, own.why = RETURNED, None
@@ -313,9 +301,17 @@ class Commits(AckHook):
     def is_busy(self) -> bool:
         return self._commit.is_busy
 
+    def is_read(self, partition: str) -> bool:
+        """Whether a source of this run reads a partition."""
+        return self._sources.has(partition)
+
     def mark(self, partition: str) -> bytes | None:
         self._sources.claim(partition)
         return self._backend.mark(partition)
+
+    async def mark_of(self, partition: str) -> bytes | None:
+        self._sources.claim(partition)
+        return await self.reads.wait(partial(self._backend.mark, partition))
 
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
         return self._sources.keep(origin, source, self.due)
@@ -328,29 +324,33 @@ class Commits(AckHook):
             origin, outer = origin.behind(outer)
         return any(map(self.holds, parents(event)))
 
-    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> bool:
+    def accept(self, event: Event[Any], part: Part[Any], key: Any = None) -> None:
+        if event.pending <= 0 and not self.holds(event):
+            part.settle(is_void=True)
+            return
         root = self.hold((event,))[0].root
-        if root.is_lost:
-            return False
-        if key is not None:
+        if key is not None and not root.is_lost:
             change = root.change(self._orders.cell(key), None, NO_TIMERS)
             if change.before is not None and change.before.root.is_lost:
                 self.lose(root)
-                return False
-        if root.parts is None:
-            root.parts = []
-        self._numbered += 1
-        root.parts.append((self._numbered, part))
+        is_lost = root.is_lost
+        if not is_lost:
+            if root.parts is None:
+                root.parts = []
+            self._numbered += 1
+            root.parts.append((self._numbered, part))
+        # Also if it is lost: it is returned when all sinks have had it, not between two of them.
         event.finish()
-        if root.root.missing:
+        if is_lost:
+            part.settle(is_void=True)
+        elif root.root.missing:
             # What it waits for may be above the sink, and must not wait for room there.
             part.release()
-        return True
 
     def again(self, event: Event[Any]) -> Event[Any]:
         root = self.hold((event,))[0].root
         root.missing += 1
-        return Event(event.value, event.created, _Again(self, root), event.token)
+        return Event(event.value, event.created, Refused(root, self.ended_again), event.token)
 
     def ended_again(self, root: Root, ending: Ending, why: Any) -> None:
         """The event that `again` has made for a root has ended."""
@@ -401,7 +401,7 @@ class Commits(AckHook):
         while True:
             ready, self._ended = committable(self._ended)
             self._left, self._written = len(self._ended), len(ready)
-            done = [one for root in ready for one in root.all()]
+            done = all_of(ready)
             by_source = self._sources.done(done)
             ends = self._ends_of(by_source)
             if ends is None:
@@ -414,7 +414,7 @@ class Commits(AckHook):
             marked = self._sources.add_marks(unit, by_source)
             changes = newest(ready)
             ordered = changes.pop(self._orders, ())
-            await self._add_rows(unit, changes)
+            await add_rows(unit, changes, self._run.now)
             try:
                 await self._commit_unit(unit)
             except PartsRefused as refused:
@@ -422,6 +422,8 @@ class Commits(AckHook):
                 self._refuse(ready, parts, refused)
                 continue
             committed(ready)
+            for room, changed in changes.items():
+                room.committed(changed)
             for change in ordered:
                 self._orders.forget(change.cell)
             for part in parts:
@@ -461,6 +463,8 @@ class Commits(AckHook):
 
     def _parts_of(self, ready: Iterable[Root]) -> list[Part[Any]]:
         """The parts of these roots, in the order in which they came."""
+        if not self._numbered:
+            return []
         for root in self._ended:
             for _, part in root.parts or ():
                 part.release()
@@ -487,21 +491,6 @@ class Commits(AckHook):
             if self._voided > voided and not part.roots:
                 break
         self._ended = [root for root in dict.fromkeys(self._ended) if not root.missing]
-
-    async def _add_rows(self, unit: Unit, changes: Mapping[Room, list[Change]]) -> None:
-        until = self._run.now() + _SLICE
-        for room, changed in changes.items():
-            rows: list[Row] = []
-            gone: list[bytes] = []
-            for at in range(0, len(changed), _AT_ONCE):
-                room.write(changed[at : at + _AT_ONCE], rows, gone)
-                if self._run.now() > until:
-                    await asyncio.sleep(0)
-                    until = self._run.now() + _SLICE
-            if rows:
-                unit.rows[room.name] = rows
-            if gone:
-                unit.gone[room.name] = gone
 
     def _release(self, done: list[Root]) -> None:
         """Let events end at their sources."""

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from penstock.streams.base.ahead import Ahead
 from penstock.streams.base.errors import CALL_ERRORS, own_error
-from penstock.streams.base.keys import By, Key
-from penstock.streams.base.validation import seconds_of
+from penstock.streams.base.keys import By
+from penstock.streams.keyed.distinct import EventTimes
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.acknowledgement import AckHook
 from penstock.streams.protocol.event import FORGIVEN, Ending, Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.state.backend import Row
+from penstock.streams.state.backend import Columns
 from penstock.streams.state.changes import END, Cell, Change, Root
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.held_stage import BaseHeldStage
@@ -38,7 +37,7 @@ _Before = tuple[float | None, dict[str, float]]
 class TimesOfKeys(States):
     """The times of the first events, by key."""
 
-    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+    def write(self, changes: Sequence[Change], rows: list[Columns], gone: list[bytes]) -> None:
         super().write([one for one in changes if one.data is not _STORED], rows, gone)
 
 
@@ -58,79 +57,59 @@ class StoredDistinctStage(BaseHeldStage):
         run: Run,
         info: StageInfo,
         by: By[Any],
-        time: By[Any] | None,
+        event_times: EventTimes | None,
         seconds: float,
         states: TimesOfKeys,
         commits: Commits,
         faults: KeyFaults,
-        ahead: Ahead,
     ) -> None:
         super().__init__(downstream, run, info, by, states, commits, faults)
-        self._time_key = None if time is None else Key(time)
+        self._event_times = event_times
         self._seconds = seconds
-        self._ahead = ahead
-        # Of the events that are applied next.
-        self._times: list[float] = []
-        # The largest of these, by which keys leave the window; and what it was before each event
-        # that is held, in their order.
+        # Of the events that are applied next, with the watermarks at which they were late.
+        self._times: list[tuple[float, float]] = []
+        # The largest of these, by which keys leave the window, unless they are event times; and
+        # what it was before each event that is held, in their order.
         self._latest = -inf
         self._held: deque[tuple[Root, Event[Any], float]] = deque()
         self._ends = _Ends()
         commits.delete_over(states.name, self._until)
         run.attachments.then(self.begin)
 
-    def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
-        times, error = self._times_of(events)
-        self._times = times
-        count = len(times)
-        refused = super()._put(events[:count])
-        if error is None or refused is not None:
-            return refused
-        if self._unread:
-            # They come before these.
-            self._unread += events[count:]
+    def prepare(self, events: list[Event[Any]], /) -> tuple[int, Exception] | None:
+        event_times = self._event_times
+        if event_times is None:
+            self._times = [(event.created + self._offset, -inf) for event in events]
             return None
-        return count, error
-
-    def _times_of(self, events: list[Event[Any]]) -> tuple[list[float], Exception | None]:
-        """The times of the events up to one whose time cannot be read, and its error."""
-        key = self._time_key
-        if key is None:
-            return [event.created + self._offset for event in events], None
-        times: list[float] = []
+        self._times = times = list[tuple[float, float]]()
         try:
-            for event in events:
-                times.append(self._time(key, event.value))
+            times.extend(map(event_times.stamp, events))
         except CALL_ERRORS as raised:
-            return times, own_error(raised)
-        return times, None
+            return len(times), own_error(raised)
+        return None
 
-    def _time(self, key: Key, value: Any) -> float:
-        try:
-            stamp: Any = key.get(value)
-        except CALL_ERRORS:
-            if not key.adapts(value):
-                raise
-            stamp = key.get(value)
-        time = seconds_of(stamp)
-        self._ahead.check(time, stamp)
-        return time
-
-    def apply(self, events: list[Event[Any]], cells: list[Cell], /) -> bool:
+    def apply(self, events: list[Event[Any]], roots: list[Root], cells: list[Cell], /) -> bool:
         states, seconds = self._states, self._seconds
-        end = END if self._time_key is None else _LEAVES
+        end = END if self._event_times is None else _LEAVES
         duplicates: list[Event[Any]] = []
         lost: list[Event[Any]] = []
-        roots = self._commits.hold(events)
-        for event, root, cell, time in zip(events, roots, cells, self._times, strict=False):
+        todo = zip(events, roots, cells, self._times, strict=False)
+        for event, root, cell, (time, late_at) in todo:
             first = cell.state
             cell.used = True
             last = cell.last
             if root.root.is_lost or (last is not None and last.root.is_lost):
                 lost.append(event)
-            elif first is None or abs(time - first) >= seconds:
+            elif (
+                first is None
+                or abs(time - first) >= seconds
+                # It has left the window, whether or not it is deleted yet.
+                or cell.timers[end] <= late_at
+            ):
                 before = first, cell.timers
-                change = states.change(cell, root, time, {end: round(time + seconds, 6)})
+                # The key of a late event is seen when that comes.
+                until = round(max(time, late_at) + seconds, 6)
+                change = states.change(cell, root, time, {end: until})
                 self._ends.put(event, change, before)
                 self._out.append(event)
             else:
@@ -139,9 +118,10 @@ class StoredDistinctStage(BaseHeldStage):
                 change = states.keep(cell, root, cell.timers)
                 if is_stored:
                     change.data = _STORED
-        latest = self._latest
-        self._held.extend((root, root.event, latest) for root in roots)
-        self._latest = max(self._times, default=latest)
+        if self._event_times is None:
+            latest = self._latest
+            self._held.extend((root, root.event, latest) for root in roots)
+            self._latest = max((time for time, _ in self._times), default=latest)
         drop_all(duplicates, "duplicate")
         give_back_all(lost)
         return True
@@ -149,6 +129,8 @@ class StoredDistinctStage(BaseHeldStage):
     def _until(self) -> float:
         """The time before which keys have left the window, also for the events that come again if
         the process dies: they find the keys that they have found now."""
+        if self._event_times is not None:
+            return self._event_times.now()
         held = self._held
         while held and not self._commits.waits(*held[0][:2]):
             held.popleft()
@@ -167,11 +149,12 @@ class _Ends(AckHook):
     def ended(
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        if ending is not FORGIVEN:
-            return
-        event: Any
         for event in events:
-            _, _, change, before = event.outer
+            self.revised(event.outer, ending)
+
+    def revised(self, noted: Any, ending: Ending, /) -> None:
+        if ending is FORGIVEN:
+            _, _, change, before = noted
             _revoke(change, before)
 
 

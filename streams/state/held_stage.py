@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
-from penstock.streams.base.errors import CALL_ERRORS, BuildError, own_error
+from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import By, Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.keyed.key_faults import KeyFaults
@@ -17,16 +19,23 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.demand_stage import BaseDemandStage
-from penstock.streams.state.changes import Cell
+from penstock.streams.state.changes import Cell, Change, Root
+from penstock.streams.state.clocks import Clock
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.states import States
+from penstock.streams.state.timers import Timers
 
-__all__ = ["MOST_HELD", "BaseHeldStage", "require_no_group"]
+__all__ = ["MOST_HELD", "BaseHeldStage", "held_info"]
 
 T = TypeVar("T")
 
+_value_of: Callable[[Event[Any]], Any] = attrgetter("value")
+
 MOST_HELD = 10_000
 """The most events that are unfinished behind the stage or wait for a commit."""
+
+# Timers that fire before the loop goes on.
+_AT_ONCE = 100
 
 
 class BaseHeldStage(BaseDemandStage):
@@ -49,6 +58,8 @@ class BaseHeldStage(BaseDemandStage):
         super().__init__(downstream, run, info)
         self._key = Key(by)
         self._states = states
+        # All that the stage has of a key.
+        self._all_states: Sequence[States] = (states,)
         self._commits = commits
         self._faults = faults
         self._out: deque[Event[Any]] = deque()
@@ -63,8 +74,20 @@ class BaseHeldStage(BaseDemandStage):
         # From the clock of the loop to the time since 1970.
         self._offset = 0.0
 
-    def apply(self, events: list[Event[Any]], cells: list[Cell], /) -> bool:
-        """Change the states of these cells, one for each event.
+    def prepare(self, events: list[Event[Any]], /) -> tuple[int, Exception] | None:
+        """Read what the stage needs of events besides their keys.
+
+        Returns the place of the first for which that fails, and the error.
+        """
+        return None
+
+    def hold(self, events: list[Event[Any]], /) -> list[Root]:
+        """The roots of events, whose ends are held back from now on."""
+        return self._commits.hold(events)
+
+    def apply(self, events: list[Event[Any]], roots: list[Root], cells: list[Cell], /) -> bool:
+        """Change the states of these cells, one for each event and its root; there may be more
+        roots.
 
         Returns whether the stage goes on; if not, the rest is returned.
         """
@@ -72,6 +95,48 @@ class BaseHeldStage(BaseDemandStage):
 
     def fire(self) -> None:
         """Do what is due now."""
+
+    def follow(self, change: Change) -> None:
+        """Have a change lost with the one of the same key before it."""
+        before = change.before
+        if before is not None and before.root.is_lost:
+            self._commits.lose(change.root)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what is due may be done now: its results are wanted, and may be held back."""
+        is_wanted = self.demand > len(self._out) and self._commits.held < MOST_HELD
+        return is_wanted and not self._is_reading
+
+    def fire_due(self, timers: Timers, clock: Clock, fire: Callable[[Any], object]) -> None:
+        """Call `fire` with each key whose first timer is perhaps due by a clock, in the order of
+        time, as long as there is room for its results. `fire` updates the timers of the key."""
+        timers.now = clock.now()
+        left, read = _AT_ONCE, set[Any]()
+        while timers.now > -inf and self.has_room and self.state < CLOSED:
+            if timers.is_behind:
+                self._read(*timers.reading())
+            elif not timers.is_due:
+                break
+            elif not left:
+                self.run.call_soon(self.info, self._drain)
+                return
+            elif timers.key in read:
+                left -= 1
+                fire(timers.first())
+            else:
+                read = timers.soon()
+                self._are_read(read)
+        if not self.state:
+            clock.ring_at(timers.next() if self.has_room else None)
+
+    def _has_all_events(self) -> bool:
+        """Whether the stream has ended, and its last event was applied."""
+        return bool(self.state) and not self._unread and not self._is_reading
+
+    def _is_finished(self) -> bool:
+        """Whether nothing is due any more, after the last event."""
+        return True
 
     # Demand.
 
@@ -93,7 +158,7 @@ class BaseHeldStage(BaseDemandStage):
             self.demand -= len(events)
             send_list(self.downstream, events)
         if self.state:
-            if not out and not self._unread and self.state < CLOSED:
+            if not out and not self._unread and self.state < CLOSED and self._is_finished():
                 self.complete()
             return
         commits, coming = self._commits, self.asked + len(self._unread)
@@ -139,45 +204,57 @@ class BaseHeldStage(BaseDemandStage):
         """The place of the first event whose key or state cannot be read, and the error; those
         before it were applied. None: all were, or wait until the states of their keys are read,
         or were returned when the stage stopped."""
-        if self._has_stopped():
-            give_back_all(events)
-            return None
         get = self._key.get
-        refused = None
-        rest: list[Event[Any]] = []
+        refused: tuple[int, Exception] | None = None
+        keys: list[Any] | None = None
+        distinct = set[Any]()
         try:
-            keys = [get(event.value) for event in events]
+            keys = list(map(get, map(_value_of, events)))
             distinct = set(keys)
         except CALL_ERRORS:
+            # Looked for below: here its error would be shown as raised while another was handled.
+            keys = None
+        # A StopIteration of a key function ends the map.
+        if keys is None or len(keys) < len(events):
             keys, error = self._keys_before_error(events)
             distinct = set(keys)
             if error is not None:
                 refused = len(keys), error
-                events, rest = events[: len(keys)], events[len(keys) :]
+        refused = self.prepare(events[: len(keys)]) or refused
+        if refused is not None:
+            del keys[refused[0] :]
+        # First: it may undo changes, and then cells are not in use any more.
+        roots = self.hold(events[: len(keys)])
+        if self._has_stopped():
+            give_back_all(events)
+            return None
         if not self._are_read(distinct):
-            self._unread = [*events, *rest, *self._unread]
+            self._unread = events
             return None
         cells, unreadable = self._states.cells, self._states.unreadable
         if unreadable:
             place = next((at for at, key in enumerate(keys) if key in unreadable), None)
             if place is not None:
                 refused = place, unreadable.pop(keys[place])[0]
-                events, rest, keys = events[:place], [*events[place:], *rest], keys[:place]
+                del keys[place:]
         self._states.has_forgotten = False
-        if self.apply(events, [cells[key] for key in keys]):
+        count = len(keys)
+        if self.apply(events[:count], roots, list(map(cells.__getitem__, keys))):
             if not self._unread:
                 return refused
             # They come before these.
-            self._unread += rest
+            self._unread += events[count:]
         else:
-            give_back_all(rest)
+            give_back_all(events[count:])
         return None
 
     def _are_read(self, keys: set[Any]) -> bool:
         """Whether the states of the keys are in memory; if not, they are being read."""
-        missing = self._states.missing(keys)
-        if missing:
-            self._read(partial(self._states.read, missing), partial(self._states.add, missing))
+        for states in self._all_states:
+            if self._is_reading:
+                break
+            if missing := states.missing(keys):
+                self._read(partial(states.read, missing), partial(states.add, missing))
         return not self._is_reading
 
     def _read(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -245,9 +322,7 @@ class BaseHeldStage(BaseDemandStage):
         }
 
 
-def require_no_group(info: StageInfo, outside: str) -> None:
-    """Raises BuildError for a stage inside a group; `outside` says what to put outside."""
-    if info.within is not None:
-        raise BuildError(
-            f"{info}: a stage inside group_by(each=...) is made anew for each group: put {outside}"
-        )
+def held_info(operator: str, detail: str, **more: Any) -> StageInfo:
+    """The description of a stage with states, which says what it holds."""
+    note = "events that are unfinished, or wait for their commit"
+    return StageInfo(operator, detail, MOST_HELD, note, **more)

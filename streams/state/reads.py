@@ -37,19 +37,29 @@ class Reads:
         if not self._in_thread:
             then(call())
             return
+        reading = self._begun(call)
+        reading.add_done_callback(partial(self._read, info, then))
+
+    def _read(self, info: StageInfo, then: Callable[[T], None], reading: asyncio.Future[T]) -> None:
+        if not reading.cancelled():
+            self._run.call(info, lambda: then(reading.result()))
+
+    async def wait(self, call: Callable[[], T]) -> T:
+        """The result of a function that reads."""
+        # A read uses the backend until it ends, also if nothing waits for it any more.
+        return await asyncio.shield(self._begun(call)) if self._in_thread else call()
+
+    def _begun(self, call: Callable[[], T]) -> asyncio.Future[T]:
         reading = self._run.loop.run_in_executor(None, call)
         self._pending.add(reading)
         self._slow.begin()
-        reading.add_done_callback(partial(self._ended, info, then))
+        reading.add_done_callback(self._ended)
+        return reading
 
-    def _ended(
-        self, info: StageInfo, then: Callable[[T], None], reading: asyncio.Future[T]
-    ) -> None:
+    def _ended(self, reading: asyncio.Future[Any]) -> None:
         self._pending.discard(reading)
         if not self._pending:
             self._slow.end()
-        if not reading.cancelled():
-            self._run.call(info, lambda: then(reading.result()))
 
     async def ended(self) -> None:
         """Wait until no read is under way."""

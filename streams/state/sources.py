@@ -28,9 +28,13 @@ class Sources:
         # The partitions of all of them.
         self._partitions: set[str] = set()
 
+    def has(self, partition: str) -> bool:
+        """Whether a source reads a partition."""
+        return partition in self._partitions
+
     def claim(self, partition: str) -> None:
         """Note that a source reads a partition. Raises CannotOpen if another one does."""
-        if partition in self._partitions:
+        if self.has(partition):
             raise CannotOpen(
                 f"Two sources of the pipeline read {partition}, and keep what is done in one store:"
                 " each would overwrite what the other has kept. Read it once, with share()."

@@ -18,6 +18,7 @@ from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.file_lock import locked
 from penstock.streams.state.backend import (
     MOST_OVER,
+    Columns,
     KeptStage,
     NotWritten,
     PartsRefused,
@@ -48,10 +49,13 @@ CREATE TABLE IF NOT EXISTS penstock_mark (
 ) WITHOUT ROWID;
 """
 
-# With the number of a stage: so the rows are bound as they are.
+# With the number of a stage. The module binds a text or a number at once, and looks for an adapter
+# for each bytes and None, which costs as much as all else.
 _PUT = """
-INSERT INTO penstock_state VALUES (%d, ?, ?, ?, ?, ?) ON CONFLICT (stage, key) DO UPDATE SET
-    state = excluded.state, version = excluded.version, timers = excluded.timers, due = excluded.due
+INSERT INTO penstock_state
+    VALUES (%d, CAST(? AS BLOB), CAST(? AS BLOB), ?, CAST(? AS BLOB), nullif(?, ''))
+    ON CONFLICT (stage, key) DO UPDATE SET state = excluded.state, version = excluded.version,
+    timers = excluded.timers, due = excluded.due
 """
 
 _DELETE_OVER = """
@@ -106,8 +110,9 @@ class SQLite:
 
     def open_to_read(self) -> None:
         """Open the file for reading, also during a run. Raises CannotOpen if it is not a store."""
-        if not os.path.exists(self._path):
-            raise CannotOpen(f"There is no store at {self._path}: no run has made it yet.")
+        if not os.path.isfile(self._path):
+            why = "it is a folder" if os.path.isdir(self._path) else "no run has made it yet"
+            raise CannotOpen(f"There is no store at {self._path}: {why}.")
         with self._named("read"):
             self._reading = self._connect()
             self._reading.execute("PRAGMA query_only = ON")
@@ -148,8 +153,8 @@ class SQLite:
         number = self._ids[stage]
         for at in range(0, len(keys), _MOST_KEYS):
             part = keys[at : at + _MOST_KEYS]
-            marks = ", ".join("?" * len(part))
-            found += self._rows(f"stage = ? AND key IN ({marks})", number, *part)
+            marks = ", ".join(("CAST(? AS BLOB)",) * len(part))
+            found += self._rows(f"stage = ? AND key IN ({marks})", number, *map(bytes.decode, part))
         return found
 
     def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
@@ -184,7 +189,7 @@ class SQLite:
                 raise NotWritten(error) from error
             for stage, rows in unit.rows.items():
                 number = self._ids[stage]
-                writing.executemany(_PUT % number, rows)
+                writing.executemany(_PUT % number, map(_bound, rows))
             for stage, keys in unit.gone.items():
                 number = self._ids[stage]
                 writing.executemany(
@@ -298,6 +303,12 @@ class SQLite:
 
     def _read_ids(self) -> None:
         self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))
+
+
+def _bound(row: Columns) -> tuple[str, str, int, str, float | str]:
+    """The columns of a row as `_PUT` takes them."""
+    key, state, version, timers, due = row
+    return key.decode(), state.decode(), version, timers.decode(), "" if due is None else due
 
 
 class _Undone(Exception):

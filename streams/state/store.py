@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
-from penstock.streams.base.database_url import is_postgresql, redacted
+from penstock.streams.base.database_url import file_of, is_postgresql, redacted
 from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.base.validation import is_at_least, is_count, is_text
 from penstock.streams.io.paths import is_path
 from penstock.streams.state.backend import Backend, KeptStage
-from penstock.streams.state.codec import key_of
+from penstock.streams.state.changes import is_over
+from penstock.streams.state.codec import key_of, timers_in
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.memory import Memory
 
@@ -31,14 +32,14 @@ __all__ = ["Store", "backend_at", "check_store"]
 class Store:
     """The states of one pipeline's stages, in a file or in PostgreSQL, kept from run to run.
 
-    `path` is a file that the first run creates, an SQLite database with a write-ahead log; or the
-    URL of a PostgreSQL database, in which the first run creates tables. Other programs may read
-    both during a run. Events that have ended are committed every `every` seconds, or when there are
-    1,000. With `durable` each commit waits until it is on the disk; without it a power failure, but
-    not a crash, may undo the commits of the last moments of a file; PostgreSQL always waits.
-    `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
-    Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL is not
-    installed.
+    `path` is a file that the first run creates, an SQLite database with a write-ahead log, or its
+    URL (`sqlite:///shop.db`); or the URL of a PostgreSQL database, in which the first run creates
+    tables. Other programs may read both during a run. Events that have ended are committed every
+    `every` seconds, or when there are 1,000. With `durable` each commit waits until it is on the
+    disk; without it a power failure, but not a crash, may undo the commits of the last moments of a
+    file; PostgreSQL always waits. `cache` is the number of keys whose states stay in memory,
+    besides those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if
+    the package for PostgreSQL is not installed.
     """
 
     def __init__(
@@ -50,17 +51,10 @@ class Store:
         cache: int = 100_000,
     ) -> None:
         where = os.fspath(path) if is_path(path) else ""
-        if not where or ("://" in where and not is_postgresql(where)):
-            shown = redacted(where) or path
-            raise BuildError(
-                f"Store({shown!r}): the path of a file is needed, or a URL as "
-                "postgresql://user@host/name"
-            )
         self._set(partial(backend_at, where, durable=durable), redacted(where), every, cache)
         self._is_stored = True
-        if is_postgresql(where):
-            # A wrong URL, and a package that is missing, are reported when the pipeline is built.
-            self._open()
+        # What is wrong with it is reported when the pipeline is built.
+        self._open()
 
     @classmethod
     def memory(cls, *, every: float = 0.02, cache: int = 100_000) -> Store:
@@ -155,9 +149,10 @@ class Store:
         if gone:
             raise BuildError(
                 f"{self!r} has states of the stage {gone[0]!r}, which the pipeline does not have: "
-                f"its stages with state are {', '.join(map(repr, names)) or 'none'}. Give the "
-                "stage its old name by name=; or, if it is not wanted any more, "
-                f"{self._how_to_delete(gone[0])}"
+                f"its stages with state are {', '.join(map(repr, names)) or 'none'}. If they are "
+                "those of another pipeline, use another store, since each has one of its own. If "
+                "the stage has another name now, give it the old one by name=. If it is not wanted "
+                f"any more, {self._how_to_delete(gone[0])}"
             )
 
     def _how_to_delete(self, stage: str) -> str:
@@ -175,7 +170,8 @@ class Store:
     # What others call.
 
     def read(self, stage: str, key: Any) -> Any:
-        """The committed state of a key, as plain values of JSON; None if there is none.
+        """The committed state of a key, as plain values of JSON; None if there is none, or if its
+        ttl is over.
 
         For the program that runs the pipeline, such as a web handler; another program reads the
         database. With PostgreSQL it waits for the answer, so an async handler calls it in a thread:
@@ -192,17 +188,26 @@ class Store:
             raise BadArgument(
                 f"{self!r} has no stage {stage!r}: its stages are {', '.join(map(repr, names))}"
             )
-        rows = self._used[2].read(stage, [key_of(key)])
-        return loads(rows[0].state) if rows else None
+        run, _, backend = self._used
+        for row in backend.read(stage, [key_of(key)]):
+            if not is_over(timers_in(row.timers), run.wall()):
+                return loads(row.state)
+        return None
 
 
 def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL:
-    """The backend for a path or a URL. Raises BuildError for a wrong URL, and MissingExtra."""
+    """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
     # Imported here: few pipelines need either.
     if not is_postgresql(path):
         from penstock.streams.state.sqlite import SQLite
 
-        return SQLite(path, durable=durable)
+        is_url = path.lower().startswith("sqlite:")
+        if not path or ("://" in path and not is_url):
+            raise BuildError(
+                f"No store can be at {redacted(path)!r}: give the path of a file, or a URL such as "
+                '"sqlite:///shop.db" or "postgresql://user@host/name"'
+            )
+        return SQLite(file_of(path) if is_url else path, durable=durable)
     try:
         from penstock.streams.state.postgresql import PostgreSQL
     except ImportError as error:

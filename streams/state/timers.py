@@ -1,8 +1,8 @@
-"""The timers of one stage: those due within a minute are in memory, all others in the store."""
+"""The timers of one stage by one clock: those due within a minute are in memory, all others in the
+store."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf, nextafter
@@ -13,10 +13,10 @@ from penstock.streams.state.changes import Cell
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.states import States
 
-__all__ = ["AT_ONCE", "Timers"]
+__all__ = ["Timers"]
 
-AT_ONCE = 100
-"""The number of keys whose timers fire before the loop goes on."""
+# Keys that are due are read together, so many at a time.
+_TOGETHER = 100
 
 # Timers that are due within so many seconds are in memory.
 _AHEAD = 60.0
@@ -36,25 +36,25 @@ class Found(NamedTuple):
 class Timers:
     """The keys with a timer, by the time when the first is due, in seconds since 1970.
 
-    Memory: an entry for each key that is due within a minute. Time: O(log n) for each.
+    `now` is the time of the clock that the timers are of, and is set before it is used. Memory: an
+    entry for each key that is due within a minute; with `has_all`, which is for states that are not
+    stored, for all of them. Time: O(log n) for each.
     """
 
-    def __init__(self, states: States, wall: Callable[[], float]) -> None:
+    def __init__(self, states: States, *, has_all: bool = False) -> None:
         self._states = states
-        self._wall = wall
+        self.now = -inf
         self._heap: list[tuple[float, int, Any]] = []
         # When the first timer of a key in the heap is looked at; others of it are out of date.
         self._looks: dict[Any, float] = {}
-        # Keys that were taken from the heap.
-        self._ready: deque[Any] = deque()
         # Up to when they are in the heap, and an order for those of one time.
-        self._until = -inf
+        self._until = inf if has_all else -inf
         self._pushed = 0
         # Whether there are any that are due later.
-        self._is_more = True
+        self._is_more = not has_all
 
     def __len__(self) -> int:
-        return len(self._looks) + len(self._ready)
+        return len(self._looks)
 
     def note(self, cell: Cell) -> None:
         """Note that the timers of a key have changed."""
@@ -77,33 +77,49 @@ class Timers:
 
     def next(self) -> float | None:
         """The time of the next check, in seconds since 1970; None if there is no timer."""
-        if self._ready:
-            return -inf
         more = self._until - _AHEAD / 2 if self._is_more else inf
         next_ = min(self._heap[0][0], more) if self._heap else more
         return next_ if next_ < inf else None
 
-    def ready(self) -> deque[Any]:
-        """The keys with a timer that is perhaps due now, up to 100; the caller takes them out."""
-        now, heap, ready = self._wall(), self._heap, self._ready
-        while heap and heap[0][0] <= now and len(ready) < AT_ONCE:
-            look, _, key = heappop(heap)
-            if self._looks.get(key) == look:
-                del self._looks[key]
-                ready.append(key)
-        return ready
+    @property
+    def is_due(self) -> bool:
+        """Whether a timer of a key is perhaps due now."""
+        heap = self._heap
+        while heap and self._looks.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        return bool(heap) and heap[0][0] <= self.now
+
+    @property
+    def key(self) -> Any:
+        """The key of which a timer `is_due` first."""
+        return self._heap[0][2]
+
+    def first(self) -> Any:
+        """The same, taken out: the caller takes care of its timers."""
+        _, _, key = heappop(self._heap)
+        del self._looks[key]
+        return key
+
+    def soon(self) -> set[Any]:
+        """The key that is due first, and others that are due now."""
+        due: list[tuple[float, int, Any]] = []
+        while self.is_due and len(due) < _TOGETHER:
+            due.append(heappop(self._heap))
+        for one in due:
+            heappush(self._heap, one)
+        return {key for _, _, key in due}
 
     # Reading.
 
     @property
     def is_behind(self) -> bool:
         """Whether the timers that are due soon are to be read from the store."""
-        return self._until <= self._wall() + _AHEAD / 2
+        return self._until < inf and self._until <= self.now + _AHEAD / 2
 
     def reading(self) -> tuple[Callable[[], Found], Callable[[Found], None]]:
         """A function that reads timers from the store, in any thread as `States.read`, and one for
         its result. No timer may change in between."""
-        after, until = self._until, self._wall() + _AHEAD
+        after, until = self._until, self.now + _AHEAD
         # They may be committed when the store was read already.
         uncommitted = self._states.uncommitted()
 

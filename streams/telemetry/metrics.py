@@ -139,6 +139,7 @@ class _Collected:
                     family.add_metric([str(stage["stage"]), stage["name"]], value)
             yield family
         yield from self._of_states(labels)
+        yield from self._of_times(labels)
         latency = HistogramMetricFamily(
             "penstock_latency",
             "Of measured events: waiting for the handler, service by it, and both",
@@ -172,8 +173,13 @@ class _Collected:
         seconds = GaugeMetricFamily(
             "penstock_commit_seconds", "Time that commits took", labels=[*labels, "quantile"]
         )
+        grown = GaugeMetricFamily(
+            "penstock_state_grown_keys", "Keys more in a store than at the start", labels=labels
+        )
         for stage in stages:
             name = [str(stage["stage"]), stage["name"]]
+            if stage.get("grown") is not None:
+                grown.add_metric(name, stage["grown"]["keys"])
             keys.add_metric(name, stage["keys"])
             held.add_metric(name, stage["held"])
             awaited = stage["waits_for"]
@@ -182,6 +188,43 @@ class _Collected:
             seconds.add_metric([*name, "0.5"], stage["commit_p50"])
             seconds.add_metric([*name, "0.99"], stage["commit_p99"])
         yield from (keys, held, waits, commits, seconds) if stages else ()
+        yield from (grown,) if grown.samples else ()
+
+    def _of_times(self, labels: list[str]) -> Iterator[Any]:
+        """The families of stages with event times."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        of_partitions = [*labels, "partition"]
+        watermark, lag, idle = (
+            GaugeMetricFamily(name, text, labels=of_partitions)
+            for name, text in (
+                (
+                    "penstock_watermark_timestamp_seconds",
+                    "Time up to which the events of a partition have come, since 1970",
+                ),
+                ("penstock_watermark_lag_seconds", "How far that is behind the clock"),
+                ("penstock_partition_idle", "1 for a partition that is silent, else 0"),
+            )
+        )
+        opened = GaugeMetricFamily(
+            "penstock_open_windows", "Windows of a stage that are open", labels=labels
+        )
+        late = CounterMetricFamily(
+            "penstock_late_events", "Events that came too late for a stage", labels=labels
+        )
+        for stage in self._numbers["stages"]:
+            name = [str(stage["stage"]), stage["name"]]
+            for one in stage.get("watermarks", ()):
+                here = [*name, one["partition"]]
+                if one["watermark"] is not None:
+                    watermark.add_metric(here, one["watermark"])
+                    lag.add_metric(here, one["lag"])
+                idle.add_metric(here, one["idle"])
+            if "open_windows" in stage:
+                opened.add_metric(name, stage["open_windows"])
+            if "late" in stage:
+                late.add_metric(name, stage["late"])
+        yield from (one for one in (watermark, lag, idle, opened, late) if one.samples)
 
 
 def _bound(seconds: float) -> str:

@@ -106,9 +106,10 @@ class _Story:
         for stage in draw.sample(_STAGES, draw.randint(0, 2)):
             keys = draw.sample(_ODD, draw.randint(0, 6))
             cut = draw.randint(0, len(keys))
-            unit.rows[stage.name] = list(map(self._row, keys[:cut]))
+            rows = list(map(self._row, keys[:cut]))
+            unit.rows[stage.name] = rows
             unit.gone[stage.name] = keys[cut:]
-            self.rows[stage.name].update((row.key, row) for row in unit.rows[stage.name])
+            self.rows[stage.name].update((row.key, row) for row in rows)
             for key in unit.gone[stage.name]:
                 self.rows[stage.name].pop(key, None)
         for partition in draw.sample(["file a", "table \xfc", "", "p"], draw.randint(0, 2)):
@@ -217,18 +218,20 @@ def keeps_stages_until_they_are_forgotten(make: Make) -> None:
 
 def writes_all_of_a_unit_or_nothing(make: Make) -> None:
     """If a commit raises, nothing of it is written, and the next one is."""
-    # Any: no state at all.
+    # Any: no state and no mark at all.
     nothing: Any = None
-    bad = Row(b"2", nothing, 1, b"", None)
+    bad_row = Unit({"one": [_numbered(1), Row(b"2", nothing, 1, b"", None)]}, marks={"p": b"m"})
+    bad_mark = Unit({"one": [_numbered(1)]}, marks={"p": b"m", "q": nothing})
     with _opened(make) as backend:
         backend.commit(Unit({"one": [_numbered(1, 3)]}))
-        try:
-            unit = Unit({"one": [_numbered(1), bad]}, {"two": [b"3"]}, {"p": b"m"})
+        for unit in (bad_row, bad_mark):
             unit.gone["one"] = [b"3"]
-            backend.commit(unit)
-        except Exception:
-            _check("rows after a commit that failed", list(backend.scan("one")), [_numbered(1, 3)])
-            _check("mark after a commit that failed", backend.mark("p"), None)
+            try:
+                backend.commit(unit)
+            except Exception:
+                rows = list(backend.scan("one"))
+                _check("rows after a commit that failed", rows, [_numbered(1, 3)])
+                _check("mark after a commit that failed", backend.mark("p"), None)
         backend.commit(Unit({"two": [_numbered(7)]}, marks={"p": b"n"}))
         _check("rows after the next commit", list(backend.scan("two")), [_numbered(7)])
         _check("mark after the next commit", backend.mark("p"), b"n")

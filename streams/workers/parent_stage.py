@@ -124,7 +124,9 @@ class ParentStage(FlushingStage):
         for peer in self._peers:
             if any(is_gone(event) for event, _ in peer.out.values()):
                 peer.recall()
-        return super()._withdrawn(is_gone) + self._owners.withdraw(is_gone)
+        gone = super()._withdrawn(is_gone) + self._owners.withdraw(is_gone)
+        self._supervisor.acquit(gone)
+        return gone
 
     # Demand.
 
@@ -242,7 +244,9 @@ class ParentStage(FlushingStage):
     def _lost(self, dealt: list[Dealt]) -> None:
         """Return events that no worker has any more."""
         self._owners.end([owner for _, owner in dealt])
-        self._lose([event for event, _ in dealt])
+        events = [event for event, _ in dealt]
+        self._supervisor.acquit(events)
+        self._lose(events)
 
     # Outcomes.
 
@@ -317,7 +321,7 @@ class ParentStage(FlushingStage):
         dealt = list(map(peer.out.pop, numbers))
         self._owners.end([owner for _, owner in dealt])
         events = [event for event, _ in dealt]
-        self._supervisor.acquit(peer, events)
+        self._supervisor.acquit(events)
         return events
 
     def _take_results(self, peer: Peer, message: messages.Ended) -> None:

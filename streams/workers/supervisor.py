@@ -227,20 +227,20 @@ class Supervisor:
         """Deal anew what waits for a worker."""
         self._owners.move(peer)
         if self._kills:
-            for each in self._peers:
-                self._count_suspects(each)
-            self._limit.choose_ready()
+            self._count_suspects()
 
-    def _count_suspects(self, peer: Peer) -> None:
-        peer.suspects = sum(event in self._kills for event in self._owners.of(peer))
+    def acquit(self, events: Sequence[Event[Any]]) -> None:
+        """No worker ends with these events any more: one has survived them, or none gets them."""
+        known = len(self._kills)
+        for event in events if known else ():
+            self._kills.pop(event, None)
+        if len(self._kills) < known:
+            self._count_suspects()
 
-    def acquit(self, peer: Peer, events: Sequence[Event[Any]]) -> None:
-        """A worker has survived these events."""
-        for event in events if self._kills else ():
-            if self._kills.pop(event, 0) and peer.suspects:
-                peer.suspects -= 1
-                if not peer.suspects:
-                    self._limit.choose_ready()
+    def _count_suspects(self) -> None:
+        for peer in self._peers:
+            peer.suspects = sum(event in self._kills for event in self._owners.of(peer))
+        self._limit.choose_ready()
 
     # Workers that end.
 
@@ -274,7 +274,6 @@ class Supervisor:
             ((event, owner),) = again
             again = []
             del kills[event]
-            peer.suspects = max(0, peer.suspects - 1)
             error = WorkerLost(
                 f"its worker process ended {_KILLS} times while it worked on this event, the last "
                 f"time by {how}"
@@ -285,7 +284,7 @@ class Supervisor:
             self._give_back(again)
             return
         peer.put_back(again)
-        self._count_suspects(peer)
+        self._count_suspects()
         peer.false_starts += not has_begun
         if peer.false_starts >= _FALSE_STARTS:
             stage.stop(WorkerLost(f"a worker process ends before it has begun anything, by {how}"))

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as rx
 
@@ -31,6 +31,7 @@ from penstock import (
 from penstock.streams.base.errors import DrainTimeout, InboxClosed, Returned
 from penstock.streams.limits import Limiter
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
+from tests.helpers.walks import examples
 
 Actions = st.lists(
     st.tuples(
@@ -130,7 +131,7 @@ Fates = st.dictionaries(st.integers(0, 16), st.sampled_from(["fails", "fails onc
 Kinds = st.sampled_from(["async", "plain", "later", "mixed", "several", "timed"])
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     kind=Kinds,
     limit=st.integers(1, 4),
@@ -220,7 +221,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
     run_virtual(story(), stall=0.01)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     capacity=st.integers(1, 5),
     kind=Kinds,

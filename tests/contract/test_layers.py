@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parents[2]
@@ -32,6 +33,9 @@ ORDER = [
     "recording",
     "io",
     "state",
+    "event_time",
+    "aggregates",
+    "windows",
     "rx",
     "sql_queue",
     "running",
@@ -72,14 +76,23 @@ def imports_of(path: Path) -> Iterator[str]:
     yield from (folder_of(tuple(name.split(".")[1:])) for name in names_imported_by(path))
 
 
-def names_imported_by(path: Path) -> Iterator[str]:
+@cache
+def names_imported_by(path: Path) -> list[str]:
     """The names below `penstock` that a module imports, with those of the modules they are in."""
+    return list(_names_imported_by(path))
+
+
+def _names_imported_by(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "penstock":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (one.name for one in node.names if one.name.startswith("penstock."))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "import_module"
+        ):
             name = _beginning(node.args[0])
             if name.startswith("penstock."):
                 yield name

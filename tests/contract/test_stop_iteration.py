@@ -27,6 +27,7 @@ from penstock import (
     monitor,
     rate_limit,
     spread,
+    stateful,
 )
 from penstock.streams.base.errors import as_raised
 from penstock.streams.temporal import sequenced
@@ -54,6 +55,7 @@ NAMED = {
     "adaptive_flat_map async": [adaptive_flat_map(async_out_of_items)],
     "batch": [batch(lambda values: [out_of_items(n) for n in values])],
     "count_over_time": [count_over_time(by=out_of_items, begin=lambda n: n, end=lambda n: n + 1)],
+    "stateful": [stateful(lambda count, _: (count, ()), out_of_items, start=0)],
     "rate_limit": [rate_limit(9, burst=9, cost=out_of_items)],
     "monitor": [monitor("G a", a=lambda n: out_of_items(n) > 0)],
 }
@@ -65,7 +67,7 @@ def test_it_is_an_error_of_the_stage_whose_function_raised_it(run: Run, name: st
     with pytest.raises(RuntimeError, match="StopIteration") as raised:
         run(flow.to(collect([])).run())
     stage = name.split()[0]
-    assert f"in stage 2 '{stage}', on the event 2" in raised.value.__notes__
+    assert any(f"'{stage}', on the event 2" in note for note in raised.value.__notes__)
 
 
 def test_a_sink_is_named_as_well(run: Run) -> None:

@@ -12,17 +12,20 @@ import reactivex
 from reactivex import operators as ops
 
 import penstock
+from penstock import agg, tumbling
 from penstock.streams.base.errors import BuildError
 
 # What the other arguments are, where they are needed.
 GIVEN: dict[str, tuple[Any, ...]] = {
     "adaptive_flat_map": (str,),
     "batch": (list,),
+    "calendar": ("day",),
     "chunk": (5,),
     "collect": ([],),
     "count_over_time": ("from",),
     "dead_letters": ("letters.jsonl",),
     "distinct_within": (10, "n"),
+    "event_time": ("at",),
     "for_each": (print,),
     "from_async_iterable": (list[Any],),
     "from_iterable": ([1],),
@@ -38,8 +41,11 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "read_kafka": ("t", "g"),
     "read_table": ("sqlite:///queue.db",),
     "retry": (3,),
+    "session": (10,),
+    "sliding": (60, 10),
     "stateful": (max, "n"),
     "violations": ("G a", "n"),
+    "window": (tumbling(10), agg.count()),
     "write_jetstream": ("t",),
     "write_kafka": ("t",),
     "write_table": ("sqlite:///queue.db",),

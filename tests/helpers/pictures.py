@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from examples.open_orders import orders
-from tests.helpers import folders_picture, live_page_pictures
+from tests.helpers import folders_picture, live_page_pictures, time_pictures
 from tests.pages.test_docs import HOME, blocks_of, run, run_python
 
 IMAGES = "docs/images"
@@ -98,6 +98,12 @@ def queue() -> None:
     penstock("queue", "stats", "sqlite:///.venv/day.db", *plot)
 
 
+def time() -> None:
+    """docs/explanation/time.md"""
+    for name, picture in time_pictures.pictures().items():
+        (time_pictures.IMAGES / f"{name}.svg").write_text(picture, encoding="utf-8")
+
+
 def workflow() -> None:
     """docs/workflows.md"""
     of_page("workflows.md", {"shop.svg": "workflow.svg", "mined.svg": "mined.svg"})
@@ -126,7 +132,7 @@ DRAWING: dict[str, Callable[[], None]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         *(counts, folders, kata, kata_steps, limits, live_page, monitor, oltp, queue, santa),
-        *(spreader, workflow),
+        *(spreader, time, workflow),
     )
 }
 

@@ -31,10 +31,11 @@ from pathlib import Path
 import pytest
 
 from examples.open_orders import orders
-from penstock import operators, sinks, sources
 from penstock.command.kata.report.table import table
 from penstock.operators import rx
 from penstock.streams.rx.table import SPECIAL, TABLE, Entry, Kind
+from tests.helpers import time_pictures
+from tests.helpers.public_names import with_pages
 
 HOME = Path(__file__).parents[2]
 PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
@@ -202,12 +203,8 @@ def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
     page = (HOME / "docs/operators.md").read_text(encoding="utf-8")
     tables, _, _ = page.partition("## Limits")
     listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", tables, re.MULTILINE))
-    public = {
-        name: getattr(package, name)
-        for package in (operators, rx, sources, sinks)
-        for name in package.__all__
-        if name not in ("Inbox", "RateLimit")  # what inbox makes, and what rate_limit takes
-    }
+    public = with_pages("operators", "sources", "sinks")
+    public |= {name: getattr(rx, name) for name in rx.__all__}
     assert sorted(listed) == sorted(public)
     for name, options in listed.items():
         said = [option.split("=")[0].strip(" *") for option in options.split(",") if option]
@@ -255,6 +252,12 @@ def test_every_picture_is_made_by_make_or_said_to_be_drawn_by_hand() -> None:
     made = "".join(maker.read_text(encoding="utf-8") for maker in makers)
     pictures = {path.stem for path in (HOME / "docs/images").iterdir()}
     assert {name for name in pictures if not re.search(rf'["/]{name}["./]', made)} == hand
+
+
+def test_the_pictures_of_time_are_what_windows_do() -> None:
+    for name, picture in time_pictures.pictures().items():
+        drawn = (time_pictures.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+        assert drawn == picture, "make pictures ARGS=time draws it again"
 
 
 def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:

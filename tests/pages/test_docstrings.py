@@ -6,8 +6,6 @@ import doctest
 import importlib
 import pkgutil
 
-import pytest
-
 PACKAGES = ("penstock",)
 
 
@@ -19,26 +17,15 @@ def module_names() -> list[str]:
     return [name for name in found if not name.endswith("__main__")]
 
 
-def examples() -> list[doctest.DocTest]:
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    return [
-        test
-        for name in module_names()
-        for test in finder.find(importlib.import_module(name))
-        if test.examples
-    ]
-
-
-EXAMPLES = examples()
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=[test.name for test in EXAMPLES])
-def test_an_example_in_a_docstring_prints_what_it_shows(example: doctest.DocTest) -> None:
+def test_the_examples_in_docstrings_print_what_they_show() -> None:
     told: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    runner.run(example, out=told.append)
+    shown: set[str] = set()
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for module in module_names():
+        for example in finder.find(importlib.import_module(module)):
+            runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+            runner.run(example, out=told.append)
+            if example.examples:
+                shown.add(example.name)
     assert not told, "".join(told)
-
-
-def test_there_are_examples_to_run() -> None:
-    assert "penstock.streams.testing.player.play" in {test.name for test in EXAMPLES}
+    assert "penstock.streams.testing.player.play" in shown

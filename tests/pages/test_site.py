@@ -12,15 +12,13 @@ import penstock
 from docs.site import check, marble, reference, staging
 from docs.site.__main__ import ROOT, BuildFailed, build
 from docs.site.navigation import SECTIONS
-from penstock import operators, sinks, sources
 from penstock.operators import rx
 from penstock.streams import limits, temporal, testing
+from tests.helpers.public_names import with_pages
 
 LABELS = ["Items", "Time", "Memory", "Demand", "Ends", "Errors"]
 WITH_LINES = [
-    *(name for name in operators.__all__ if name != "RateLimit"),
-    *(name for name in sources.__all__ if name != "Inbox"),
-    *sinks.__all__,
+    *with_pages("operators", "sources", "sinks"),
     "from_iterable",
     "from_async_iterable",
     *(f"ops.{name}" for name in rx.__all__),

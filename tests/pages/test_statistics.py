@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -62,18 +62,25 @@ STAGES = {
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
     "streams/state/stage.py:statistics": ("Operators", "`stateful`"),
+    "streams/event_time/line.py:statistics": ("Operators", "`event_time`"),
+    "streams/event_time/source_time.py:statistics": ("Operators", "`event_time`"),
+    "streams/windows/stage.py:statistics": ("Operators", "`window`"),
     "streams/state/held_stage.py:statistics": (
         "Operators",
-        "`stateful`, `distinct_within` with a store",
+        "`stateful`, `window`, `count_over_time`, others with a store",
     ),
     "streams/monitoring/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/monitoring/timed_watching.py:statistics": (
         "Operators",
         "`monitor`, `violations`",
     ),
+    "streams/monitoring/kept_watching.py:statistics": ("Operators", "`monitor`, `violations`"),
     "operators/violations.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/monitoring/counting.py:statistics": ("Operators", "`count_over_time`"),
-    "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
+    "streams/monitoring/watermarks.py:statistics": (
+        "Operators",
+        "`watermarks`, in front of `count_over_time`",
+    ),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/lists.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/combining/flat_map.py:statistics": ("Operators", "operators of reactivex"),
@@ -101,10 +108,14 @@ STAGES = {
 _FUNCTIONS = re.compile(r"statistics|\w+_statistics|snapshot|numbers_of")
 
 
-def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(folder.rglob("*.py")):
-        if "testing" not in path.parts:
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+# Not while tests are collected, which each process does for itself; and once, for it takes seconds.
+@cache
+def trees(folder: Path) -> list[tuple[Path, ast.Module]]:
+    return [
+        (path, ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(folder.rglob("*.py"))
+        if "testing" not in path.parts
+    ]
 
 
 def texts_of(node: ast.AST | None) -> set[str]:
@@ -127,6 +138,7 @@ def keys_in(function: ast.FunctionDef) -> set[str]:
     return keys
 
 
+@cache
 def numbers_in_the_code() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for package in PACKAGES:
@@ -172,23 +184,23 @@ def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
     return found
 
 
-CODE = numbers_in_the_code()
 # What the page says once for all.
 OF_EVERY_SOURCE = set(TOTALS) | {"dropped"}
-OF_FAULTS = CODE["streams/failures/error_policy.py:statistics"]
 
 
 def test_every_function_of_statistics_has_a_place_on_the_page() -> None:
-    assert set(CODE) == set(STAGES)
+    assert set(numbers_in_the_code()) == set(STAGES)
 
 
 @pytest.mark.parametrize("stage", sorted(set(STAGES.values())), ids=" ".join)
 def test_a_stage_s_lines_are_those_of_its_numbers(stage: tuple[str, str]) -> None:
+    code = numbers_in_the_code()
     numbers: set[str] = set()
     for name, place in STAGES.items():
         if place == stage:
-            numbers |= CODE[name]
-    said_of_all = {"Sources": OF_EVERY_SOURCE, "Operators": OF_FAULTS, "Sinks": OF_FAULTS}
+            numbers |= code[name]
+    of_faults = code["streams/failures/error_policy.py:statistics"]
+    said_of_all = {"Sources": OF_EVERY_SOURCE, "Operators": of_faults, "Sinks": of_faults}
     listed = numbers_on_the_page()[stage]
     assert listed <= numbers
     assert numbers - said_of_all.get(stage[0], set()) <= listed
@@ -200,30 +212,33 @@ def test_the_page_has_no_other_stages() -> None:
 
 def test_every_cause_of_a_dropped_event_has_a_line() -> None:
     causes: set[str] = set()
-    for package in PACKAGES:
-        for _, tree in trees(HOME / package):
-            constants = {
-                getattr(node.targets[0], "id", ""): texts_of(node.value)
-                for node in tree.body
-                if isinstance(node, ast.Assign)
-            }
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Call):
-                    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                    if name in ("drop", "drop_all") and node.args:
-                        causes |= texts_of(node.args[-1])
-                    elif name == "Family":
-                        cause = node.args[1]
-                        named = constants.get(cause.id) if isinstance(cause, ast.Name) else None
-                        causes |= named or texts_of(cause)
-                elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "cause":
-                    causes |= texts_of(node.value) - {""}
-                elif (
-                    isinstance(node, ast.Subscript)
-                    and isinstance(node.ctx, ast.Store)
-                    and getattr(node.value, "attr", "") == "drops"
-                ):
-                    causes |= texts_of(node.slice)
+    modules = [tree for package in PACKAGES for _, tree in trees(HOME / package)]
+    constants = {
+        getattr(node.targets[0], "id", ""): texts_of(node.value)
+        for tree in modules
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+    }
+
+    def named(cause: ast.expr) -> set[str]:
+        return constants.get(cause.id, set()) if isinstance(cause, ast.Name) else texts_of(cause)
+
+    for tree in modules:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in ("drop", "drop_all") and node.args:
+                    causes |= named(node.args[-1])
+                elif name == "Family":
+                    causes |= named(node.args[1])
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "cause":
+                causes |= texts_of(node.value) - {""}
+            elif (
+                isinstance(node, ast.Subscript)
+                and isinstance(node.ctx, ast.Store)
+                and getattr(node.value, "attr", "") == "drops"
+            ):
+                causes |= texts_of(node.slice)
     rows = rows_of("Why an event was dropped")
     assert {"duplicate", "no results", "overflow"} <= causes
     assert {name for row in rows for name in quoted(row[0])} == causes

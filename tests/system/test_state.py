@@ -149,7 +149,7 @@ class Job:
 
     def start(self, **options: Any) -> None:
         self._options |= options
-        self._before, self._lines = self.states("visits"), len(self.lines())
+        self._before, self._lines = self.states("visits"), self._count()
         self.running = subprocess.Popen(
             [
                 *(sys.executable, "-m", "penstock", "run", str(self._program)),
@@ -162,7 +162,7 @@ class Job:
         """Wait until it has written so many, or has ended, or has perhaps no more to write."""
         assert self.running is not None
         deadline = time.monotonic() + patience
-        while len(self.lines()) < self._lines + count and time.monotonic() < deadline:
+        while self._count() < self._lines + count and time.monotonic() < deadline:
             if self.running.poll() is not None:
                 break
             time.sleep(0.002)
@@ -172,9 +172,10 @@ class Job:
         assert self.running is not None
         self.running.send_signal(signal.SIGTERM if drained else signal.SIGKILL)
         code = self.running.wait(60)
-        # 143: it had not begun.
-        assert not drained or code in (0, 4, 143), self
-        self.check(drained=drained and code != 143)
+        # It had not begun, or Python had not; or, on a busy machine, it was not done in time.
+        is_cut_off = code in (143, -signal.SIGTERM, 5)
+        assert not drained or is_cut_off or code in (0, 4), self
+        self.check(drained=drained and not is_cut_off)
 
     def check(self, *, drained: bool) -> None:
         lines, states = self.lines(), self.states("visits")
@@ -228,10 +229,15 @@ class Job:
         finally:
             backend.close()
 
+    def _written(self) -> bytes:
+        return self._out.read_bytes() if self._out.exists() else b""
+
+    def _count(self) -> int:
+        return self._written().count(b"\n")
+
     def lines(self) -> list[dict[str, Any]]:
         """The results, in order; a kill may cut off the last one."""
-        whole = self._out.read_bytes() if self._out.exists() else b""
-        return [json.loads(line) for line in whole.split(b"\n")[:-1]]
+        return [json.loads(line) for line in self._written().split(b"\n")[:-1]]
 
     def is_done(self, written: int) -> bool:
         """Whether all is committed that so many lines make."""
@@ -293,7 +299,8 @@ def test_kills_leave_each_event_in_the_states_once_and_repeat_no_result_that_was
     job.file.write_text("".join(f"{number}\n" for number in range(LINES)))
     for _ in range(STOPS):
         job.start()
-        job.wait_for_lines(draw.randrange(1, LINES // STOPS))
+        # On a busy machine a run takes seconds to begin.
+        job.wait_for_lines(draw.randrange(1, LINES // STOPS), patience=draw.uniform(0, 30))
         job.stop(drained=draw.random() < 0.25)
     job.start()
     assert job.running is not None
@@ -369,7 +376,7 @@ def test_kills_keep_no_state_beyond_its_ttl_and_lose_no_event(
         job.running.kill()
         job.running.wait()
     job.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while job.states("visits") or not (
         Counter(line["key"] for line in job.lines())
         >= Counter(number % KEYS for number in range(STOPS * 100))

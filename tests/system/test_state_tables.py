@@ -22,7 +22,6 @@ import pytest
 from penstock import Store
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.sql_queue import open_store
-from penstock.streams.sql_queue.url import file_of
 from penstock.streams.state.codec import key_in
 
 KEYS = 7
@@ -103,8 +102,7 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
         "by": draw.choice([None, "key"]),
         "reverts": 0.0 if source == "file" else draw.choice([0.0, 0.001]),
     }
-    kept_in: str = options["database"]
-    options["store"] = file_of(kept_in) if kept_in.startswith("sqlite") else kept_in
+    options["store"] = kept_in = str(options["database"])
     events = [{"key": n % KEYS, "number": n} for n in range(EVENTS)]
     file.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     rows = open_store(database)
@@ -119,9 +117,11 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
         found = await results.query("SELECT key, n, part FROM results")
         return [(key, n, part) for key, n, part in found]
 
+    def output() -> bytes:
+        return out.read_bytes() if out.exists() else b""
+
     def written() -> list[dict[str, Any]]:
-        whole = out.read_bytes() if out.exists() else b""
-        return [json.loads(line) for line in whole.split(b"\n")[:-1]]
+        return [json.loads(line) for line in output().split(b"\n")[:-1]]
 
     def states() -> dict[Any, int]:
         backend: Any = Store(options["store"])._open()
@@ -156,7 +156,9 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
         if stop < STOPS:
             wanted = lines + draw.randrange(1, EVENTS * options["parts"] // STOPS)
             reached = partial(
-                lambda process, wanted: len(written()) >= wanted or process.poll() is not None,
+                lambda process, wanted: (
+                    output().count(b"\n") >= wanted or process.poll() is not None
+                ),
                 process,
                 wanted,
             )

@@ -1,55 +1,41 @@
 """The command-line arguments, one function per sub-command.
 
-Nothing of the library is imported here, so that `--help` comes at once.
+Nothing of the library is imported here, so that `--help` comes at once, and the functions of other
+sub-commands are not imported for one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
 from penstock.command.arguments.parsers import AddParser
-from penstock.command.arguments.pipelines import (
-    add_check,
-    add_completion,
-    add_dead_letters,
-    add_draw,
-    add_publish,
-    add_run,
-    add_status,
-    add_turning_point,
-)
-from penstock.command.arguments.queue import add_queue
-from penstock.command.arguments.state import add_state
-from penstock.command.arguments.stories import add_kata, add_santa
-from penstock.command.arguments.temporal import (
-    add_check_workflow,
-    add_counts,
-    add_formula,
-    add_learn,
-    add_mine,
-    add_monitor,
-)
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "add_arguments"]
 
-COMMANDS: dict[str, Callable[[AddParser], None]] = {
-    "run": add_run,
-    "draw": add_draw,
-    "check": add_check,
-    "check-workflow": add_check_workflow,
-    "mine": add_mine,
-    "learn": add_learn,
-    "monitor": add_monitor,
-    "counts": add_counts,
-    "formula": add_formula,
-    "publish": add_publish,
-    "status": add_status,
-    "dead-letters": add_dead_letters,
-    "queue": add_queue,
-    "state": add_state,
-    "turning-point": add_turning_point,
-    "kata": add_kata,
-    "santa": add_santa,
-    "completion": add_completion,
+COMMANDS = {
+    "run": "pipelines",
+    "draw": "pipelines",
+    "check": "pipelines",
+    "check-workflow": "temporal",
+    "mine": "temporal",
+    "learn": "temporal",
+    "monitor": "temporal",
+    "counts": "temporal",
+    "formula": "temporal",
+    "publish": "pipelines",
+    "status": "pipelines",
+    "dead-letters": "pipelines",
+    "queue": "queue",
+    "state": "state",
+    "turning-point": "pipelines",
+    "kata": "stories",
+    "santa": "stories",
+    "completion": "pipelines",
 }
-"""The sub-commands, by name."""
+"""The sub-commands in the order of the help, each with the module of its arguments."""
+
+
+def add_arguments(command: str, add_parser: AddParser) -> None:
+    """Add the parser of a sub-command by `add_parser`."""
+    module = import_module(f"penstock.command.arguments.{COMMANDS[command]}")
+    getattr(module, f"add_{command.replace('-', '_')}")(add_parser)

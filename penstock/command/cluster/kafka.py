@@ -114,7 +114,7 @@ class Kafka:
 
     @asynccontextmanager
     async def publishing(self, pipeline: Pipeline) -> AsyncGenerator[Publishing]:
-        from penstock.sinks import write_kafka
+        from penstock.sinks.kafka import write_kafka
 
         layout = self._layout
         flow = (
@@ -173,7 +173,7 @@ def _member_settings(layout: Layout, worker: str, lease: float | None) -> dict[s
 
 def engine_of(layout: Layout, attempts: int) -> Engine:
     """The engine that makes a pipeline a member of the group."""
-    from penstock.sources import read_kafka
+    from penstock.sources.kafka import read_kafka
 
     letters = KafkaLetters(layout)
     source = read_kafka(

@@ -222,8 +222,11 @@ def _one_by_one(layout: Layout) -> str:
 def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> Pipeline:
     """The pipeline that publishes: one event of a key at a time, in order, or in batches one
     message of a partition."""
-    from penstock.operators import adaptive_flat_map, chunk, group_by, spread
-    from penstock.sinks import for_each
+    from penstock.operators.adaptive_flat_map import adaptive_flat_map
+    from penstock.operators.chunk import chunk
+    from penstock.operators.group_by import group_by
+    from penstock.operators.spread import spread
+    from penstock.sinks.for_each import for_each
     from penstock.streams.limits import Fixed
 
     at_once = Fixed(_AT_ONCE)

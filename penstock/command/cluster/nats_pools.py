@@ -58,8 +58,8 @@ async def offer_again(urls: tuple[str, ...], pool: str, letters: AsyncIterator[S
 
     Results are printed as JSON lines. A job that fails again is a new letter.
     """
-    from penstock.sinks import write_jsonl
-    from penstock.sources import WorkPool
+    from penstock.sinks.jsonl import write_jsonl
+    from penstock.sources.work import WorkPool
     from penstock.streams.pipelines.from_iterable import from_async_iterable
 
     delete: list[Callable[[], Awaitable[object]]] = []

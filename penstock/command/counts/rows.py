@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, TextIO
 
-from penstock.streams.base.database_url import redacted
+from penstock.streams.base.database_url import file_of, redacted
 from penstock.streams.base.errors import (
     BuildError,
     CannotOpen,
@@ -23,7 +23,6 @@ from penstock.streams.base.extras import missing_extra
 from penstock.streams.base.validation import moment_of
 from penstock.streams.io.paths import input_name, opening
 from penstock.streams.sql_queue.schema import quoted
-from penstock.streams.sql_queue.url import file_of
 
 __all__ = ["Row", "as_number", "read_rows"]
 

@@ -27,9 +27,10 @@ def check(where: str, pipeline: Pipeline) -> int:
     count = sum(1 for _ in all_stages(stages))
     notes = [f"not checked: {note}" for note in not_seen(stages)]
     notes += [
-        f"note: after a restart the states of {stage} are there again, and {source} does not know "
-        "which events they are made of: what it reads again changes them again, and what was not "
-        "done and cannot be read again is lost"
+        f"note: {source} does not record in the store which of its events have changed the states "
+        f"of {stage}: an event that the next run reads again changes them again, and one that was "
+        "not done and cannot be read again is lost. read_jsonl and read_lines record it with "
+        "position=store, read_kafka with offsets=store, and read_table always"
         for source, stage in unknown_again(stages)
     ]
     lines = [f"OK, {count} stages: {_names(stages)}", *notes]

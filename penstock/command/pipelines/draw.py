@@ -110,7 +110,7 @@ def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[S
 
 def _noted(stages: Iterable[StageInfo], unknown: set[int]) -> list[StageInfo]:
     """The stages, with a note on each source that does not know what it has given to states."""
-    note = "in the next run it is not known which events were done"
+    note = "does not record in the store what is done"
     return [
         replace(
             stage,

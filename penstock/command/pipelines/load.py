@@ -12,7 +12,6 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from importlib.machinery import SourceFileLoader
 from inspect import isfunction, signature
 from traceback import format_exception_only
@@ -163,6 +162,8 @@ def _hint(error: BaseException) -> str:
 
 
 def _did_you_mean(name: str | None, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     found = get_close_matches(name or "", [one for one in known if not one.startswith("_")], 1)
     return f"Did you mean '{found[0]}'?" if found else ""
 

@@ -62,8 +62,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def _put(options: argparse.Namespace) -> int:
-    from penstock.sinks import dead_letters, write_table
-    from penstock.sources import read_jsonl
+    from penstock.sinks.dead_letter import dead_letters
+    from penstock.sinks.table import write_table
+    from penstock.sources.jsonl import read_jsonl
     from penstock.streams.failures.policy import route
 
     warnings_to_standard_error()

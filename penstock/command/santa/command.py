@@ -28,7 +28,7 @@ from penstock.command.santa.plot import check, plot, plot_race
 from penstock.command.santa.simulation import SHIFT, Simulation, run
 from penstock.command.santa.sparks import race_lines, sparks
 from penstock.command.santa.story import UNLIMITED, Curve, story
-from penstock.operators import in_processes
+from penstock.operators.in_processes import in_processes
 from penstock.streams.base.errors import BuildError
 from penstock.streams.limits import Fixed, HillClimb
 from penstock.streams.limits.choice import Limit

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any
 
 from penstock.command.santa.jobs import Job
-from penstock.operators import adaptive_flat_map
-from penstock.sinks import for_each
-from penstock.sources import Inbox, inbox
+from penstock.operators.adaptive_flat_map import adaptive_flat_map
+from penstock.sinks.for_each import for_each
+from penstock.sources.inbox import Inbox, inbox
 from penstock.streams.limits.choice import Limit
 from penstock.streams.pipelines.running import Running
 

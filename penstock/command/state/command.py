@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
 from penstock.command.output import counted, mention, put, put_one
-from penstock.command.state.text import Mark, Stage, as_text
+from penstock.command.state.text import Mark, Stage, TimeLine, as_text
 from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.io.kept_position import position_in
@@ -69,10 +69,17 @@ def _opened(path: str, *, writes: bool) -> Generator[Backend]:
 
 def _show(store: Backend, options: argparse.Namespace) -> int:
     stages = [_stage(store, one) for one in store.stages()]
-    marks = [_mark(partition, content) for partition, content in store.marks()]
+    marks: list[Mark] = []
+    lines: list[TimeLine] = []
+    for partition, content in store.marks():
+        if partition.startswith("event_time "):
+            lines += _time_lines(partition, content)
+        else:
+            marks.append(_mark(partition, content))
     if options.json:
-        return put(dumps({"stages": stages, "marks": marks}, option=OPT_APPEND_NEWLINE).decode())
-    return put(as_text(redacted(options.store), stages, marks))
+        shown = {"stages": stages, "marks": marks, "event_times": lines}
+        return put(dumps(shown, option=OPT_APPEND_NEWLINE).decode())
+    return put(as_text(redacted(options.store), stages, marks, lines))
 
 
 def _stage(store: Backend, stage: KeptStage) -> Stage:
@@ -82,21 +89,29 @@ def _stage(store: Backend, stage: KeptStage) -> Stage:
     return Stage(stage.name, stage.by, stage.version, keys, size, due)
 
 
+def _time_lines(name: str, content: bytes) -> Iterator[TimeLine]:
+    for partition, kept in loads(content).items():
+        greatest: float | None = kept["greatest"]
+        shown = f"{name} of {partition}" if partition else name
+        yield TimeLine(shown, None if greatest is None else _time(greatest))
+
+
 def _mark(partition: str, content: bytes) -> Mark:
     if partition.startswith("kafka "):
         from penstock.streams.kafka.offsets.stored import Done, done_in
 
         done = done_in(content)
         if not isinstance(done, Done):
-            return Mark(partition, None, None, [])
+            return Mark(partition, None, None, [], None)
         ranges = [(first, end - 1) for first, end in done.finished]
-        return Mark(partition, done.floor, None, ranges)
+        return Mark(partition, done.floor, None, ranges, done.floor if ranges else None)
     saved = position_in(content)
     if not isinstance(saved, dict):
-        return Mark(partition, None, None, [])
+        return Mark(partition, None, None, [], None)
     # Their ends are kept as in `range`.
     finished = [(first, end - 1) for first, end in saved["finished"]]
-    return Mark(partition, saved["line"], saved["offset"], finished)
+    line = saved["line"]
+    return Mark(partition, line, saved["offset"], finished, line + 1 if finished else None)
 
 
 def _peek(store: Backend, options: argparse.Namespace) -> int:

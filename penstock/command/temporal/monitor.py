@@ -22,7 +22,7 @@ from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.clock import clock_of, running_loop, wall
 from penstock.streams.base.errors import BuildError
-from penstock.streams.monitoring.watching import Rule, Watch
+from penstock.streams.monitoring.watching import Rule, Watched
 from penstock.streams.temporal.monitors.violation import Violation
 
 __all__ = ["call"]
@@ -55,7 +55,7 @@ def call(options: Namespace, words: list[str]) -> int:
         found += 1
         return _as_dict(violation, None if options.time else clock())
 
-    def begun(watch: Watch) -> None:
+    def begun(watch: Watched) -> None:
         if picture is not None:
             picture.begin(watch)
 
@@ -85,7 +85,7 @@ def call(options: Namespace, words: list[str]) -> int:
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
 
 
-def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watch], None]) -> Rule:
+def _rule(options: Namespace, propositions: Propositions, begun: Callable[[Watched], None]) -> Rule:
     if options.draw is not None and not options.draw.endswith(".svg"):
         raise BuildError(f"--draw {options.draw}: the picture is SVG, so give a name in .svg")
     if options.key and (options.draw is None or options.by is None):

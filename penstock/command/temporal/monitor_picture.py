@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.command.output import mention
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.monitoring.watching import Watch
+from penstock.streams.monitoring.watching import Watched
 from penstock.streams.pictures.automaton import Live, live_svg
 from penstock.streams.pipelines.running import Running
 from penstock.streams.temporal.monitors.monitor import Monitor
@@ -35,14 +35,14 @@ class MonitorPicture:
         self._path = path
         self._monitor = monitor
         self._title = title
-        self._watch: Watch | None = None
+        self._watch: Watched | None = None
         self._failed = False
         try:
             self._write()
         except OSError as error:
             raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, watch: Watched) -> None:
         """Draw this watch from now on."""
         self._watch = watch
 
@@ -83,7 +83,7 @@ class MonitorPicture:
         os.replace(beside, self._path)
 
 
-def _seen(watch: Watch | None) -> Live:
+def _seen(watch: Watched | None) -> Live:
     if watch is None:
         return Live({}, {}, {})
     counts = Counter[int | Verdict]()

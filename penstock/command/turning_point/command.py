@@ -17,8 +17,9 @@ from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.run import end_of, redirect, tell, warnings_to_standard_error
 from penstock.command.turning_point.climb import Climb, Held, Step
 from penstock.command.turning_point.text import as_picture, as_row, end_as_text, heading
-from penstock.sinks import collect
-from penstock.sources import read_jsonl, read_lines
+from penstock.sinks.collect import collect
+from penstock.sources.jsonl import read_jsonl
+from penstock.sources.lines import read_lines
 from penstock.streams.base.errors import BuildError
 from penstock.streams.io.paths import input_path
 from penstock.streams.pipelines.flowable import Flowable

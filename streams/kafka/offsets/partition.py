@@ -83,6 +83,11 @@ class Partition:
         """Its topic and number."""
         return self.topic, self.number
 
+    @property
+    def name(self) -> str:
+        """What it is in identities and marks."""
+        return f"{self.topic}/{self.number}"
+
     def due(self) -> Mark | None:
         """The mark to commit; None if it has not changed."""
         is_known = self.ledger.floor is not None

@@ -100,10 +100,10 @@ class StoredOffsets(OffsetCommits):
         """The partition, if it was read before in this run."""
         return self._partitions.get(key)
 
-    def done(self, cluster: str, key: tuple[str, int], generation: str) -> Done | None:
+    async def done(self, cluster: str, key: tuple[str, int], generation: str) -> Done | None:
         """What is done of a partition; None if the store has no mark of it. Raises CannotOpen."""
         name = _name(cluster, key)
-        mark = self._marks.mark(name)
+        mark = await self._marks.mark_of(name)
         if mark is None:
             return None
         done = done_in(mark)

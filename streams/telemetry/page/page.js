@@ -284,8 +284,32 @@ function stateFacts(numbers) {
   const facts = [numbers.keys === 1 ? "1 key" : `${count(numbers.keys)} keys`, `${count(numbers.held)} held`];
   if (numbers.commits === 1) facts.push(`1 commit of ${duration(numbers.commit_p50)}`);
   if (numbers.commits > 1) facts.push(`${count(numbers.commits)} commits of ${duration(numbers.commit_p50)}, p99 ${duration(numbers.commit_p99)}`);
+  const { grown } = numbers;
+  if (grown?.keys) facts.push(`${grown.keys === 1 ? "1 key" : `${count(grown.keys)} keys`} more than at the start, some ${bytes(grown.bytes)}`);
   const awaited = numbers.waits_for;
   if (awaited) facts.push(`commits wait for an event${awaited.key === undefined ? "" : ` of ${awaited.key}`}, ${duration(awaited.age)} old`);
+  return facts;
+}
+
+function behindTheClock(seconds) {
+  return seconds < 0 ? `${duration(-seconds)} ahead of the clock` : `${duration(seconds)} behind the clock`;
+}
+
+// Of a stage that gives events their times, and of one with windows.
+function timeFacts(numbers) {
+  const facts = [];
+  const all = numbers.watermarks ?? [];
+  // An idle one holds nothing back, unless all are.
+  const active = all.filter((one) => !one.idle);
+  const known = (active.length ? active : all).filter((one) => one.watermark !== null);
+  const [last] = known.sort((a, b) => b.lag - a.lag);
+  if (last) facts.push(`watermark${last.partition ? ` of ${last.partition}` : ""} ${behindTheClock(last.lag)}`);
+  const idle = all.length - active.length;
+  if (idle) facts.push(all.length === 1 ? "idle" : `${count(idle)} of ${count(all.length)} partitions idle`);
+  const open = numbers.open_windows;
+  if (open !== undefined) facts.push(open === 1 ? "1 open window" : `${count(open)} open windows`);
+  const late = (numbers.late ?? 0) + all.reduce((sum, one) => sum + one.late, 0);
+  if (late) facts.push(`${count(late)} late`);
   return facts;
 }
 
@@ -300,7 +324,7 @@ function factsOf(stage, numbers) {
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }
-  facts.push(...heldFacts(numbers), ...stateFacts(numbers));
+  facts.push(...heldFacts(numbers), ...stateFacts(numbers), ...timeFacts(numbers));
   if (numbers.groups) facts.push(numbers.groups === 1 ? "1 key" : `${count(numbers.groups)} keys`);
   if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
   if (numbers.routed) facts.push(numbers.routed === 1 ? "1 dead letter" : `${count(numbers.routed)} dead letters`);
@@ -384,7 +408,7 @@ function showTotals() {
 
 function showThroughput() {
   // Before the first sample is the start, unless older ones are forgotten.
-  const first = samples.length && samples[0].at < 1.5 ? 0 : 1;
+  const first = samples.length < KEPT ? 0 : 1;
   const speeds = samples.slice(first).map((one, at) => {
     const seconds = Math.max(1e-3, one.at - (samples[at + first - 1]?.at ?? 0));
     return [one.arrived / seconds, one.finished / seconds];

@@ -24,7 +24,7 @@ from penstock.streams.pictures.pipeline import as_svg, drawn
 from penstock.streams.protocol.numbering import all_stages
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.recording.recorder import Recorder
-from penstock.streams.running.report import Report, done_with, how_it_ended
+from penstock.streams.running.report import Report, done_with, how_it_ended, notes_on
 from penstock.streams.telemetry.report.history import History, Point
 from penstock.streams.telemetry.report.html import Cell, Html, document, section, table, text
 from penstock.streams.telemetry.report.machine import machine
@@ -49,7 +49,7 @@ _PARTS = (
 _ELSEWHERE = frozenset(
     (
         *("stage", "name", "detail", "sent", "limit", "limit_reason", "latency", "emitted"),
-        *("returned_tokens", "by_worker"),
+        *("returned_tokens", "by_worker", "watermarks", "waits_for", "grown"),
         *("hottest", "hottest_waiting", "hottest_keys"),
     )
 )
@@ -134,6 +134,8 @@ def _account(numbers: dict[str, Any]) -> Iterator[str]:
     if numbers["bad_lines"]:
         lines = "line was" if numbers["bad_lines"] == 1 else "lines were"
         yield (f'<p class="soft">Besides, {text(numbers["bad_lines"])} {lines} not an event.</p>')
+    for note in notes_on(numbers["stages"]):
+        yield f'<p class="soft">{text(note[0].upper() + note[1:])}.</p>'
 
 
 def _picture(name: str, stages: list[StageInfo], last: int, numbers: dict[str, Any]) -> Html:

@@ -253,38 +253,38 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
 class Sweep:
     """Crosses the points of one key in order, and returns the periods that end there.
 
-    `tally.pending` are the points that lie ahead.
+    `tally.pending` are the points that lie ahead. `since` the last point at which it changed the
+    value is `value`, and None is the value without any row.
     """
 
-    __slots__ = ("_begin", "_value", "_zero", "key", "tally")
+    __slots__ = ("_zero", "key", "since", "tally", "value")
 
     def __init__(self, key: Any, tally: Tally, include_zero: bool) -> None:
         self.key = key
         self.tally = tally
         self._zero = 0 if include_zero else None
-        self._begin: Any = None
-        # None is the value without any row.
-        self._value: Any = None
+        self.since: Any = None
+        self.value: Any = None
 
     def cross(self, at: Any) -> Period | None:
         """Advance to `at`; returns the period that ends there, if the value changes."""
         self.tally.cross(at)
         # Where all rows so far have ended where they began, there is no zero between two others.
-        nothing = None if self._value is None else self._zero
+        nothing = None if self.value is None else self._zero
         value = self.tally.value if self.tally.rows else nothing
-        if value == self._value:
+        if value == self.value:
             return None
         ended = None
-        if self._value is not None:
-            ended = Period(self.key, self._begin, at, self._value)
-        self._begin, self._value = at, value
+        if self.value is not None:
+            ended = Period(self.key, self.since, at, self.value)
+        self.since, self.value = at, value
         return ended
 
     def rest(self) -> list[Period]:
         """The period that has no end because rows are open; at most one."""
-        return [Period(self.key, self._begin, None, self._value)] if self.tally.rows else []
+        return [Period(self.key, self.since, None, self.value)] if self.tally.rows else []
 
     @property
     def is_empty(self) -> bool:
         """Whether it can be forgotten without losing anything."""
-        return self._value is None and not self.tally.pending
+        return self.value is None and not self.tally.pending

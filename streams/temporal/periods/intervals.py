@@ -114,8 +114,8 @@ class Axis:
     and for a mixture of kinds.
     """
 
-    def __init__(self) -> None:
-        self.kind: str | None = None
+    def __init__(self, kind: str | None = None) -> None:
+        self.kind = kind
 
     def interval(self, begin: Any, end: Any) -> tuple[Any, Any]:
         """Both ends as points; an `end` of None is open. IntervalError if end < begin."""

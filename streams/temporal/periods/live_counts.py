@@ -1,192 +1,186 @@
-"""Incremental temporal aggregation: emits only the periods that no later row can change."""
+"""Incremental temporal aggregation: emits only the periods that no later row can change.
+
+How it is used, by one who keeps a `state` for each key and knows the watermark:
+
+    counts = LiveCounts(read, Tally, include_zero=False)
+    state = counts.new()
+    if not counts.add(state, time, row, watermark):     # late
+        ...
+    for period in counts.close(key, state, watermark):  # when that has reached counts.due(state)
+        ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from datetime import date, timedelta
-from decimal import Decimal
-from fractions import Fraction
-from heapq import heappop, heappush
-from itertools import count
-from typing import Any, cast
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from math import inf, nextafter
+from typing import Any
 
-from penstock.streams.base.ahead import Ahead
 from penstock.streams.temporal.periods.counts import Sweep
-from penstock.streams.temporal.periods.intervals import Axis, IntervalError, LateInterval, Period
+from penstock.streams.temporal.periods.intervals import Axis, IntervalError, Period
+from penstock.streams.temporal.periods.plain import of_plain, plain
+from penstock.streams.temporal.periods.reading import Reading
+from penstock.streams.temporal.periods.seconds import point_at, seconds_at
 from penstock.streams.temporal.periods.tallies import Tally
 
-__all__ = ["LiveCounts"]
+__all__ = ["KeyCounts", "LiveCounts"]
+
+
+class KeyCounts:
+    """The rows of one key that are valid or still to come: the `kind` of its points, the sweep over
+    them, those that lie ahead as a heap with their seconds, and rows that are open, by name."""
+
+    __slots__ = ("ahead", "kind", "open", "sweep")
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.kind: str | None = None
+        self.sweep = sweep
+        self.ahead: list[tuple[float, Any]] = []
+        self.open: dict[Any, tuple[Any, Any]] = {}
 
 
 class LiveCounts:
-    """Takes rows in any order, and returns periods as the watermark passes their ends.
+    """Takes the rows of a key in any order, and returns periods as the watermark passes their ends.
 
     A period is final when its end lies before the watermark: a row may still begin at the watermark
     itself and extend the period. O(log points) for each row; memory for the end points after the
-    watermark, for the keys that have a row, and for the rows that are open.
+    watermark, and for the rows that are open. `empty` rows were skipped because they end where they
+    begin.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Tally],
-        include_zero: bool,
-        lateness: float | timedelta | None = None,
-        ahead: Ahead | None = None,
-    ) -> None:
-        self.watermark: Any = None
-        self.ignored_watermarks = 0
-        self._empty = 0
+    def __init__(self, read: Reading, make: Callable[[], Tally], include_zero: bool) -> None:
+        self.empty = 0
+        self._read = read
         self._make = make
         self._include_zero = include_zero
-        self._lateness = lateness
-        self._ahead = ahead
-        self._axis = Axis()
-        self._sweeps: dict[Any, Sweep] = {}
-        # Numbered, because a heap compares its items and sweeps cannot be compared.
-        self._heap: list[tuple[Any, int, Sweep]] = []
-        self._number = count()
-        self._open: dict[Any, tuple[Sweep, Any, Any]] = {}
 
-    def insert(self, key: Any, begin: Any, end: Any, of: Any) -> Any:
-        """Add one row with the amount `of`. Returns its beginning as a point, or None if the row
-        is skipped because it ends where it begins.
+    def new(self) -> KeyCounts:
+        """The state of a key without rows."""
+        return KeyCounts(Sweep(None, self._make(), self._include_zero))
 
-        Raises IntervalError, TypeError, and LateInterval if it begins before the watermark.
+    def add(self, state: KeyCounts, time: float, row: Any, watermark: float, /) -> bool:
+        """Add one row, or a part of it, which came at this watermark; `time` is that of its event.
+
+        False if it is late: a row that begins before the watermark, which changes nothing, or a
+        part that ends there, whose row is counted up to the watermark. Raises IntervalError and
+        TypeError, and then nothing has changed.
         """
-        begin, end = self._axis.interval(begin, end)
-        if begin == end:
-            self._empty += 1
-            return None
-        self._check_begin(begin)
-        sweep = self._sweep(key)
-        self._enter(sweep, begin, of)
-        if end is not None:
-            self._leave(sweep, end, of)
-        return begin
-
-    def open(self, name: Any, key: Any, begin: Any, of: Any) -> Any:
-        """Begin the row called `name`. Raises what `insert` raises, and IntervalError if the row is
-        open already."""
-        if name in self._open:
-            since = self._open[name][1]
-            raise IntervalError(f"row {name!r} begins at {begin}, but is open since {since}")
-        begin, _ = self._axis.interval(begin, None)
-        self._check_begin(begin)
-        sweep = self._sweep(key)
-        self._enter(sweep, begin, of)
-        self._open[name] = sweep, begin, of
-        return begin
-
-    def close(self, name: Any, end: Any) -> None:
-        """End the row called `name`. Raises IntervalError if it is not open.
-
-        Raises LateInterval if it ends before the watermark; it then ends at the watermark.
-        """
-        if name not in self._open:
-            raise IntervalError(f"row {name!r} ends at {end}, but none of that name is open")
-        sweep, begin, of = self._open[name]
-        _, point = self._axis.interval(begin, end)
-        late = self.watermark is not None and point < self.watermark
-        self._empty += point == begin and not late
-        del self._open[name]
-        self._leave(sweep, self.watermark if late else point, of)
-        if late:
-            raise LateInterval(
-                f"row {name!r} ends at {end}, before the watermark {self.watermark}: "
-                "it is counted up to there"
+        part = self._read.part(row)
+        axis = Axis(state.kind)
+        if part.closes:
+            return self._close(state, axis, time, part.name, part.end, watermark)
+        if part.opens and part.name in state.open:
+            since = state.open[part.name][0]
+            raise IntervalError(
+                f"row {part.name!r} begins at {part.begin}, but is open since {since}"
             )
+        begin, end = axis.interval(part.begin, part.end)
+        _refuse_before(time, seconds_at(begin), f"from {begin}")
+        state.kind = axis.kind
+        if begin == end:
+            self.empty += 1
+            return True
+        if seconds_at(begin) < watermark:
+            return False
+        self._expect(state, begin)
+        state.sweep.tally.enter(begin, part.of)
+        if end is not None:
+            self._expect(state, end)
+            state.sweep.tally.leave(end, part.of)
+        if part.opens:
+            state.open[part.name] = begin, part.of
+        return True
 
-    def advance(self, to: Any) -> Iterable[Period]:
-        """Move the watermark; lazily yields the periods that become final, in the order of their
-        ends."""
-        point = self._axis.point(to)
-        if self._ahead is not None:
-            self._ahead.check_point(point)
-        if self.watermark is not None and point <= self.watermark:
-            self.ignored_watermarks += point < self.watermark
-            return ()
-        self.watermark = point
-        return self._final(point)
+    def _close(
+        self, state: KeyCounts, axis: Axis, time: float, name: Any, end: Any, watermark: float
+    ) -> bool:
+        if name not in state.open:
+            raise IntervalError(f"row {name!r} ends at {end}, but none of that name is open")
+        begin, of = state.open[name]
+        _, point = axis.interval(begin, end)
+        seconds = seconds_at(point)
+        _refuse_before(time, seconds, f"to {point}")
+        is_late = seconds < watermark
+        self.empty += point == begin and not is_late
+        del state.open[name]
+        if is_late:
+            point = point_at(state.kind, watermark)
+        self._expect(state, point)
+        state.sweep.tally.leave(point, of)
+        return not is_late
 
-    def follow(self, begin: Any) -> Iterable[Period]:
-        """Move the watermark to the lateness before `begin`, unless it is there already."""
-        if self._lateness is None:
-            return ()
-        point = _earlier(begin, self._lateness)
-        if point is None or (self.watermark is not None and point <= self.watermark):
-            return ()
-        return self.advance(point)
+    def _expect(self, state: KeyCounts, at: Any) -> None:
+        if at not in state.sweep.tally.pending:
+            heappush(state.ahead, (seconds_at(at), at))
 
-    def rest(self) -> Iterator[Period]:
-        """The remaining periods when no more rows come; those of open rows last."""
-        while self._heap:
-            yield from self._cross()
-        for sweep in self._sweeps.values():
-            yield from sweep.rest()
+    def due(self, state: KeyCounts, /) -> float | None:
+        """The watermark from which on a point is final, infinity for the end of open rows; None if
+        there is nothing."""
+        if state.ahead:
+            return nextafter(state.ahead[0][0], inf)
+        return inf if state.sweep.tally.rows else None
 
-    def _check_begin(self, begin: Any) -> None:
-        if self._lateness is not None:
-            # Checked now, before the row is counted.
-            if self._ahead is not None:
-                self._ahead.check_point(begin)
-            try:
-                _earlier(begin, self._lateness)
-            except TypeError:
-                raise TypeError(
-                    f"lateness is {self._lateness!r}, which cannot be subtracted from where rows "
-                    f"begin, such as {begin!r}"
-                ) from None
-        if self.watermark is not None and begin < self.watermark:
-            raise LateInterval(f"from {begin} is before the watermark {self.watermark}")
+    def close(self, key: Any, state: KeyCounts, watermark: float, /) -> list[Period]:
+        """The periods that end before the watermark, by their ends. `inf` ends all, and those of
+        open rows last."""
+        found: list[Period] = []
+        sweep, ahead = state.sweep, state.ahead
+        sweep.key = key
+        while ahead and (ahead[0][0] < watermark or watermark == inf):
+            period = sweep.cross(heappop(ahead)[1])
+            if period is not None:
+                found.append(period)
+        if watermark == inf:
+            found += sweep.rest()
+            state.sweep = self.new().sweep
+            state.open.clear()
+        return found
 
-    def _sweep(self, key: Any) -> Sweep:
-        sweep = self._sweeps.get(key)
-        if sweep is None:
-            sweep = self._sweeps[key] = Sweep(key, self._make(), self._include_zero)
-        return sweep
+    def why_late(self, row: Any, watermark: float) -> str:
+        """Why a row is late at this watermark."""
+        part, axis = self._read.part(row), Axis()
+        at = axis.point(part.end if part.closes else part.begin)
+        until = point_at(axis.kind, watermark)
+        if part.closes:
+            return (
+                f"row {part.name!r} ends at {at}, before the watermark {until}: it is counted up "
+                "to there"
+            )
+        return f"from {at} is before the watermark {until}"
 
-    def _enter(self, sweep: Sweep, at: Any, of: Any) -> None:
-        self._expect(sweep, at)
-        sweep.tally.enter(at, of)
+    def open(self, state: KeyCounts, /) -> int:
+        """The number of points that lie ahead."""
+        return len(state.ahead)
 
-    def _leave(self, sweep: Sweep, at: Any, of: Any) -> None:
-        self._expect(sweep, at)
-        sweep.tally.leave(at, of)
+    def is_empty(self, state: KeyCounts, /) -> bool:
+        """Whether the state is as good as a new one."""
+        return state.sweep.is_empty
 
-    def _expect(self, sweep: Sweep, at: Any) -> None:
-        if at not in sweep.tally.pending:
-            heappush(self._heap, (at, next(self._number), sweep))
+    def stored(self, state: KeyCounts, /) -> Any:
+        """The state as plain values, which JSON can represent. Raises TypeError for a row whose
+        name cannot be."""
+        sweep = state.sweep
+        return plain(
+            {"kind": state.kind, "since": sweep.since, "value": sweep.value, "open": state.open}
+            | vars(sweep.tally)
+        )
 
-    def _final(self, before: Any) -> Iterator[Period]:
-        while self._heap and self._heap[0][0] < before:
-            yield from self._cross()
-
-    def _cross(self) -> Iterable[Period]:
-        at, _, sweep = heappop(self._heap)
-        period = sweep.cross(at)
-        if sweep.is_empty:
-            del self._sweeps[sweep.key]
-        return () if period is None else (period,)
-
-    def statistics(self) -> dict[str, Any]:
-        """`keys` and end `points` that are remembered, rows that are `open` by name, and rows that
-        were skipped because they are `empty`."""
-        return {
-            "keys": len(self._sweeps),
-            "points": len(self._heap),
-            "open": len(self._open),
-            "empty": self._empty,
-            "ignored_watermarks": self.ignored_watermarks,
-        }
+    def restored(self, values: Any, /) -> KeyCounts:
+        """The state that was stored as these values."""
+        state = self.new()
+        kept: dict[str, Any] = of_plain(values)
+        state.kind, state.open = kept.pop("kind"), kept.pop("open")
+        state.sweep.since, state.sweep.value = kept.pop("since"), kept.pop("value")
+        vars(state.sweep.tally).update(kept)
+        state.ahead = [(seconds_at(at), at) for at in state.sweep.tally.pending]
+        heapify(state.ahead)
+        return state
 
 
-def _earlier(point: Any, by: float | timedelta) -> Any:
-    """The point that is so much earlier (seconds, or the unit of the numbers); None if that is out
-    of range."""
-    try:
-        if isinstance(point, date):
-            return point - (by if isinstance(by, timedelta) else timedelta(seconds=by))
-        return point - (Decimal(cast(float, by)) if isinstance(point, Decimal) else by)
-    except ArithmeticError:
-        # Beyond the first date, or the least decimal; an int can be too large for a float.
-        return point - Fraction(cast(float, by)) if isinstance(point, int) else None
+def _refuse_before(time: float, seconds: float, what: str) -> None:
+    if seconds < time:
+        raise IntervalError(
+            f"{what} is before the time of its event: give event_time the field of the beginning, "
+            "and of the end for a part that has no beginning"
+        )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
-from tests.helpers.reactive_streams.acknowledging_cases import ALL, Acknowledging
+from tests.helpers.reactive_streams.acknowledging_cases import ALL
 from tests.helpers.reactive_streams.between import Below, How, end
-from tests.helpers.reactive_streams.harness import standing_below, virtual
+from tests.helpers.reactive_streams.harness import every, standing_below, virtual
 
 N = 20
 
@@ -19,15 +18,15 @@ ENDS: dict[str, list[How]] = {
 }
 
 
-@pytest.mark.parametrize("make", ALL.values(), ids=ALL)
+@every(kind=list(ALL))
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
 @pytest.mark.parametrize("size", [1, 4, N])
 @virtual
 async def test_each_event_is_acknowledged_once_or_comes_again(
-    make: Callable[[int], Acknowledging], ends: list[How], size: int
+    kind: str, ends: list[How], size: int
 ) -> None:
     """Events end in lists of `size`, the last ones first."""
-    source = make(N)
+    source = ALL[kind](N)
     below = Below(N, hold=True)
     again: set[int] = set()
     async with standing_below(source.stream(), below) as link:

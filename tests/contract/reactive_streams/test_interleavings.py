@@ -24,9 +24,10 @@ from penstock.streams.testing import ManualPublisher, Probe, VirtualTimeLoop
 from tests.helpers.reactive_streams.between import Below, How, attached, end
 from tests.helpers.reactive_streams.case import Case
 from tests.helpers.reactive_streams.harness import Link, every_operator
+from tests.helpers.walks import some_of
 
 SETTINGS = settings(
-    max_examples=10,
+    max_examples=some_of(10),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -168,6 +169,7 @@ class Interleaving(RuleBasedStateMachine):
         assert self.probe.ended or self.cancelled
 
 
+@pytest.mark.walks
 @pytest.mark.parametrize("has_door", [True, False], ids=["with a door", "directly"])
 @every_operator
 def test_rule_1_01_1_07_3_06_3_08_hold_in_any_order_of_calls(case: Case, has_door: bool) -> None:

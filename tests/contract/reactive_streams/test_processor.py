@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
-from penstock import Backoff, Fixed, adaptive_flat_map, operators, retry, sources
+from penstock import Backoff, Fixed, adaptive_flat_map, retry
 from penstock.operators import rx
 from penstock.streams.testing import ManualPublisher, Probe
+from tests.helpers.public_names import with_pages
 from tests.helpers.reactive_streams.case import Case
 from tests.helpers.reactive_streams.harness import (
     CASES,
@@ -25,13 +24,11 @@ names = {word for case in CASES for word in re.findall(r"\w+", case.name)}
 of_streams = [name for name in rx.__all__ if name != "to_future"]
 
 
-@pytest.mark.parametrize("name", [*operators.__all__, *of_streams])
-def test_rule_4_01_every_operator_obeys_both_contracts(name: str) -> None:
-    assert name in names
+def test_rule_4_01_every_operator_obeys_both_contracts() -> None:
+    assert {*with_pages("operators"), *of_streams} <= names
 
 
 def test_rule_4_01_the_table_has_a_source_of_every_kind() -> None:
-    assert "read_jsonl" in sources.__all__
     for name in ["read_jsonl", "from_iterable", "from_async_iterable", "of buffer",
                  "of drop_oldest", "of drop_newest", "of latest", "of error"]:  # fmt: skip
         assert name in [case.name for case in CASES]

@@ -13,6 +13,7 @@ from tests.helpers.reactive_streams.case import Case, Numbers
 from tests.helpers.reactive_streams.harness import (
     CASES,
     connected,
+    every,
     every_case,
     every_failing_case,
     every_operator,
@@ -29,7 +30,7 @@ def demanding(everywhere: list[Any], others: list[Any]) -> Any:
     (plain,) = [case for case in CASES if case.name == "from_iterable"]
     pairs = [(case, demand) for case in CASES for demand in everywhere]
     pairs += [(plain, demand) for demand in others]
-    return pytest.mark.parametrize(("case", "demand"), pairs, ids=str)
+    return every(case__demand=pairs)
 
 
 def one_more(probe: Probe[Any], _: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 PIPELINES = HERE / "pipelines.py"
 OWN = HERE / "own_stages.py"
+WINDOWS = HERE / "windows.py"
 MYPY = ["mypy", "--strict", "--no-error-summary", "--follow-imports=silent"]
 PYRIGHT = ["pyright", "--warnings"]
 
@@ -26,8 +27,13 @@ PYRIGHT = ["pyright", "--warnings"]
         (PYRIGHT, HERE / "connectable.py"),
         (MYPY, OWN),
         (PYRIGHT, OWN),
+        (MYPY, WINDOWS),
+        (PYRIGHT, WINDOWS),
     ],
-    ids=["mypy", "pyright", "pyright, connectable streams", "mypy, own", "pyright, own"],
+    ids=[
+        *("mypy", "pyright", "pyright, connectable streams", "mypy, own", "pyright, own"),
+        *("mypy, windows", "pyright, windows"),
+    ],
 )
 def test_the_type_of_every_stream_is_inferred(command: list[str], file: Path) -> None:
     checker = [sys.executable, "-m", *command, str(file)]

@@ -204,9 +204,12 @@ class Brokers(Cluster):
         """How many partitions each member of a group has, by the name of its client."""
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         try:
-            members = admin.describe_consumer_groups([group])[group].result(30).members
+            # A request may never be answered while the group finds its coordinator, so callers
+            # repeat it.
+            asked = admin.describe_consumer_groups([group], request_timeout=5)
+            members = asked[group].result(30).members
         except KafkaException:
-            # No member has come yet, or the group is being loaded.
+            # No member has come yet, the group is being loaded, or there was no answer.
             return {}
         return {one.client_id: len(one.assignment.topic_partitions) for one in members}
 

@@ -217,7 +217,8 @@ class Member:
         self.generation = broker.generation
         self._polling: asyncio.Task[Any] | None = None
         self._callbacks: dict[str, Any] = {}
-        self._told: set[Key] = set()
+        # Where it was told that there is nothing more.
+        self._told: dict[Key, int] = {}
         self._stranded: set[Key] = set()
         self._undecided: list[list[TopicPartition]] = []
         self._decided: list[tuple[KafkaError | None, list[Any]]] = []
@@ -280,9 +281,10 @@ class Member:
             for record in log[first : first + most - len(found)]:
                 found.append(record)
                 self.positions[key] = record.offset() + 1
-            at_end = self.positions[key] >= self.broker.end(key) and key not in self._told
+            is_told = self._told.get(key) == self.positions[key]
+            at_end = self.positions[key] >= self.broker.end(key) and not is_told
             if self.settings["enable.partition.eof"] and at_end and len(found) < most:
-                self._told.add(key)
+                self._told[key] = self.positions[key]
                 eof = KafkaError(KafkaError._PARTITION_EOF)
                 found.append(Record(key, self.positions[key], None, error=eof))
         self.taken += sum(record.error() is None for record in found)
@@ -359,7 +361,9 @@ class Member:
         self.pauses += 1
 
     async def resume(self, partitions: list[TopicPartition]) -> None:
-        self.paused -= {_key(place) for place in partitions}
+        for key in map(_key, partitions):
+            self.paused.discard(key)
+            self._told.pop(key, None)
         self.news.set()
 
     async def commit(

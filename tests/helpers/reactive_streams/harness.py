@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
+from inspect import Parameter, signature
 from typing import Any, ParamSpec
 
 import pytest
@@ -25,6 +26,7 @@ __all__ = [
     "CASES",
     "Link",
     "connected",
+    "every",
     "every_case",
     "every_failing_case",
     "every_failing_operator",
@@ -40,16 +42,54 @@ P = ParamSpec("P")
 _OPERATORS = [*OPERATORS, *RX]
 CASES = [*SOURCES, *_OPERATORS]
 
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_operator = pytest.mark.parametrize("case", _OPERATORS, ids=str)
-every_failing_operator = pytest.mark.parametrize(
-    "case", [case for case in _OPERATORS if not case.resumes], ids=str
-)
+
+def every(**rows: Sequence[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each of these values of a parameter, or of several, as in `a__b=[(1, 2)]`.
+
+    It is one test, since thousands would take longer to collect and to report than to run. It goes
+    on after a failure; the error names all values that fail, and `--case` chooses some.
+    """
+    ((joined, values),) = rows.items()
+    names = joined.split("__")
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run(request: pytest.FixtureRequest, **others: Any) -> None:
+            wanted = request.config.option.case
+            errors: dict[str, Exception] = {}
+            tried = 0
+            for row in values:
+                given = dict(zip(names, row if len(names) > 1 else (row,), strict=True))
+                name = ", ".join(map(str, given.values()))
+                if wanted is not None and wanted not in name:
+                    continue
+                tried += 1
+                try:
+                    test(**given, **others)
+                except Exception as error:
+                    error.add_note(f"with {name}")
+                    errors[name] = error
+            if errors:
+                raise ExceptionGroup(f"fails with {'; '.join(errors)}", list(errors.values()))
+            if not tried:
+                pytest.skip(f"it has no case {wanted!r}")
+
+        parameters = [
+            Parameter("request", Parameter.POSITIONAL_OR_KEYWORD),
+            *(own for name, own in signature(test).parameters.items() if name not in names),
+        ]
+        run.__signature__ = signature(test).replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+every_case = every(case=CASES)
+every_operator = every(case=_OPERATORS)
+every_failing_operator = every(case=[case for case in _OPERATORS if not case.resumes])
 _PULLING = [case for case in CASES if case.pulls]
-every_pulling_case = pytest.mark.parametrize("case", _PULLING, ids=str)
-every_failing_case = pytest.mark.parametrize(
-    "case", [case for case in _PULLING if not case.resumes], ids=str
-)
+every_pulling_case = every(case=_PULLING)
+every_failing_case = every(case=[case for case in _PULLING if not case.resumes])
 
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

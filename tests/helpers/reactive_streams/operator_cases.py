@@ -19,12 +19,15 @@ from penstock import (
     Flowable,
     Shared,
     Store,
+    Window,
     WorkPool,
     adaptive_flat_map,
+    agg,
     batch,
     chunk,
     count_over_time,
     distinct_within,
+    event_time,
     from_iterable,
     group_by,
     in_processes,
@@ -35,8 +38,10 @@ from penstock import (
     retry,
     spread,
     stateful,
+    tumbling,
     using,
     violations,
+    window,
 )
 from penstock import ops as ours
 from penstock.streams.runtime.context import Run
@@ -329,6 +334,15 @@ OPERATORS = [
         "stateful",
         stateful(lambda count, number: (count + 1, [number]), lambda n: n % 3, start=0),
         numbers_up_to,
+    ),
+    _operator("event_time", event_time(lambda number: number, idle=None), numbers_up_to),
+    _operator(
+        "window",
+        _both(
+            event_time(lambda number: number, idle=None),
+            window(tumbling(1), agg.list(lambda number: number)),
+        ),
+        lambda n: [Window(None, number, number + 1, [number], 1, True) for number in range(n)],
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.copies import run_command
+
 __all__ = [
     "PIPELINE",
     "Penstock",
@@ -53,15 +55,7 @@ def command_in(folder: Path, pipeline: str = PIPELINE) -> Penstock:
     (folder / "pipe.py").write_text(pipeline, encoding="utf-8")
 
     def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return run_command(words, folder, given)
 
     return run
 
@@ -104,7 +98,11 @@ class Worker:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    began = time.monotonic()
+    until = began + 60
     while not true():
-        assert time.monotonic() < until
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < until
+        # Twice as long as it takes to look, for who looks by a process takes it from the others.
+        time.sleep(max(0.1, 2 * (now - began)))
+        began = time.monotonic()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "campaign.py"
-RECIPIENTS = 10_000
+RECIPIENTS = 4_000
 # Mails that one sender may have sent before the servers know: the outcomes that wait for an
 # answer, and the current mail.
 IN_HAND = 512 + 1

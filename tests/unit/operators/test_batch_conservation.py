@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as rx
 
@@ -25,6 +25,7 @@ from penstock import (
 from penstock.streams.base.errors import BatchContractError, DrainTimeout
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 from tests.contract.test_conservation import Actions, Trouble, act, check
+from tests.helpers.walks import examples
 
 Fates = st.dictionaries(
     st.integers(0, 16),
@@ -80,7 +81,7 @@ def some_of(n: int) -> Flowable[int]:
     return from_iterable([n, n + 1][: n % 3])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     kind=st.sampled_from(["async", "plain", "later", "timed"]),
     parallel=st.integers(1, 3),

@@ -22,6 +22,7 @@ from penstock import (
     adaptive_flat_map,
     collect,
     distinct_within,
+    event_time,
     from_iterable,
     group_by,
     inbox,
@@ -36,13 +37,13 @@ from penstock import (
 )
 from penstock.streams.base.errors import BuildError
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.protocol.event import DROPPED, FINISHED, RETURNED
+from penstock.streams.protocol.acknowledgement import Family, Joined
+from penstock.streams.protocol.event import DROPPED, FINISHED, RETURNED, Event
 from penstock.streams.runtime.context import Run
 from penstock.streams.state.codec import key_in
 from penstock.streams.testing import ManualPublisher, MemorySink, Probe, run_virtual
 from penstock.streams.testing.crash import run_until_crash
-
-WALKS = 150
+from tests.helpers.walks import seeds
 
 
 class Trouble(Exception):
@@ -239,6 +240,40 @@ def test_a_duplicate_is_returned_with_the_first_and_both_may_come_again() -> Non
     assert run_virtual(story()) == (["a", "a"], ["b"], ["b", "a"], ["a"], ["a", "b"])
 
 
+def test_a_key_passes_once_although_its_first_event_is_lost_as_the_next_ones_come() -> None:
+    async def story() -> tuple[list[Any], list[Any]]:
+        source, probe, run = ManualPublisher[Any](), Probe[Any](request=99, hold=True), Run()
+        source.ledger.gives_again = True
+        stage = distinct_within(10, 0, 1, max_ahead=None, store=Store.memory())
+        connect(source.pipe(stage), probe, run)
+
+        def emitted(value: Any) -> Event[Any]:
+            return source.ledger.enter(Event(value, 0.0, source.ledger))
+
+        def parts(value: Any, *parts: Any) -> list[Event[Any]]:
+            family = Family(emitted(value), "none")
+            children = [family.child(part) for part in parts]
+            family.close()
+            return children
+
+        first, rest = parts("first", ("a", 0), "rest")
+        last, lost = parts("lost", ("b", 20), "rest")
+        source._to.on_events([first, emitted(("b", 0)), last])
+        # What came after it cannot be done in this run.
+        probe.events[1].give_back()
+        joined: Event[Any] = Event(("c", 30), 0.0, Joined([rest, lost]))
+        source._to.on_events([joined, emitted(("a", 30))])
+        source._to.on_events([emitted(("a", 31))])
+        for event in probe.events:
+            event.finish()
+        await asyncio.sleep(1)
+        return probe.values, source.ledger.ended(RETURNED)
+
+    values, returned = run_virtual(story())
+    assert values == [("a", 0), ("b", 0), ("b", 20), ("a", 30)]
+    assert sorted(map(str, returned)) == ["('b', 0)", "first", "lost"]
+
+
 def test_a_bad_time_is_an_error_of_its_event() -> None:
     letters: list[Any] = []
     events = [("a", 1), ("b", "soon"), ("a", 2), ("c",), ("d", 3)]
@@ -357,7 +392,7 @@ class Story:
         return read_jsonl(self.path, position=self.store).pipe(*stages).to(*sinks)
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
+@seeds(150)
 def test_after_crashes_the_same_events_have_passed_as_in_one_run(seed: int, tmp_path: Path) -> None:
     story = Story(seed, tmp_path / "in.jsonl")
     crashes = random.Random(seed)
@@ -378,3 +413,60 @@ def test_after_crashes_the_same_events_have_passed_as_in_one_run(seed: int, tmp_
     if story.wants["second"]:
         counts = Counter(key for key, _, _ in want)
         assert {key_in(row.key): json.loads(row.state) for row in backend.scan("n")} == counts
+
+
+@seeds(200)
+def test_after_crashes_late_events_have_found_the_same_keys(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    seconds, lateness = draw.choice([1, 3, 6]), draw.choice([0, 0, 2])
+    time, events = 0, list[Any]()
+    for n in range(draw.randint(1, 30)):
+        time += draw.choice([0, 0, 1, 2, 5])
+        at = time - draw.choice([0, 0, 0, 1, 4, 9])
+        events.append({"key": f"k{draw.randint(0, 3)}", "at": at, "n": n})
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    store = Store.memory(every=draw.choice([0.0, 0.02, 0.3]), cache=draw.choice([1, 1000]))
+    sink = MemorySink()
+
+    def pipeline(seed: int) -> Pipeline:
+        moods = random.Random(seed)
+
+        async def work(event: Any) -> Any:
+            await asyncio.sleep(moods.choice([0, 0, 0.001, 0.05]))
+            return event
+
+        stages: list[Any] = [distinct_within(seconds, "key", "at", max_ahead=None, store=store)]
+        if lateness:
+            stages = [
+                event_time("at", lateness, idle=None, max_ahead=None),
+                distinct_within(seconds, "key", store=store),
+            ]
+        handler = adaptive_flat_map(work, Fixed(3))
+        return read_jsonl(path, position=store).pipe(*stages, handler).to(sink)
+
+    crashed = 0
+    while (
+        run_until_crash(pipeline(seed + crashed).run(), draw.randint(1, 60 + 5 * crashed)) is None
+    ):
+        crashed += 1
+        assert crashed < 200, "it gets no further"
+    assert {event["n"] for event in sink.values} == late_firsts(events, seconds, lateness)
+
+
+def late_firsts(events: Sequence[Any], seconds: float, lateness: float) -> set[int]:
+    """The numbers of the events that pass, by the definition: a late event finds no key that the
+    watermark before it has left behind, and its own is seen at that watermark."""
+    first: dict[Any, tuple[float, float]] = {}
+    found: set[int] = set()
+    watermark = float("-inf")
+    for key, time, number in map(dict.values, events):
+        late_at = watermark if time < watermark else float("-inf")
+        watermark = max(watermark, time - lateness)
+        if key in first:
+            at, since = first[key]
+            if abs(time - at) < seconds and since + seconds > late_at:
+                continue
+        first[key] = time, max(time, late_at)
+        found.add(number)
+    return found

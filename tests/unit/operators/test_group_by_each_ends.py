@@ -276,13 +276,13 @@ def test_at_the_end_of_the_stream_groups_end_no_faster_than_what_comes_of_them_i
         ended.append(count)
         return count
 
-    source = MemorySource(list(range(5_000)))
+    source = MemorySource(list(range(2_000)))
     grouped = group_by(str, 9_999, each=lambda g: g.pipe(ops.count(), ops.map(look)), idle=60)
     probe = Probe[int](request=1)
     source.pipe(grouped, spread()).connect(probe)
     assert (len(probe.values), len(ended) < 1_000) == (1, True)
     probe.request(9_999)
-    assert (len(probe.values), len(ended), probe.completed) == (5_000, 5_000, True)
+    assert (len(probe.values), len(ended), probe.completed) == (2_000, 2_000, True)
     assert source.unsettled == []
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from penstock import (
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, Returned, WrongType, notes_of
 from penstock.streams.boundary.strict_subscriber import connect
-from penstock.streams.protocol.event import FINISHED, RETURNED
+from penstock.streams.protocol.event import FINISHED, RETURNED, Event
 from penstock.streams.runtime.context import Run
 from penstock.streams.state.backend import Unit
 from penstock.streams.state.memory import Memory
@@ -371,15 +372,15 @@ def test_a_state_that_was_committed_is_read_again_after_an_error() -> None:
         return seen, ["-".join(seen)]
 
     async def story() -> list[str]:
-        found: list[str] = []
-        box = inbox(10)
+        source, probe = ManualPublisher[str](), Probe[str](request=9)
         stage = stateful(broken, lambda _: 0, start=list[str](), on_error="skip")
-        running = box.pipe(stage).to(collect(found)).start()
-        for event in ("a", "bad", "b"):
-            with suppress(ValueError):
-                await box.put(event, wait=True)
-        await running.drain()
-        return found
+        connect(source.pipe(stage), probe, Run())
+        for events in (["a"], ["bad", "b"]):
+            source._to.on_events(
+                [source.ledger.enter(Event(event, 0.0, source.ledger)) for event in events]
+            )
+            await asyncio.sleep(1)
+        return probe.values
 
     assert run_virtual(story()) == ["a", "a-b"]
 
@@ -413,7 +414,7 @@ def test_an_event_has_no_part_in_what_another_one_before_it_did() -> None:
             self.written: list[bytes] = []
 
         def commit(self, unit: Unit) -> None:
-            self.written += [row.state for rows in unit.rows.values() for row in rows]
+            self.written += [state for rows in unit.rows.values() for _, state, *_ in rows]
             super().commit(unit)
 
     def texts(state: Any, event: str) -> tuple[Any, list[str]]:
@@ -526,6 +527,13 @@ def test_other_keys_are_refused_with_what_to_do() -> None:
         run_virtual(from_iterable([1]).pipe(stage).to(collect([])).run())
 
 
+def test_a_missing_key_is_one_error_and_not_two() -> None:
+    stage = stateful(count, "user", start=0)
+    with pytest.raises(KeyError, match="user") as raised:
+        run_virtual(from_iterable([{"user": "a"}, {}]).pipe(stage).to(collect([])).run())
+    assert raised.value.__context__ is None
+
+
 # Timers.
 
 
@@ -623,6 +631,63 @@ def test_a_timer_whose_function_fails_is_over() -> None:
     assert [letter.value for letter in letters] == [{"key": "a", "timer": "silent"}]
 
 
+def test_a_timer_that_no_function_is_for_is_refused() -> None:
+    stage = stateful(beat, str, start=0.0, ttl=60)
+    with pytest.raises(WrongType, match="give stateful an on_timer="):
+        run_virtual(from_iterable("a").pipe(stage).to(collect([])).run())
+
+
+def test_a_timer_of_an_earlier_program_leaves_the_state_if_no_function_is_for_it_any_more() -> None:
+    store, found = Store.memory(), list[int]()
+
+    def numbered(n: int, event: str, ctx: Context) -> tuple[int, list[int]]:
+        if event == "first":
+            ctx.timer("old", after=5)
+        return n + 1, [n + 1]
+
+    async def story(event: str, on_timer: Any) -> None:
+        box = inbox(10)
+        stage: Any = stateful(
+            *(numbered, lambda _: "key"),
+            start=0,
+            on_timer=on_timer,
+            ttl=60,
+            name="numbers",
+            store=store,
+        )
+        running = box.pipe(stage).to(collect(found)).start()
+        await box.put(event)
+        await asyncio.sleep(10 * (on_timer is None))
+        await box.put(event)
+        await running.drain()
+
+    run_virtual(story("first", silent))
+    run_virtual(story("second", None))
+    assert found == [1, 2, 3, 4]
+
+
+def test_an_error_of_a_timer_names_its_key_and_misses_none_in_an_event() -> None:
+    def step(state: Any, event: Any, ctx: Context) -> Any:
+        ctx.timer("silent", after=30)
+        return 1, []
+
+    def broken(state: Any, name: str, ctx: Context) -> Any:
+        raise ValueError(name)
+
+    async def story() -> None:
+        box = inbox(10)
+        stage: Any = stateful(step, "user", on_timer=broken)
+        running = box.pipe(stage).to(collect([])).start()
+        await box.put({"user": "ann"})
+        await running.wait()
+
+    with pytest.raises(ValueError, match="silent") as raised:
+        run_virtual(story())
+    assert notes_of(raised.value) == (
+        ["in stage 2 'stateful', on the event {'key': 'ann', 'timer': 'silent'}"]
+    )
+
+
 def test_a_timer_whose_result_was_not_accepted_fires_again_in_the_next_run() -> None:
     store, found = Store.memory(), list[str]()
 
@@ -644,11 +709,12 @@ def test_a_timer_whose_result_was_not_accepted_fires_again_in_the_next_run() -> 
     assert found == ["a silent since 0 at 30"]
 
 
-def test_a_state_ends_its_ttl_after_its_last_change() -> None:
+@pytest.mark.parametrize("ttl", [10, timedelta(seconds=10)])
+def test_a_state_ends_its_ttl_after_its_last_change(ttl: Any) -> None:
     async def story() -> list[int]:
         found: list[int] = []
         box = inbox(10)
-        stage = stateful(lambda n, _: (n + 1, [n + 1]), str, start=0, ttl=10, store=Store.memory())
+        stage = stateful(lambda n, _: (n + 1, [n + 1]), str, start=0, ttl=ttl, store=Store.memory())
         running = box.pipe(stage).to(collect(found)).start()
         for wait in (0, 9, 9, 11, 9):
             await asyncio.sleep(wait)
@@ -679,6 +745,49 @@ def test_no_event_finds_a_state_whose_ttl_is_over_however_many_end_at_the_start(
     assert visits_at(19, 2) == [1, 2] * 250
 
 
+@pytest.mark.parametrize("cache", [1, 1_000])
+@pytest.mark.parametrize("kind", ["memory", "file", "postgresql"])
+def test_a_state_is_over_at_the_end_of_its_ttl_however_many_end_then(
+    kind: str, cache: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue("postgres") if kind == "postgresql" else tmp_path / "a.state"
+    store = Store.memory(cache=cache) if kind == "memory" else Store(path, cache=cache)
+    found: list[int] = []
+
+    async def story(*waits: float) -> None:
+        box = inbox(1_000)
+        stage = stateful(lambda n, _: (n + 1, [n + 1]), int, start=0, ttl=10, store=store)
+        running = box.pipe(stage).to(collect(found)).start()
+        for wait in waits:
+            await asyncio.sleep(wait)
+            for key in range(250):
+                await box.put(key)
+        await running.drain()
+
+    run_virtual(story(0, 9.75, 10))
+    # The clock begins at 0 again.
+    run_virtual(story(29.75, 9.75))
+    assert Counter(found) == {1: 3 * 250, 2: 2 * 250}
+
+
+def test_a_state_whose_ttl_is_over_is_not_read_from_the_store() -> None:
+    store = Store.memory(every=5)
+
+    async def story() -> list[Any]:
+        box, seen = inbox(10), list[Any]()
+        stage: Any = stateful(lambda n, _: (n + 1, []), str, start=0, ttl=10, store=store, name="n")
+        running = box.pipe(stage).to(collect([])).start()
+        await box.put("a")
+        # Its deletion is committed after 15 seconds.
+        for wait in (9, 3, 4):
+            await asyncio.sleep(wait)
+            seen.append(store.read("n", "a"))
+        await running.drain()
+        return seen
+
+    assert run_virtual(story()) == [1, None, None]
+
+
 def test_a_timer_that_is_due_before_the_end_of_a_state_may_keep_it() -> None:
     store, found = Store.memory(), list[Any]()
 
@@ -706,12 +815,13 @@ def test_a_timer_that_is_due_before_the_end_of_a_state_may_keep_it() -> None:
     ("options", "why"),
     [
         ({"name": ""}, "a text is needed"),
-        ({"ttl": 0}, "positive seconds"),
+        ({"ttl": 0}, "ttl=0.*timedelta"),
         ({"version": 0}, "whole number"),
         ({"version": 2, "migrate": {2: int}}, "each version before it"),
         ({"version": 2}, "each version before it"),
         ({"version": 3, "migrate": {1: int}}, "each version before it"),
         ({"store": "file"}, "give a Store"),
+        ({"start": {1, 2}}, "a list or a dict"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], why: str) -> None:

@@ -257,7 +257,7 @@ KEYS: dict[str, Callable[[Any], Any]] = {
         group_by(by, each=lambda group: group, idle=1)
     ),
     "distinct_within": lambda by: distinct_within(1, by=by),
-    "distinct_within, of a time": lambda by: distinct_within(1, by=str, time=by),
+    "event_time, of distinct_within": lambda by: distinct_within(1, by=str, time=by),
     "rate_limit": lambda by: rate_limit(9, cost=by),
 }
 

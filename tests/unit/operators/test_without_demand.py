@@ -10,10 +10,10 @@ import reactivex
 from reactivex import Observable
 from reactivex.subject import Subject
 
-from penstock import operators
 from penstock import ops as _ops
 from penstock.operators import rx
 from penstock.streams.base.errors import BuildError
+from tests.helpers.public_names import with_pages
 
 # What reactivex says of its types does not fit these functions.
 ops: Any = _ops
@@ -34,6 +34,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "violations": ("true",),
     "rate_limit": (10,),
     "stateful": (max, str),
+    "event_time": ("at",),
     "chunk": (2, 1.0),
     "buffer_when": (_other,),
     "window_when": (_other,),
@@ -62,7 +63,7 @@ _MAPPING = ("concat_map", "exhaust_map", "flat_map", "flat_map_latest", "switch_
 # They read no events.
 _NO_OPERATORS = {"Group", "in_processes", "in_threads", "using"}
 
-_NAMES = sorted({*operators.__all__, *rx.__all__} - _NO_OPERATORS)
+_NAMES = sorted({*with_pages("operators"), *rx.__all__} - _NO_OPERATORS)
 
 
 def _made(name: str) -> Any:

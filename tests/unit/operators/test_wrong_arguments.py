@@ -24,7 +24,6 @@ from penstock import (
     in_threads,
     lift,
     monitor,
-    operators,
     rate_limit,
     retry,
     spread,
@@ -32,6 +31,7 @@ from penstock import (
     violations,
 )
 from penstock.streams.base.errors import BuildError
+from tests.helpers.public_names import with_pages
 
 NUMBER = object()  # Not a number: `<` and `>` raise TypeError.
 
@@ -124,10 +124,10 @@ def test_a_number_that_may_be_left_out_is_refused_by_name_too(
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("name", sorted(operators.__all__))
+@pytest.mark.parametrize("name", sorted(with_pages("operators")))
 def test_an_operator_whose_parentheses_were_forgotten_is_reported(name: str) -> None:
     with pytest.raises(BuildError) as refused:
-        from_iterable([1]).pipe(getattr(operators, name))
+        from_iterable([1]).pipe(with_pages("operators")[name])
     assert f"{name}(...)" in str(refused.value)
 
 

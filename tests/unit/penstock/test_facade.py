@@ -8,24 +8,23 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import reactivex.operators
 
 import penstock
 import penstock.operators.rx
-from penstock import operators, ops, sinks, sources
+from penstock import ops
 from penstock.streams import temporal
 from penstock.streams.base import errors
+from tests.helpers.public_names import with_pages
 
 HOME = Path(__file__).parents[3]
-STREAMS = [
+MODULES = [
     importlib.import_module(f"penstock.{name}")
     for name in penstock._PUBLIC
-    if name.startswith("streams.")
+    if name not in ("ops", "streams.aggregates.agg")
 ]
-PACKAGES = [operators, sinks, sources]
 
 
 def run(code: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -53,14 +52,8 @@ def test_every_error_of_penstock_is_on_the_page_of_errors() -> None:
     assert sorted([*listed, "PenstockError"]) == sorted(raised)
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
-def test_every_public_name_of_a_package_is_the_same_thing_in_penstock(package: ModuleType) -> None:
-    for name in package.__all__:
-        assert getattr(penstock, name) is getattr(package, name)
-
-
-def test_every_public_name_of_streams_is_one_of_its_module() -> None:
-    for module in STREAMS:
+def test_every_public_name_is_one_of_its_module() -> None:
+    for module in MODULES:
         names = penstock._PUBLIC[module.__name__.removeprefix("penstock.")]
         assert set(names) <= set(module.__all__)
         assert all(getattr(penstock, name) is getattr(module, name) for name in names)
@@ -69,7 +62,6 @@ def test_every_public_name_of_streams_is_one_of_its_module() -> None:
 def test_penstock_has_no_other_public_names() -> None:
     names = sorted(name for names in penstock._PUBLIC.values() for name in names)
     assert names == penstock.__all__
-    assert {name for package in PACKAGES for name in package.__all__} <= set(names)
     assert set(names) <= set(dir(penstock))
 
 
@@ -83,7 +75,7 @@ def test_importing_penstock_imports_only_where_streams_find_operators(tmp_path: 
         "import sys; before = set(sys.modules); import penstock; "
         "print(sorted(set(sys.modules) - before - {'__future__', 'typing'}), penstock.__version__)"
     )
-    loaded = "import __future__, typing; " + code
+    loaded = "import __future__, os, typing; os.environ.pop('PENSTOCK_PURE', None); " + code
     found = ["penstock", "penstock.streams", "penstock.streams.rx", "penstock.streams.rx.ours"]
     assert run(loaded, cwd=tmp_path).stdout == f"{found} {penstock.__version__}\n"
 
@@ -93,11 +85,17 @@ def test_a_name_that_is_not_there_is_an_error_that_says_so() -> None:
         penstock.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_all_operators_are_under_one_roof_and_ours_win() -> None:
-    for name in {*reactivex.operators.__all__, *operators.rx.__all__, *operators.__all__}:
-        packages = (operators, operators.rx, reactivex.operators)
-        whose = next(package for package in packages if name in package.__all__)
-        assert getattr(ops, name) is getattr(whose, name)
+def test_the_module_of_aggregates_is_a_public_name() -> None:
+    assert penstock.agg is importlib.import_module("penstock.streams.aggregates.agg")
+
+
+def test_all_operators_are_under_one_roof_and_ours_win_but_for_the_windows_of_rx() -> None:
+    rx = penstock.operators.rx
+    ours = with_pages("operators")
+    for name in {*reactivex.operators.__all__, *rx.__all__, *ours}:
+        its = rx if name in rx.__all__ else reactivex.operators
+        is_ours = name in ours and name != "window"
+        assert getattr(ops, name) is (ours[name] if is_ours else getattr(its, name))
 
 
 @pytest.mark.parametrize("name", ["operators", "sinks", "sources", "streams"])

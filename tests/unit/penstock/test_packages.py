@@ -21,10 +21,10 @@ FOLDERS = ("streams", "operators", "sources", "sinks")
 def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the sources, with the links in `penstock` or, as on Windows, without them."""
     copy = tmp_path / "checkout"
-    without = shutil.ignore_patterns("__pycache__")
+    without = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
     for name in (*FOLDERS, "penstock"):
         shutil.copytree(HOME / name, copy / name, symlinks=True, ignore=without)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(HOME / name, copy)
     if request.param == "without links":
         for name in FOLDERS:
@@ -33,10 +33,23 @@ def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return copy
 
 
-def build(what: str, checkout: Path, into: Path) -> Path:
+def built(
+    what: str, checkout: Path, into: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     code = f"from setuptools import build_meta as b; print('\\n' + b.{what}({str(into)!r}))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=checkout,
+        env={**os.environ, "PENSTOCK_PURE": "0", **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def build(what: str, checkout: Path, into: Path) -> Path:
+    """Build without compiling."""
+    done = built(what, checkout, into, PENSTOCK_PURE="")
     assert done.returncode == 0, done.stderr
     return into / done.stdout.splitlines()[-1]
 
@@ -57,7 +70,9 @@ def installed_as(checkout: Path) -> set[str]:
 
 
 def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(build("build_wheel", checkout, tmp_path)) as wheel:
+    path = build("build_wheel", checkout, tmp_path)
+    assert path.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(path) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
     assert {name for name in names if name.endswith(".py")} == installed_as(checkout)
     page = "penstock/streams/telemetry/page"
@@ -70,10 +85,37 @@ def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) 
 
 def test_a_source_distribution_has_the_folders(checkout: Path, tmp_path: Path) -> None:
     with tarfile.open(build("build_sdist", checkout, tmp_path)) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames() if name.endswith(".py")}
+        paths = {name.partition("/")[2] for name in archive.getnames()}
+    names = {name for name in paths if name.endswith(".py")}
     folders = {path for path in installed_as(checkout) if path.split("/")[1] in FOLDERS}
     as_they_stand = {path.removeprefix("penstock/") for path in folders}
-    assert names == as_they_stand | (installed_as(checkout) - folders)
+    assert names == as_they_stand | (installed_as(checkout) - folders) | {"setup.py"}
+    # What is compiled from it.
+    declared = {name for name in paths if name.endswith(".pxd")}
+    assert declared == {
+        str(path.relative_to(checkout))
+        for name in FOLDERS
+        for path in (checkout / name).rglob("*.pxd")
+    }
+
+
+@pytest.mark.parametrize("checkout", ["without links"], indirect=True)
+def test_a_build_that_cannot_compile_says_what_to_do(checkout: Path, tmp_path: Path) -> None:
+    event = checkout / "streams/protocol/event.pxd"
+    for path in checkout.rglob("*.pxd"):
+        # One is enough.
+        if path != event:
+            path.unlink()
+    done = built("build_wheel", checkout, tmp_path, CC="no-such-compiler")
+    assert done.returncode == 1
+    assert "Install a C compiler" in done.stderr
+    assert "or build without PENSTOCK_PURE=0" in done.stderr
+    nothing = tmp_path / "Cython"
+    nothing.mkdir()
+    (nothing / "__init__.py").write_text("raise ImportError('no Cython here')")
+    done = built("build_wheel", checkout, tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "Install Cython, or build without PENSTOCK_PURE=0" in done.stderr
 
 
 def test_a_checkout_that_is_installed_runs_in_place(checkout: Path, tmp_path: Path) -> None:

@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from penstock import from_async_iterable, from_iterable, sources
+from penstock import from_async_iterable, from_iterable
 from penstock.streams.base.errors import BuildError
+from tests.helpers.public_names import with_pages
 
 MAKERS = [
-    *(
-        getattr(sources, name)
-        for name in sources.__all__
-        if not isinstance(getattr(sources, name), type)
-    ),
+    *(make for make in with_pages("sources").values() if not isinstance(make, type)),
     from_iterable,
     from_async_iterable,
 ]

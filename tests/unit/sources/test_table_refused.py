@@ -204,16 +204,20 @@ def test_a_lease_that_the_database_does_not_let_grow_is_lost_and_the_others_are_
         claimed = (await store.claim(9, terms)).rows
         await refuse(store, "NEW.id = 2 AND NEW.status = 9")
 
+        begun = asyncio.Event()
+
         async def slow(event: dict[str, Any]) -> dict[str, Any]:
-            await asyncio.sleep(0.5)
+            begun.set()
+            await asyncio.sleep(2)
             return event
 
         assert await store.settle(Settlement(returned=claimed), terms) == []
         await store.query("DROP TRIGGER refuse" + _on(store))
         reading = asyncio.ensure_future(
-            read(database, adaptive_flat_map(slow, Fixed(9)), lease=0.3)
+            # So long that a machine with much else to do renews it in time.
+            read(database, adaptive_flat_map(slow, Fixed(9)), lease=1.5)
         )
-        await asyncio.sleep(0.2)
+        await begun.wait()
         await refuse(store, "NEW.id = 2 AND NEW.status = 9", name="refuse_again")
         found, _ = await reading
         assert found == [1, 2, 3]

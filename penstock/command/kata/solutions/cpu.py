@@ -15,7 +15,10 @@ from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event, Load
 from penstock.command.kata.load.feed import live
 from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.solutions.reference import REFERENCE, Watch, reporting_drops
-from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
+from penstock.operators.adaptive_flat_map import adaptive_flat_map
+from penstock.operators.distinct_within import distinct_within
+from penstock.operators.group_by import group_by
+from penstock.operators.spread import spread
 from penstock.sinks.for_each import for_each
 from penstock.streams.base import clock
 from penstock.streams.pipelines.flowable import Flowable

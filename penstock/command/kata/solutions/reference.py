@@ -16,7 +16,10 @@ from penstock.command.kata.load.events import DUPLICATE_WINDOW, Event, Load
 from penstock.command.kata.load.feed import live
 from penstock.command.kata.load.work import Work
 from penstock.command.kata.observe import Measured, Observer
-from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
+from penstock.operators.adaptive_flat_map import adaptive_flat_map
+from penstock.operators.distinct_within import distinct_within
+from penstock.operators.group_by import group_by
+from penstock.operators.spread import spread
 from penstock.sinks.latency import latency_histogram
 from penstock.streams.base.clock import clock_of
 from penstock.streams.pipelines.flowable import Flowable

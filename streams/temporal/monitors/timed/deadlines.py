@@ -25,7 +25,7 @@ bounded operators; Koymans (1990), for their meaning over timed events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.streams.base.errors import describe
@@ -47,6 +47,8 @@ class Open(NamedTuple):
 Held = tuple[Open | None, ...]
 """The open obligation of each rule, if any."""
 
+_FALSE = Output(Verdict.FALSE, False)
+
 
 class Deadlines:
     """The rules with a bound of one formula. Keeps no state about the events.
@@ -67,7 +69,7 @@ class Deadlines:
         self._possible: dict[int, bool] = {}
 
     def after(
-        self, held: Held, state: int, letter: int, at: int, number: int, clock: int
+        self, held: Held, state: int, letter: int, at: int, number: int, clock: float
     ) -> Held | None:
         """What is open after event `number`, which has the time `at` and led to the state of the
         machine; None if it violates a rule."""
@@ -118,30 +120,35 @@ class Deadlines:
 
     def earliest(self, held: Held) -> Open | None:
         """The obligation to be fulfilled first."""
-        return min(self._owed(held), default=None)
+        first: Open | None = None
+        # Not a min of a generator, which takes longer: this is asked several times an event.
+        if held is not self.nothing:
+            for one, lasting in zip(held, self._lasting, strict=True):
+                if one is not None and not lasting and (first is None or one < first):
+                    first = one
+        return first
 
-    def missed(self, held: Held, clock: int) -> Open | None:
+    def missed(self, held: Held, clock: float) -> Open | None:
         """The first obligation whose deadline is past, if there is one."""
         first = self.earliest(held)
         return first if first is not None and first.deadline < clock else None
 
-    def any_open(self, held: Held, clock: int) -> bool:
+    def any_open(self, held: Held, clock: float) -> bool:
         """Whether an event could still violate something that is open, or must fulfil it."""
+        if held is self.nothing:
+            return False
         return any(one is not None and one.deadline >= clock for one in held)
 
-    def _owed(self, held: Held) -> Iterator[Open]:
-        """The obligations that an event must still fulfil."""
-        for one, lasting in zip(held, self._lasting, strict=True):
-            if one is not None and not lasting:
-                yield one
-
-    def output(self, untimed: Output, state: int, held: Held | None, clock: int) -> Output:
+    def output(self, untimed: Output, state: int, held: Held | None, clock: float) -> Output:
         """The output for all rules and the part without bounds, at a time."""
-        if held is None or self.missed(held, clock) is not None:
-            return Output(Verdict.FALSE, False)
+        if held is None:
+            return _FALSE
+        first = self.earliest(held)
+        if first is not None and first.deadline < clock:
+            return _FALSE
         if untimed.verdict is Verdict.FALSE:
             return untimed
-        holds = bool(untimed.holds_at_end) and self.earliest(held) is None
+        holds = bool(untimed.holds_at_end) and first is None
         if self._phases[state].later or self.any_open(held, clock):
             return Output(Verdict.INCONCLUSIVE, holds)
         return untimed

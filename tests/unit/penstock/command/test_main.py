@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from penstock.streams.base.compiled import form
+
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_the_version_is_the_packages(penstock: Penstock) -> None:
-    assert penstock("--version").out == f"penstock {version('penstock')}\n"
+def test_the_version_is_the_packages_and_says_how_it_runs(penstock: Penstock) -> None:
+    assert penstock("--version").out == f"penstock {version('penstock')} ({form()})\n"
 
 
 def test_help_imports_no_library(process: Process) -> None:

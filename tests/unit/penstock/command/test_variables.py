@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command.arguments import COMMANDS
+from penstock.command.arguments import add_arguments
 from penstock.command.arguments.parsers import Parser
 
 Penstock = Callable[..., Any]
@@ -31,7 +31,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def parser() -> Parser:
     commands = argparse.ArgumentParser().add_subparsers(parser_class=Parser)
-    COMMANDS["run"](commands.add_parser)
+    add_arguments("run", commands.add_parser)
     return commands.choices["run"]
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range
+from tests.helpers.walks import seeds
 
 
 def ledger_of(*positions: int) -> Ledger[int]:
@@ -112,7 +112,7 @@ def test_nothing_that_is_finished_is_read_again_and_all_that_is_not_is(data: st.
         assert {n for n in positions_of(known) if n in there} == {n for n in done if n >= floor}
 
 
-@pytest.mark.parametrize("seed", range(200))
+@seeds(200)
 def test_successive_positions_may_be_read_in_one_call(seed: int) -> None:
     drawn = random.Random(seed)
     known = [(4, 6), (9, 10), (13, 20)][: drawn.randrange(4)]

@@ -6,12 +6,13 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.ranges import Range
 from penstock.streams.delivery.trial import HELD, NOTE, Doubt, Trial, doubt_in
+from tests.helpers.walks import examples
 
 
 class Log:
@@ -126,7 +127,7 @@ class Log:
         self._stored = self._ledger.floor or 0, list(self._ledger.finished()), stored
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.integers(0, 1 << 30),
     st.integers(1, 300),
@@ -158,7 +159,7 @@ def test_every_guilty_event_is_blamed_and_no_other_and_all_others_are_finished(
         assert log.lost <= len(guilty) * (attempts + 3)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     st.integers(0, 1 << 30),
     st.integers(1, 200),

@@ -33,6 +33,7 @@ from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import finished_beside, metadata_of
 from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
+from tests.helpers.walks import seeds
 
 
 def source(**options: Any) -> Any:
@@ -1530,14 +1531,13 @@ class _Walk:
             assert first == written, f"key {key} of {self.partitions} partitions"
 
 
-@pytest.mark.parametrize("part", range(10))
+@seeds(100)
 def test_nothing_is_lost_and_keys_keep_their_order_whoever_comes_and_goes(
-    part: int, request: pytest.FixtureRequest, run: Run
+    seed: int, pytestconfig: pytest.Config, run: Run
 ) -> None:
-    first = request.config.option.seed * 1000 + part * 10
-    for seed in range(first, first + 10):
-        walk = _Walk(seed)
-        try:
-            run(walk.run())
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    seed += pytestconfig.option.seed * 1000
+    walk = _Walk(seed)
+    try:
+        run(walk.run())
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error

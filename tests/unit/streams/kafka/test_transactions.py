@@ -55,6 +55,7 @@ from tests.helpers.kafka.model import (
     model_of,
     numbers,
 )
+from tests.helpers.walks import seeds
 
 ID = {"transactional.id": "id"}
 
@@ -756,12 +757,12 @@ def test_a_result_that_the_brokers_refuse_is_found_among_the_others(
 # Metadata.
 
 
-def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_100_000_others(
+def test_in_a_transaction_nothing_is_forgotten_with_one_stuck_key_and_20_000_others(
     broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Every other record of the stuck key leaves a hole, and few holes fit.
     broker.most_metadata = 70
-    count = 100_000
+    count = 20_000
     stuck_ones = set(range(0, 200, 10))
     broker.write(*(b'{"k": %d, "n": %d}' % (n not in stuck_ones, n) for n in range(count)))
 
@@ -1050,17 +1051,16 @@ class _Walk:
             assert all(ns == sorted(ns) for ns in order.values()), f"order of a key in {self.shape}"
 
 
-@pytest.mark.parametrize("part", range(10))
+@seeds(100)
 def test_every_result_is_there_exactly_once_whoever_comes_and_goes(
-    part: int, request: pytest.FixtureRequest, run: Run
+    seed: int, pytestconfig: pytest.Config, run: Run
 ) -> None:
-    first = request.config.option.seed * 1000 + part * 10
-    for seed in range(first, first + 10):
-        walk = _Walk(seed, hangs=0.02 * (seed % 4 == 0))
-        try:
-            run(walk.run())
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    seed += pytestconfig.option.seed * 1000
+    walk = _Walk(seed, hangs=0.02 * (seed % 4 == 0))
+    try:
+        run(walk.run())
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_an_unreadable_time_is_shown_with_its_field_stage_and_event(time: Any) -
     probe = Probe[Any](request=9)
     from_iterable([event]).pipe(distinct_within(5, by="uuid", time="at")).connect(probe)
     where, hint = probe.error.__notes__ if probe.error else ("", "")
-    assert where == f"in stage 2 'distinct_within', on the event {describe(event)}"
+    assert where == f"in stage 2 'event_time', on the event {describe(event)}"
     kind = type(time).__name__
     assert hint.startswith(f"field 'at' of the event, of type {kind}, cannot be read as a time;")
     assert 'on_error="skip"' in hint

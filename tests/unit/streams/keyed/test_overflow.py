@@ -305,7 +305,7 @@ def test_values_that_cannot_be_read_back_fail_the_stage_and_return_their_events(
 
     async def story() -> Any:
         async def work(event: Any) -> None:
-            monkeypatch.setattr("penstock.streams.keyed.spill.pickle.loads", broken)
+            monkeypatch.setattr("pickle.loads", broken)
 
         stream: Any = source.pipe(
             group_by(0, buffer=16, share=4), spread(), adaptive_flat_map(work, Fixed(1))

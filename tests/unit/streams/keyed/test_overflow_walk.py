@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import pytest
-
 from penstock import Flowable, group_by, spread
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.event import Ending, Event
@@ -20,10 +18,9 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import Probe, run_virtual
+from tests.helpers.walks import seeds
 
 Value = tuple[str, int]
-
-WALKS = 300
 
 
 class _Pushed(SourceStage[Value]):
@@ -175,11 +172,6 @@ class _Walk:
         assert sorted(self.source.endings) == list(range(1, came + 1))
 
 
-@pytest.mark.parametrize("first", range(0, WALKS, 25))
-def test_whatever_comes_and_ends_no_event_is_lost_doubled_or_overtaken(first: int) -> None:
-    for seed in range(first, first + 25):
-        try:
-            run_virtual(_Walk(seed).run(150))
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+@seeds(300)
+def test_whatever_comes_and_ends_no_event_is_lost_doubled_or_overtaken(seed: int) -> None:
+    run_virtual(_Walk(seed).run(150))

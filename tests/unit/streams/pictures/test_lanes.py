@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import Flowable, collect, from_iterable, group_by, ops, spread
@@ -15,6 +15,7 @@ from penstock.streams.pictures.lanes import Layout, layout
 from penstock.streams.pictures.pipeline import as_svg
 from penstock.streams.protocol.numbering import with_above
 from penstock.streams.protocol.stage_info import StageInfo
+from tests.helpers.walks import examples
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -76,7 +77,7 @@ def between(laid: Layout) -> list[tuple[int, int]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stream=streams())
 @example(stream=read_again_below_another())
 @example(stream=read_again_beside_another())
@@ -87,7 +88,7 @@ def test_nothing_stands_or_lies_on_anything_else(stream: Stream) -> None:
     assert all(row < len(laid.tracks) and lane < laid.lanes for row, lane in taken)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stream=streams())
 @example(stream=read_again_below_another())
 @example(stream=read_again_beside_another())
@@ -118,7 +119,7 @@ def corners(path: str) -> list[tuple[float, float]]:
     return points
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(stream=streams())
 @example(stream=read_again_below_another())
 @example(stream=read_again_beside_another())

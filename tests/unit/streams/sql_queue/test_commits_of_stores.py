@@ -19,6 +19,8 @@ from penstock import (
     Flowable,
     adaptive_flat_map,
     collect,
+    distinct_within,
+    for_each,
     from_iterable,
     read_jsonl,
     read_table,
@@ -31,7 +33,6 @@ from penstock.streams.failures.policy import Backoff, route
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.url import file_of
 from penstock.streams.state.codec import key_in
 
 SOON = Backoff(0.01, cap=0.01)
@@ -39,15 +40,10 @@ RESULTS = "CREATE TABLE results (n integer PRIMARY KEY, k integer, c integer)"
 COLUMNS = ["n", "k", "c"]
 
 
-def states_in(database: str, **options: Any) -> States:
-    """A store in the database of a queue."""
-    return States(file_of(database) if database.startswith("sqlite") else database, **options)
-
-
 @pytest.fixture(params=["same", "elsewhere"])
 def states(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> States:
     if request.param == "same":
-        return states_in(database)
+        return States(database)
     return States(tmp_path / "elsewhere.state")
 
 
@@ -121,7 +117,7 @@ def test_rows_of_keys_end_in_commits_and_their_keys_are_free_then(database: str)
         async with queue(database, 60) as store:
             for _ in range(2):
                 source = read_table(database, by="k", batch=7, follow=False, lease=60)
-                await source.pipe(counted(states_in(database))).to(results(database)).run()
+                await source.pipe(counted(States(database))).to(results(database)).run()
                 assert await store.query("SELECT 1 FROM {keys}") == []
                 await store.put([orjson.dumps({"n": 60 + n, "k": n}) for n in range(3)])
             found = await store.query("SELECT k, c FROM results ORDER BY k, n")
@@ -144,7 +140,7 @@ def test_an_event_that_is_reverted_below_changes_the_state_once(database: str) -
         async with queue(database, 60) as store:
             source = read_table(database, follow=False, backoff=SOON, attempts=99)
             stages = (
-                counted(states_in(database)),
+                counted(States(database)),
                 adaptive_flat_map(fails_first, Fixed(8), on_error="revert"),
             )
             await source.pipe(*stages).to(results(database)).run()
@@ -154,7 +150,7 @@ def test_an_event_that_is_reverted_below_changes_the_state_once(database: str) -
             assert found == [(k, c) for k in range(3) for c in range(1, 21)]
 
     asyncio.run(work())
-    assert kept(states_in(database)) == of(range(60))
+    assert kept(States(database)) == of(range(60))
 
 
 def test_a_row_whose_attempts_are_used_up_has_not_changed_its_state(
@@ -189,7 +185,7 @@ def test_a_row_that_another_reader_has_got_is_not_in_the_states(database: str) -
                 return event
 
             source = read_table(database, follow=False, wait_for_leases=False)
-            stages = counted(states_in(database)), adaptive_flat_map(taken_away, Fixed(1))
+            stages = counted(States(database)), adaptive_flat_map(taken_away, Fixed(1))
             report = await source.pipe(*stages).to(results(database)).run()
             assert report.statistics["stages"][0]["lost_leases"] == 1
             assert await numbers(store) == [0, 2, 3, 4, 5]
@@ -198,7 +194,7 @@ def test_a_row_that_another_reader_has_got_is_not_in_the_states(database: str) -
             assert found == [(0, 1), (2, 1), (0, 2), (1, 1), (2, 2)]
 
     asyncio.run(work())
-    assert kept(states_in(database)) == of([0, 2, 3, 4, 5])
+    assert kept(States(database)) == of([0, 2, 3, 4, 5])
 
 
 def test_rows_that_the_store_has_and_the_table_has_not_are_not_done_again(
@@ -286,7 +282,7 @@ def test_a_refused_row_is_skipped_alone(source: str, database: str) -> None:
             rows: Any = from_iterable(values)
             if source == "table":
                 rows = read_table(database, follow=False)
-            stream = rows.pipe(counted(states_in(database)))
+            stream = rows.pipe(counted(States(database)))
             report = await stream.to(results(database, on_error="skip")).run()
             assert report.statistics["stages"][-1]["skipped"] == 1
             assert await numbers(store) == [n for n in range(30) if n != 13]
@@ -295,7 +291,7 @@ def test_a_refused_row_is_skipped_alone(source: str, database: str) -> None:
 
     asyncio.run(work())
     # A failure that is skipped is done.
-    assert kept(states_in(database)) == of(range(30))
+    assert kept(States(database)) == of(range(30))
 
 
 REFUSING = "CREATE TABLE results (n integer CHECK (n <> 13), k integer, c integer)"
@@ -310,7 +306,7 @@ def test_what_is_refused_is_in_no_state_and_all_others_are_written(
             await store.query("ALTER TABLE results RENAME TO results_before")
             await store.query(REFUSING)
             source = read_table(database, follow=False, backoff=SOON, attempts=3)
-            stream = source.pipe(counted(states_in(database)))
+            stream = source.pipe(counted(States(database)))
             running = stream.to(results(database, on_error=policy)).start()
             if policy == "stop":
                 with pytest.raises(Exception, match="13"):
@@ -328,7 +324,7 @@ def test_what_is_refused_is_in_no_state_and_all_others_are_written(
 
     expected: dict[int, int] = {}
     asyncio.run(work())
-    assert kept(states_in(database)) == expected
+    assert kept(States(database)) == expected
 
 
 def test_a_refused_row_is_routed_and_its_event_is_done_then(database: str) -> None:
@@ -338,14 +334,55 @@ def test_a_refused_row_is_routed_and_its_event_is_done_then(database: str) -> No
         async with queue(database, 30) as store:
             await store.query("ALTER TABLE results RENAME TO results_before")
             await store.query(REFUSING)
-            stream = read_table(database, follow=False).pipe(counted(states_in(database)))
+            stream = read_table(database, follow=False).pipe(counted(States(database)))
             await stream.to(results(database, on_error=route(collect(letters)))).run()
             assert await numbers(store) == [n for n in range(30) if n != 13]
             assert await ends(store) == {1: 29, -1: 1}
 
     asyncio.run(work())
     assert [letter.value["n"] for letter in letters] == [13]
-    assert kept(states_in(database)) == of(range(30))
+    assert kept(States(database)) == of(range(30))
+
+
+@pytest.mark.parametrize("policy", ["skip", "route"])
+def test_the_key_of_a_refused_row_is_not_remembered(policy: str, database: str) -> None:
+    on_error: Any = route(collect([])) if policy == "route" else policy
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query("ALTER TABLE results RENAME TO results_before")
+            await store.query(REFUSING)
+            distinct = distinct_within(999, "n", store=States(database))
+            lists = [[{"n": n + m, "k": 0} for m in range(5)] for n in range(0, 30, 5)]
+            stages: Any = ops.flat_map(lambda rows: rows), distinct, ops.flat_map(twice)
+            stream = from_iterable(lists).pipe(*stages)
+            await stream.to(results(database, on_error=on_error)).run()
+            found = [n for n in range(30) for _ in range(2) if n != 13]
+            assert await numbers(store) == found
+
+    asyncio.run(work())
+    assert sorted(kept(States(database))) == [n for n in range(30) if n != 13]
+
+
+def twice(event: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(event, c=c) for c in range(2)]
+
+
+@pytest.mark.parametrize("writer", ["the store", "the source"])
+def test_a_refused_row_is_no_duplicate_when_it_comes_again(writer: str, database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 30) as store:
+            await store.query("ALTER TABLE results RENAME TO results_before")
+            await store.query(REFUSING)
+            stages: list[Any] = [distinct_within(999, "n"), ops.flat_map(twice)]
+            if writer == "the store":
+                stages.insert(0, counted(States(database)))
+            source = read_table(database, follow=False, backoff=SOON, attempts=3)
+            await source.pipe(*stages).to(results(database, on_error="revert")).run()
+            assert await ends(store) == {1: 29, -1: 1}
+            assert await numbers(store) == [n for n in range(30) for _ in range(2) if n != 13]
+
+    asyncio.run(work())
 
 
 def test_lines_of_a_file_are_rows_without_any_state(database: str, tmp_path: Path) -> None:
@@ -357,12 +394,66 @@ def test_lines_of_a_file_are_rows_without_any_state(database: str, tmp_path: Pat
             for added in (range(0), range(3_000, 3_007)):
                 with file.open("ab") as lines:
                     lines.writelines(orjson.dumps({"n": n, "k": 0, "c": 0}) + b"\n" for n in added)
-                source = read_jsonl(file, position=states_in(database))
+                source = read_jsonl(file, position=States(database))
                 report = await source.to(results(database)).run()
             assert report.statistics["finished"] == 7
             assert await numbers(store) == list(range(3_007))
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["", "keyed"])
+@pytest.mark.parametrize("has_states", [False, True], ids=["", "states"])
+def test_what_another_sink_skips_is_written_too(
+    database: str, states: States, tmp_path: Path, has_states: bool, keyed: bool
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"n": {n}, "k": {n % 3}, "c": 0}}\n' for n in range(10)))
+
+    def odd(event: dict[str, Any]) -> None:
+        if event["n"] % 2:
+            raise ValueError(event)
+
+    async def work() -> None:
+        async with queue(database) as store:
+            options: dict[str, Any] = {"key": "n", "on_conflict": "update"} if keyed else {}
+            sinks = for_each(odd, on_error="skip"), results(database, **options)
+            lines = read_jsonl(path, position=states)
+            stages = [counted(states)] if has_states else []
+            await asyncio.wait_for(lines.pipe(*stages).to(*sinks).run(), 60)
+            assert await numbers(store) == list(range(10))
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_results_in_two_tables_are_those_of_the_events_that_were_not_reverted(
+    database: str, several: bool
+) -> None:
+    tried: set[int] = set()
+
+    async def fails_first(event: dict[str, Any]) -> dict[str, Any]:
+        # Later events of the key have ended by then, or are on their way into the tables.
+        await asyncio.sleep(0.003 * (event["n"] % 5 == 0) + 0.001 * (event["n"] % 2))
+        if event["n"] % 5 == 0 and event["n"] not in tried:
+            tried.add(event["n"])
+            raise ValueError(event)
+        return event
+
+    async def work() -> None:
+        async with queue(database, 60) as store:
+            await store.query("CREATE TABLE last (k integer PRIMARY KEY, c integer)")
+            source = read_table(database, follow=False, attempts=10, backoff=SOON)
+            stage = adaptive_flat_map(fails_first, Fixed(16), on_error="revert")
+            last = write_table(database, "last", columns=["k", "c"], key="k", on_conflict="update")
+            sinks = [results(database), last, *([collect([])] if several else [])]
+            pipeline = source.pipe(counted(States(database)), stage).to(*sinks)
+            await asyncio.wait_for(pipeline.run(), 60)
+            assert await numbers(store) == list(range(60))
+            assert len(await store.query("SELECT k FROM last")) == 3
+
+    asyncio.run(work())
+    assert kept(States(database)) == of(range(60))
 
 
 def test_many_results_of_one_event_do_not_wait_for_their_commit(database: str) -> None:
@@ -371,7 +462,7 @@ def test_many_results_of_one_event_do_not_wait_for_their_commit(database: str) -
 
     async def work() -> None:
         async with queue(database, 1) as store:
-            stage = stateful(many, "k", store=states_in(database))
+            stage = stateful(many, "k", store=States(database))
             await read_table(database, follow=False).pipe(stage).to(results(database)).run()
             assert await numbers(store) == list(range(3_000))
 
@@ -383,7 +474,7 @@ def test_jobs_that_a_commit_enqueues_wake_their_reader(database: str) -> None:
         async with queue(database, 5):
             store = open_store(database, "next")
             await store.open()
-            stream = read_table(database, follow=False).pipe(counted(states_in(database)))
+            stream = read_table(database, follow=False).pipe(counted(States(database)))
             await stream.to(write_table(database, "next")).run()
             values: list[Any] = []
             await read_table(database, "next", follow=False).to(collect(values)).run()
@@ -423,7 +514,7 @@ def test_results_of_worker_processes_are_refused_in_the_database_of_the_store(
         context = Run()
         sink = results(database, in_workers=True)
         sink.check_in_workers(context)
-        states_in(database).marks_in(context)
+        States(database).marks_in(context)
         with pytest.raises(BuildError, match="leave in_workers out"):
             sink.check_in_workers(context)
         await context.close()

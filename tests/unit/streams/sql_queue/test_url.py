@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.streams.base.database_url import file_of
 from penstock.streams.base.errors import BuildError
 from penstock.streams.sql_queue import database_of, open_store, redacted
-from penstock.streams.sql_queue.url import file_of
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_it_is_refused_when_it_is_built(
 def test_the_error_names_the_stage_and_the_source() -> None:
     with pytest.raises(BuildError) as refused:
         count(read_table("sqlite:///orders.db").pipe(ops.map(tuple)))
-    assert "stage 3 'count_over_time' acknowledges" in str(refused.value)
+    assert "stage 4 'count_over_time' acknowledges" in str(refused.value)
     assert "stage 1 'read_table' does not give again" in str(refused.value)
     with pytest.raises(BuildError, match="'count_over_time' in stage 2 'group_by' acknowledges"):
         MemorySource(ROWS).pipe(group_by(0, each=count, idle=1))
@@ -142,7 +142,7 @@ def test_a_report_names_the_sources_whose_events_the_next_run_does_not_know(
         store = Store.memory()
         numbers, text = await reported(from_iterable(ROWS), store)
         assert numbers == [1]
-        assert "stage 1 'from_iterable': the next run has the states, and does not know" in text
+        assert "stage 1 'from_iterable' does not record in the store which events" in text
         both = read_jsonl(path, position=store).pipe(ops.merge(read_jsonl(path)))
         assert (await reported(both, store))[0] == [2]
         assert (await reported(read_jsonl(path, position=store), store))[0] == []
@@ -170,7 +170,7 @@ def test_the_error_in_the_run_names_the_stage_the_source_and_what_to_do() -> Non
         with pytest.raises(PenstockError) as failed:
             await count(made).to(collect([])).run()
         said = str(failed.value)
-        assert "stage 3 'count_over_time' acknowledges events" in said
+        assert "stage 4 'count_over_time' acknowledges events" in said
         assert "'memory' does not give again" in said
         assert "Read what can be read again" in said
 

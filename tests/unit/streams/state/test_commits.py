@@ -7,23 +7,30 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from gc import collect
 from typing import Any
-
-import pytest
+from weakref import ref
 
 from penstock.streams.delivery.commit import Part
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
-from penstock.streams.protocol.event import FAILED, FINISHED, RETURNED, Ending, Event
+from penstock.streams.protocol.event import (
+    FAILED,
+    FINISHED,
+    FORGIVEN,
+    RETURNED,
+    Ending,
+    Event,
+    finish_all,
+)
 from penstock.streams.runtime.context import Run
-from penstock.streams.state.backend import PartsRefused, Row, Unit
+from penstock.streams.state.backend import Columns, PartsRefused, Row, Unit
 from penstock.streams.state.changes import NO_TIMERS, Cell, Change
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.memory import Memory
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.ledger import Ledger
-
-WALKS = 400
+from tests.helpers.walks import seeds
 
 
 class Room:
@@ -34,6 +41,8 @@ class Room:
     def __init__(self, backend: Memory) -> None:
         self._backend = backend
 
+    def committed(self, changes: Sequence[Change]) -> None: ...
+
     def undone(self, cell: Cell) -> None:
         if cell.last is not None:
             cell.state = cell.last.state
@@ -41,7 +50,7 @@ class Room:
             rows = self._backend.read(self.name, [cell.text])
             cell.state = json.loads(rows[0].state) if rows else []
 
-    def write(self, changes: Sequence[Change], rows: list[Row], gone: list[bytes]) -> None:
+    def write(self, changes: Sequence[Change], rows: list[Columns], gone: list[bytes]) -> None:
         rows += (
             Row(change.cell.text, json.dumps(change.state).encode(), 1, b"", None)
             for change in changes
@@ -172,9 +181,14 @@ class Walk:
         self.live[Event(None, 0.0, Joined(events))] = of
 
     def accept(self, event: Event[Any]) -> None:
-        """As a sink that writes into the database of the store."""
-        of, number = self.live.pop(event), len(self.parts)
-        room: list[int] = []
+        """As one or several sinks that write into the database of the store."""
+        of = self.live.pop(event)
+        event.pending = self.random.choice([1, 1, 1, 2, 3])
+        for _ in range(event.pending):
+            self.write(event, of)
+
+    def write(self, event: Event[Any], of: frozenset[int]) -> None:
+        number = len(self.parts)
 
         def settled(part: Part[Any], error: Exception | None) -> bool:
             self.settled += 1
@@ -189,13 +203,11 @@ class Walk:
                     again.fail(error)
             return False
 
-        part: Part[Any] = Part(self.table, number, [], settled, lambda: room.append(1))
+        part: Part[Any] = Part(self.table, number, [], settled)
         self.parts[number] = of
-        if not self.commits.accept(event, part, "key" if number % 3 == 0 else None):
-            del self.parts[number]
-            event.give_back()
-        elif self.random.random() < 0.1:
+        if self.random.random() < 0.1:
             self.refused.add(number)
+        self.commits.accept(event, part, "key" if number % 3 == 0 else None)
 
     def end(self, event: Event[Any]) -> None:
         draw = self.random.random()
@@ -234,7 +246,7 @@ class Walk:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
+@seeds(400)
 def test_each_commit_has_all_changes_of_what_is_done_and_no_others(seed: int) -> None:
     async def story() -> Walk:
         walk = Walk(seed)
@@ -271,6 +283,28 @@ def test_an_event_that_is_joined_with_a_lost_one_is_returned_with_all_that_ended
         return walk.ledger.endings
 
     assert sorted(run_virtual(story())) == [(number, RETURNED) for number in range(4)]
+
+
+def test_an_event_that_has_failed_in_place_of_a_refused_one_keeps_no_other_in_memory() -> None:
+    class Value:
+        pass
+
+    async def story() -> None:
+        ledger, commits = Ledger(), Commits(Run(), Memory(), 0.0)
+        events = [ledger.enter(Event(Value(), 0.0, ledger)) for _ in range(2)]
+        values = [ref(event.value) for event in events]
+        commits.hold(events)
+        again = commits.again(Event(None, 0.0, Joined(events)))
+        finish_all(events)
+        again.fail(Trouble(), acknowledged=True)
+        await asyncio.sleep(1)
+        assert len(ledger.ended(FORGIVEN)) == 2
+        ledger.endings.clear()
+        events.clear()
+        collect()
+        assert [value() for value in values] == [None, None]
+
+    run_virtual(story())
 
 
 def test_nothing_is_committed_after_a_commit_that_failed() -> None:

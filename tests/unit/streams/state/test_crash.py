@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock import (
     Backoff,
     Fixed,
@@ -34,8 +32,7 @@ from penstock.streams.state.codec import key_in
 from penstock.streams.state.memory import Memory
 from penstock.streams.testing import MemorySink, run_virtual
 from penstock.streams.testing.crash import run_until_crash
-
-WALKS = 120
+from tests.helpers.walks import seeds
 
 
 class Trouble(Exception):
@@ -146,7 +143,7 @@ class Story:
         }
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
+@seeds(120)
 def test_states_are_those_of_a_run_without_a_crash(seed: int, tmp_path: Path) -> None:
     whole = Story(seed, tmp_path / "whole.jsonl", [])
     run_virtual(whole.pipeline(seed).run())

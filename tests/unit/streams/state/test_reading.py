@@ -16,7 +16,7 @@ from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.protocol.event import RETURNED
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import Columns, KeptStage, Row, Unit
 from penstock.streams.state.changes import Root, committed
 from penstock.streams.state.codec import decoder
 from penstock.streams.state.memory import Memory
@@ -188,21 +188,37 @@ def test_timers_fire_for_keys_whose_states_are_not_in_memory() -> None:
 def test_a_timer_that_is_committed_while_others_are_read_is_not_missed() -> None:
     backend, stage = Memory(), KeptStage("one", "key", 1)
     backend.declare([stage])
-    now = 0.0
     states = States(
-        *(StageInfo("stateful"), backend, stage, decoder(None), 0, None, {}, 100, lambda: now)
+        *(StageInfo("stateful"), backend, stage, decoder(None), 0, None, {}, 100, lambda: 0.0)
     )
-    timers = Timers(states, lambda: now)
+    timers = Timers(states)
+    timers.now = 0.0
     missing = states.missing({"a"})
     states.add(missing, states.read(missing))
     root = Root()
     change = states.change(states.cells["a"], root, 1, {"alarm": 5.0})
     read, add = timers.reading()
     found = read()
-    rows: list[Row] = []
+    rows: list[Columns] = []
     states.write([change], rows, [])
     backend.commit(Unit(rows={"one": rows}))
     committed([root])
     add(found)
-    now = 6.0
-    assert list(timers.ready()) == ["a"]
+    timers.now = 6.0
+    assert timers.is_due
+    assert timers.first() == "a"
+
+
+def test_a_number_too_large_for_json_that_migrate_has_made_is_not_written() -> None:
+    backend, stage = Memory(), KeptStage("one", "key", 2)
+    backend.declare([stage])
+    backend.commit(Unit(rows={"one": [Row(b'"a"', b"1", 1, b"", None)]}))
+    states = States(
+        *(StageInfo("stateful"), backend, stage, decoder(None), 0, None),
+        *({1: lambda n: 1 << 70}, 100, lambda: 0.0),
+    )
+    missing = states.missing({"a"})
+    states.add(missing, states.read(missing))
+    change = states.keep(states.cells["a"], Root(), {"alarm": 5.0})
+    with pytest.raises(TypeError, match="Integer exceeds 64-bit range"):
+        states.write([change], [], [])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.streams.base.errors import CannotOpen
+from penstock import Store, collect, from_iterable, run, stateful
+from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.state.backend import KeptStage, Row, Unit
 from penstock.streams.state.sqlite import SQLite
 
@@ -41,6 +43,27 @@ def test_a_copy_is_made_beside_the_run(tmp_path: Path) -> None:
         beside.backup(str(tmp_path / "copy.state"))
     for one in (backend, beside, copy):
         one.close()
+
+
+def test_a_file_can_be_named_by_the_url_that_tables_have(tmp_path: Path) -> None:
+    for path in (f"sqlite:///{tmp_path}/a%231.db", tmp_path / "a#1.db"):
+        counts: Any = stateful(lambda n, _: (n + 1, [n]), str, start=0, name="n", store=Store(path))
+        run(from_iterable("a").pipe(counts).to(collect(found := [])))
+    assert found == [1]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("", "No store can be at ''"),
+        (7, "give the path of a file"),
+        ("sqlite:a.db", "does not name a file"),
+        ("sqlite:///:memory:", "does not name a file"),
+    ],
+)
+def test_what_names_no_file_is_refused_when_the_store_is_made(path: Any, why: str) -> None:
+    with pytest.raises(BuildError, match=why):
+        Store(path)
 
 
 @pytest.mark.parametrize("kind", ["missing", "other", "newer"])

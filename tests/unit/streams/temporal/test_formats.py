@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.base.errors import BuildError
@@ -25,6 +25,7 @@ from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.monitor import Monitor
 from tests.helpers.brute_force import NAMES, Word, formulas, holds, loops, words
 from tests.helpers.published_automaton import SPOT
+from tests.helpers.walks import examples
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -103,7 +104,7 @@ def test_ours_is_no_larger_than_the_published_one_with_one_acceptance_set_either
         assert sum(map(len, one.edges)) <= sum(map(len, other.edges))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(published_words, published_loops)
 def test_the_published_automaton_accepts_the_same_lassos(
     stem: list[set[str]], loop: list[set[str]]
@@ -113,7 +114,7 @@ def test_the_published_automaton_accepts_the_same_lassos(
     assert accepted == holds(PUBLISHED, [*map(frozenset, stem)], [*map(frozenset, loop)])
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(formulas)
 def test_lbtt_and_hoa_are_read_back_as_they_were_written(formula: Formula) -> None:
     automaton = translate(formula, NAMES)
@@ -133,7 +134,7 @@ def test_names_that_are_not_words_are_quoted_in_both_formats() -> None:
     assert from_hoa(to_hoa(automaton)) == automaton
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, st.lists(st.tuples(words, loops), min_size=1, max_size=3))
 def test_a_buechi_automaton_has_one_set_and_the_same_words(
     formula: Formula, lassos: list[tuple[Word, Word]]

@@ -200,6 +200,36 @@ def test_a_worker_gets_many_events_at_once_again_when_those_of_a_dead_one_have_e
     assert sum(later) == 50
 
 
+def test_a_worker_gets_many_events_at_once_again_when_those_of_a_dead_one_are_withdrawn() -> None:
+    crew = LocalCrew(1)
+
+    async def two_waves() -> AsyncIterator[int]:
+        for value in range(10):
+            yield value
+        await asyncio.sleep(10)
+        for value in range(10, 60):
+            yield value
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(0.1)
+        return value
+
+    async def meddle(running: Running) -> None:
+        await asyncio.sleep(0.05)
+        crew.kill(0)
+        await asyncio.sleep(0.25)
+        # As when another process has their partition.
+        running._run.withdraw(lambda event: event.value > 5)
+
+    stream = from_async_iterable(two_waves).pipe(adaptive_flat_map(handler, limit=Fixed(50)))
+    report = run_with(crew, stream, meddle)
+    assert report.statistics["returned"] == 4
+    down, _ = crew.messages(0)
+    later = [len(message.values) for message in of_kind(down, Events) if message.values[0] >= 10]
+    assert sum(later) == 50
+    assert max(later) > 1
+
+
 def test_a_worker_in_place_of_a_dead_one_gets_events_again_after_a_limit_without_it() -> None:
     crew = LocalCrew(2)
 

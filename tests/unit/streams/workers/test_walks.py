@@ -12,8 +12,6 @@ import random
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from penstock import (
     Fixed,
     Sink,
@@ -28,6 +26,7 @@ from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.loop import run_virtual
 from tests.helpers.local_workers import LocalCrew, random_delay
+from tests.helpers.walks import seeds
 
 Event = tuple[int, int]
 
@@ -141,7 +140,7 @@ class Walk:
             return await running.wait()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@seeds(100)
 def test_every_event_ends_once_in_its_order_and_within_the_limit(seed: int) -> None:
     walk = Walk(seed)
     report = run_virtual(walk.run())
@@ -168,7 +167,7 @@ def test_every_event_ends_once_in_its_order_and_within_the_limit(seed: int) -> N
         assert max(walk.began.values(), default=0) <= 1
 
 
-@pytest.mark.parametrize("seed", range(100))
+@seeds(100)
 def test_every_event_that_is_acknowledged_is_in_the_sinks_of_the_workers(seed: int) -> None:
     walk = Walk(seed)
     walk.ordered = False

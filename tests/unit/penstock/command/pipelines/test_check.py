@@ -26,8 +26,8 @@ MADE = "ops.flat_map(lambda _: read_jsonl('a.jsonl', position='a.pos'))"
 @pytest.mark.parametrize(
     ("stages", "fails_at"),
     [
-        (f"{MADE}, {COUNT}", "stage 3 'count_over_time'"),
-        (f"ops.merge(read_jsonl('b.jsonl').pipe({MADE})), {COUNT}", "stage 5 'count_over_time'"),
+        (f"{MADE}, {COUNT}", "stage 4 'count_over_time'"),
+        (f"ops.merge(read_jsonl('b.jsonl').pipe({MADE})), {COUNT}", "stage 6 'count_over_time'"),
         (
             f"{MADE}, group_by('a', each=lambda group: group.pipe({COUNT}), idle=1), spread()",
             "'count_over_time' in stage 3 'group_by'",
@@ -142,7 +142,7 @@ def test_a_stage_that_acknowledges_what_is_in_no_sink_yet_is_explained_at_its_li
     path = write_file("job.py", lines)
     result = penstock(command, path)
     assert result.status == 2
-    assert f"{path}:10: this pipeline cannot be built: stage 2 'count_over_time' ack" in result.err
+    assert f"{path}:10: this pipeline cannot be built: stage 3 'count_over_time' ack" in result.err
     assert "Traceback" not in result.err
 
 
@@ -220,8 +220,12 @@ def test_a_source_that_does_not_know_what_its_states_are_made_of_is_named(
     checked = penstock("check", path)
     assert checked.status == 0
     _, *notes = checked.out.splitlines()
-    assert [note.partition(" again, and ")[2].partition(" does not")[0] for note in notes] == told
-    assert all(f"{path}: note: after a restart the states of stage " in note for note in notes)
+    assert [note.partition(": note: ")[2].partition(" does not")[0] for note in notes] == told
+    assert all("which of its events have changed the states of stage " in note for note in notes)
     drawn = penstock("draw", path)
-    noted = [line for line in drawn.out.splitlines() if "not known which events were done" in line]
+    noted = [
+        line
+        for line in drawn.out.splitlines()
+        if "does not record in the store what is done" in line
+    ]
     assert [f"stage {line.split()[0]} {line.split()[1]!r}" for line in noted] == told

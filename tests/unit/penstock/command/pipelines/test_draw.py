@@ -14,15 +14,16 @@ from penstock import (
     Sink,
     WorkPool,
     adaptive_flat_map,
+    agg,
     batch,
     collect,
     count_over_time,
     distinct_within,
+    event_time,
     for_each,
     from_iterable,
     group_by,
     monitor,
-    operators,
     rate_limit,
     read_jetstream,
     read_jsonl,
@@ -30,10 +31,10 @@ from penstock import (
     read_lines,
     retry,
     route,
-    sinks,
-    sources,
     stateful,
+    tumbling,
     violations,
+    window,
     write_jetstream,
     write_jsonl,
     write_kafka,
@@ -41,6 +42,7 @@ from penstock import (
 )
 from penstock.streams.failures.policy import Route
 from penstock.streams.testing import MemorySink
+from tests.helpers.public_names import with_pages
 
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
@@ -311,6 +313,7 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("count_over_time", "late"): lambda p: count_over_time(late=p),
     ("count_over_time", "on_error"): lambda p: count_over_time(on_error=p),
     ("distinct_within", "on_error"): lambda p: distinct_within(1, "id", on_error=p),
+    ("event_time", "on_error"): lambda p: event_time("at", on_error=p),
     ("group_by", "on_error"): lambda p: group_by("id", on_error=p),
     ("monitor", "on_error"): lambda p: monitor("G p", on_error=p, p=bool),
     ("monitor", "on_violation"): lambda p: monitor(
@@ -319,6 +322,8 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("rate_limit", "on_error"): lambda p: rate_limit(1, cost="n", on_error=p),
     ("stateful", "on_error"): lambda p: stateful(lambda n, _: (n, ()), "id", start=0, on_error=p),
     ("violations", "on_error"): lambda p: violations("G p", on_error=p, p=bool),
+    ("window", "late"): lambda p: _timed(window(tumbling(10), agg.count(), late=p)),
+    ("window", "on_error"): lambda p: _timed(window(tumbling(10), agg.count(), on_error=p)),
     ("for_each", "on_error"): lambda p: for_each(print, on_error=p),
     ("write_jetstream", "on_error"): lambda p: write_jetstream("s", SERVERS, on_error=p),
     ("write_jsonl", "on_error"): lambda p: write_jsonl("a.jsonl", on_error=p),
@@ -331,6 +336,10 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("WorkPool.offer", "on_error"): lambda p: WorkPool().offer([1], on_error=p),
 }
 OPTIONS = {option for _, option in LETTERS}
+
+
+def _timed(operator: Any) -> Any:
+    return lambda source: source.pipe(event_time("at"), operator)
 
 
 def _bad(policy: Any) -> Any:
@@ -355,12 +364,7 @@ def test_letters_count_wherever_they_can_be_sent(which: tuple[str, str]) -> None
 
 
 def test_nothing_else_can_send_letters() -> None:
-    made: dict[str, Any] = {
-        name: value
-        for package in (operators, sinks, sources)
-        for name in package.__all__
-        if callable(value := getattr(package, name))
-    }
+    made = with_pages("operators", "sinks", "sources")
     made["WorkPool.offer"] = WorkPool.offer
     found = {
         (name, option)

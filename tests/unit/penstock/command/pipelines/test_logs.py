@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from penstock import adaptive_flat_map, for_each, from_iterable
 from penstock.streams.testing.plugin import Run
+from tests.helpers.copies import run_command
 
 Penstock = Callable[..., Any]
 
@@ -60,10 +60,9 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def run_with(process: Penstock, module: list[str], files: Path) -> Penstock:
-    def run(*words: str, file: str = "job.py") -> Any:
-        env = {**os.environ, "PYTHONPATH": os.getcwd()}
-        return process(module, "run", file, *words, cwd=files, env=env)
+def run_with(files: Path) -> Penstock:
+    def run(*words: object, file: str = "job.py") -> Any:
+        return run_command(("run", file, *map(str, words)), files)
 
     return run
 

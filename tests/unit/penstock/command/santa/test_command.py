@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.copies import run_command
+
 HOME = Path(__file__).parents[5]
 
 
 def santa(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", "santa", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_command(("santa", *words), Path.cwd())
 
 
 def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path) -> None:

@@ -105,8 +105,8 @@ def test_the_stages_are_shown_and_how_far_each_source_is_done(
         "stage by version keys bytes next timer (UTC)",
         f"visits user 1 4 {size} 2026-01-01 00:00:00",
         "alarms device 3 0 0 -",
-        "done lines bytes and lines",
-        "table jobs - - -",
+        "done lines bytes and lines waits for",
+        "table jobs - - - -",
     ]
 
 
@@ -118,7 +118,13 @@ def test_they_are_a_line_of_json_if_that_is_wanted(penstock: Penstock, store: st
     )
     assert (visits["due"], alarms["due"]) == ("2026-01-01T00:00:00+00:00", None)
     assert found["marks"] == [
-        {"partition": "table jobs", "lines": None, "bytes": None, "finished": []}
+        {
+            "partition": "table jobs",
+            "lines": None,
+            "bytes": None,
+            "finished": [],
+            "waits_for": None,
+        }
     ]
 
 
@@ -128,10 +134,30 @@ def test_of_a_file_it_is_shown_how_many_lines_are_done(penstock: Penstock, tmp_p
     where = Store(path)
     counts = read_jsonl(events, position=where).pipe(stateful(count, "n", start=0, store=where))
     run(counts.to(collect([])))
-    assert shown(penstock("state", "show", path).out)[-1] == f"file {events} 3 25 -"
+    assert shown(penstock("state", "show", path).out)[-1] == f"file {events} 3 25 - -"
 
 
-def test_lines_that_are_done_before_others_are_shown_from_the_first_to_the_last(
+def test_event_times_are_shown_apart_from_what_is_done(penstock: Penstock, store: str) -> None:
+    mark = orjson.dumps({"": {"greatest": 1_700_000_300.0, "ahead": []}})
+    new = orjson.dumps({"topic/0": {"greatest": None, "ahead": []}})
+    backend = SQLite(store)
+    backend.open()
+    backend.commit(Unit(marks={"event_time at": mark, "event_time since": new}))
+    backend.close()
+    found = shown(penstock("state", "show", store).out)
+    assert found[-3:] == [
+        "event time greatest (UTC)",
+        "event_time at 2023-11-14 22:18:20",
+        "event_time since of topic/0 -",
+    ]
+    (as_json,) = lines(penstock("state", "show", store, "--json").out)
+    assert as_json["event_times"] == [
+        {"name": "event_time at", "time": "2023-11-14T22:18:20+00:00"},
+        {"name": "event_time since of topic/0", "time": None},
+    ]
+
+
+def test_lines_that_are_done_before_others_are_shown_and_the_oldest_that_is_not(
     penstock: Penstock, store: str
 ) -> None:
     numbers = {"inode": 1, "size": 90, "offset": 80, "checksum": 0, "read": 90, "line": 4}
@@ -140,13 +166,14 @@ def test_lines_that_are_done_before_others_are_shown_from_the_first_to_the_last(
     backend.open()
     backend.commit(Unit(marks={"file a.jsonl": text_of(ABOUT, position).encode()}))
     backend.close()
-    assert "file a.jsonl 4 80 6 to 7, 11" in shown(penstock("state", "show", store).out)
+    assert "file a.jsonl 4 80 6 to 7, 11 5" in shown(penstock("state", "show", store).out)
     (found,) = lines(penstock("state", "show", store, "--json").out)
     assert found["marks"][0] == {
         "partition": "file a.jsonl",
         "lines": 4,
         "bytes": 80,
         "finished": [[6, 7], [11, 11]],
+        "waits_for": 5,
     }
 
 
@@ -158,8 +185,8 @@ def test_of_a_partition_of_kafka_offsets_are_shown(penstock: Penstock, store: st
     backend.commit(Unit(marks={"kafka c/clicks/0": said, "kafka c/clicks/1": b"?"}))
     backend.close()
     rows = shown(penstock("state", "show", store).out)
-    assert "kafka c/clicks/0 1,200 - 1,203 to 1,209" in rows
-    assert "kafka c/clicks/1 - - -" in rows
+    assert "kafka c/clicks/0 1,200 - 1,203 to 1,209 1,200" in rows
+    assert "kafka c/clicks/1 - - - -" in rows
 
 
 def test_an_empty_store_says_so(penstock: Penstock, tmp_path: Path) -> None:
@@ -443,7 +470,13 @@ def test_what_is_no_store_stays_as_it_is(penstock: Penstock, tmp_path: Path, act
     connection.close()
     options = ("--stage", "x") if action == "drop" else ()
     before = other.read_bytes()
-    for path, told in ((missing, "There is no store at"), (other, "is not a store yet")):
+    for path, told in (
+        (missing, "no run has made it yet"),
+        (f"sqlite:///{missing}", "no run has made it yet"),
+        (other, "is not a store yet"),
+        (tmp_path, "it is a folder"),
+        ("mysql://host/name", "give the path of a file"),
+    ):
         result = penstock("state", action, path, *options)
         assert result.status == 2
         assert told in result.err

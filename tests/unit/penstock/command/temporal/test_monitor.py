@@ -197,7 +197,7 @@ def test_bounds_are_measured_by_the_field_of_time(
     assert (second["key"], second["deadline"], second["left"]) == (2, 22.0, 10.0)
     assert second["at_end"]
     late = penstock(*arguments, "--lateness=1", "--report=text")
-    assert "'violations': 2 violations, 1 late\n" in late.err
+    assert "late events: 1, in stage 5 'violations'" in late.err
     (only,) = penstock(*arguments, "--lateness=3").out.splitlines()
     assert json.loads(only)["left"] == 13.0
 

@@ -7,7 +7,7 @@ from orjson import dumps
 
 from penstock import Pipeline, adaptive_flat_map, collect, from_iterable, route
 from penstock.command.cluster.kafka import engine_of
-from penstock.sources import read_jsonl
+from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.errors import EventOmitted
 from penstock.streams.kafka.cluster.layout import Layout
 from penstock.streams.kafka.cluster.letters import KafkaLetters, Replay, StoredLetter, letters_of

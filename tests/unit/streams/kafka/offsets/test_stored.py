@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -34,13 +35,14 @@ from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.kafka.offsets.stored import Done, _mark, done_in
 from penstock.streams.state.backend import Unit
 from penstock.streams.state.codec import key_in
+from penstock.streams.state.memory import Memory
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.crash import run_until_crash
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import metadata_of
 from tests.helpers.kafka.model import CLUSTER, Broker, model_of, numbers
+from tests.helpers.walks import seeds
 
-WALKS = 60
 MARK = f"kafka {CLUSTER}/t/0"
 
 
@@ -101,6 +103,31 @@ def test_the_next_run_goes_on_where_the_store_says_and_not_where_the_group_does(
         broker.committed["t", 0] = moved, ""
     run(counting(store, found, follow=False).run())
     assert found == state(store) == list(range(8))
+
+
+def test_a_store_that_is_asked_where_a_partition_begins_does_not_block_the_loop(
+    broker: Broker,
+) -> None:
+    broker.write(*numbers(0, 5))
+    found, answered = list[int](), list[bool]()
+
+    async def story() -> None:
+        loop, goes_on = asyncio.get_running_loop(), Event()
+
+        class Slow(Memory):
+            in_thread = reads_in_thread = True
+
+            def mark(self, partition: str) -> bytes | None:
+                loop.call_soon_threadsafe(goes_on.set)
+                answered.append(goes_on.wait(5))
+                return super().mark(partition)
+
+        await counting(Store.of(Slow(), "slow"), found, follow=False).run()
+
+    # In real time, which a thread takes.
+    asyncio.run(story())
+    assert answered == [True]
+    assert found == [0, 1, 2, 3, 4]
 
 
 def test_the_group_is_told_only_after_the_store(broker: Broker, run: Run) -> None:
@@ -345,7 +372,7 @@ class Story:
         return found
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
+@seeds(60)
 def test_states_are_those_of_a_run_without_a_crash(seed: int) -> None:
     whole, story = Story(seed), Story(seed)
     with model_of(whole.broker):

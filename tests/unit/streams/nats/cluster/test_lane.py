@@ -15,6 +15,7 @@ from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -31,6 +32,7 @@ from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.pipelines.running import Running
 from penstock.streams.testing import MemorySink, VirtualTimeLoop
 from tests.helpers.nats.model import Client, Server, Table
+from tests.helpers.walks import some_of
 
 T = TypeVar("T")
 _EPOCHS = count()
@@ -341,7 +343,7 @@ class Lane(RuleBasedStateMachine):
 
 TestLane = Lane.TestCase
 TestLane.settings = settings(
-    max_examples=100,
+    max_examples=some_of(100),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -403,9 +405,10 @@ def test_a_partition_holds_no_more_than_a_few_full_messages() -> None:
     lane.loop.close()
 
 
+@pytest.mark.walks
 def test_long_walks_keep_the_laws_too() -> None:
     """Hypothesis finds short stories; some faults need long ones, with few repetitions."""
-    for seed in range(100):
+    for seed in range(some_of(100)):
         try:
             _walk(Random(seed))
         except BaseException as error:

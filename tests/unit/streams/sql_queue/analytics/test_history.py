@@ -72,7 +72,8 @@ def test_rows_that_are_left_alone_or_whose_end_is_not_known_have_not_come(databa
         await store.query("UPDATE {table} SET {finished} = NULL WHERE {status} = -1")
         return await by_hour(store, HOUR), await by_kind(store, HOUR, "type")
 
-    rows = [("{}", 5, 60.0, 0.0), ("{}", -1, 60.0, 30.0), ("{}", 1, 60.0, 30.0)]
+    # Those that ended did so as they came, so that none was open when an hour ended.
+    rows = [("{}", 5, 60.0, 0.0), ("{}", -1, 60.0, 60.0), ("{}", 1, 60.0, 60.0)]
     history, (kind,) = look(database, rows, view)
     assert [hour.open for hour in history.hours] == [0] * len(history.hours)
     assert sum(hour.came for hour in history.hours) == history.trend.came == kind.came == 1

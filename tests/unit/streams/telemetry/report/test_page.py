@@ -15,8 +15,10 @@ from penstock import (
     Fixed,
     Pipeline,
     adaptive_flat_map,
+    agg,
     collect,
     distinct_within,
+    event_time,
     for_each,
     from_iterable,
     group_by,
@@ -24,6 +26,8 @@ from penstock import (
     ops,
     read_jsonl,
     spread,
+    tumbling,
+    window,
 )
 from penstock.streams.base.errors import BuildError
 from penstock.streams.running.report import Report
@@ -187,6 +191,15 @@ def test_nothing_is_loaded_from_elsewhere_and_no_script_may_run(run: Run, tmp_pa
     assert "default-src 'none'" in page
     addresses = set(re.findall(r"https?://[^\s\"'<]+", page))
     assert addresses == {"http://www.w3.org/2000/svg"}
+
+
+def test_late_events_are_said_below_the_account(run: Run, tmp_path: Path) -> None:
+    stages = event_time(lambda at: at), window(tumbling(10), agg.count())
+    source = from_iterable([25, 3]).pipe(*stages).to(for_each(bool))
+    _, page = page_of(run, source, tmp_path / "report.html")
+    above, _, below = html.unescape(page).partition("<h2>Pipeline</h2>")
+    assert "Late events: 1, in stage 3 'window': a greater lateness= waits" in above
+    assert below
 
 
 def test_bad_lines_are_named_by_their_place_and_shown_if_asked_for(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.automata.automaton import Automaton
@@ -15,13 +15,14 @@ from penstock.streams.temporal.formula.normal import Normal
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.continuations import Continuations
 from tests.helpers.brute_force import NAMES, Word, formulas, holds, loops, words
+from tests.helpers.walks import examples
 
 
 def accepts_word(automaton: Automaton, stem: Word, loop: Word) -> bool:
     return accepts(automaton, [*map(automaton.letter, stem)], [*map(automaton.letter, loop)])
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(formulas, st.lists(st.tuples(words, loops), min_size=1, max_size=5))
 def test_an_automaton_accepts_the_words_on_which_its_formula_holds(
     formula: Formula, lassos: list[tuple[Word, Word]]
@@ -31,7 +32,7 @@ def test_an_automaton_accepts_the_words_on_which_its_formula_holds(
         assert accepts_word(automaton, stem, loop) == holds(formula, stem, loop)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(formulas)
 def test_a_formula_can_come_to_hold_if_its_automaton_accepts_a_word(formula: Formula) -> None:
     negation = Unary("!", formula)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal import FormulaTooLarge, Monitor, parse, simplify, to_text, translate
@@ -21,9 +21,10 @@ from tests.helpers.brute_force import (
     loops,
     words,
 )
+from tests.helpers.walks import examples
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(closures | formulas_with_closures, words, loops)
 def test_its_automaton_accepts_the_words_of_the_definition(
     formula: Formula, stem: Word, loop: Word
@@ -33,7 +34,7 @@ def test_its_automaton_accepts_the_words_of_the_definition(
     assert accepts(automaton, *numbers) == holds(formula, stem, loop)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(closures | formulas_with_closures, st.lists(letters, min_size=1, max_size=4))
 def test_its_monitor_ends_as_the_definition_does(formula: Formula, trace: Word) -> None:
     monitor = Monitor(formula)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal import FormulaTooLarge, parse, simplify, to_text
 from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.formula.linear import left_matches, to_ltl
 from tests.helpers.brute_force import Word, formulas, holds, holds_finitely, letters, loops, words
+from tests.helpers.walks import examples
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(formulas, words, loops, st.lists(letters, min_size=1, max_size=5))
 def test_the_formula_holds_of_the_same_words(
     formula: Formula, stem: Word, loop: Word, trace: Word

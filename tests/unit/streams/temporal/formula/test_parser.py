@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
@@ -29,9 +29,10 @@ from tests.helpers.brute_force import (
     seres,
     words,
 )
+from tests.helpers.walks import examples
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(formulas)
 def test_a_formula_is_printed_as_it_is_read(formula: Formula) -> None:
     assert parse(to_text(formula)) == formula
@@ -48,7 +49,7 @@ def _as_spot(text: str) -> str:
     return "".join(written).replace("..", ":")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.builds(Match, st.sampled_from(["|->", "<>->"]), seres, booleans), words)
 def test_expressions_in_parentheses_hold_where_those_in_braces_do(
     formula: Formula, trace: list[frozenset[str]]
@@ -68,7 +69,7 @@ def _sere_of(text: str) -> Sere:
     return formula.sere
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(seres, min_size=2, max_size=3), words)
 def test_expressions_joined_by_one_sign_begin_together_and_end_with_the_last(
     parts: list[Sere], trace: list[frozenset[str]]
@@ -130,7 +131,7 @@ def test_any_name_can_be_quoted(name: str) -> None:
     assert parse(to_text(Proposition(name))) == Proposition(name)
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.text(alphabet='abFGXUW!&|->(){};:,$[*].0123 "', max_size=20))
 def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
     place = 0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.formula.formula import Formula
@@ -9,9 +9,10 @@ from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import to_text
 from penstock.streams.temporal.formula.simplify import simplify
 from tests.helpers.brute_force import Word, formulas, holds, holds_finitely, letters, loops, words
+from tests.helpers.walks import examples
 
 
-@settings(max_examples=1500)
+@examples(1500)
 @given(formulas, words, loops, st.lists(letters, min_size=1, max_size=5))
 def test_a_simpler_formula_holds_of_the_same_words(
     formula: Formula, stem: Word, loop: Word, trace: Word

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.streams.temporal import FormulaTooLarge, UnknownProposition, parse
 from penstock.streams.temporal.automata.words import Lasso
@@ -26,6 +26,7 @@ from tests.helpers.brute_force import (
     loops,
     words,
 )
+from tests.helpers.walks import examples
 
 # All traces of up to two events; longer ones of three propositions are too many.
 SHORT = [list(trace) for n in (1, 2) for trace in product(range(1 << len(NAMES)), repeat=n)]
@@ -37,7 +38,7 @@ def _word(trace: Trace | list[int], names: tuple[str, ...] = NAMES) -> Word:
     ]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas)
 def test_no_trace_that_satisfies_a_formula_is_shorter_than_the_example(formula: Formula) -> None:
     found = shortest_trace(formula, NAMES)
@@ -47,7 +48,7 @@ def test_no_trace_that_satisfies_a_formula_is_shorter_than_the_example(formula: 
             assert not holds_finitely(formula, _word(trace))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, words, loops)
 def test_an_infinite_word_is_found_where_there_is_one(
     formula: Formula, stem: Word, loop: Word
@@ -59,7 +60,7 @@ def test_an_infinite_word_is_found_where_there_is_one(
         assert holds(formula, _word(found.stem), _word(found.loop))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, formulas, words, loops, letters)
 def test_compared_formulas_differ_exactly_as_the_comparison_shows(
     one: Formula, other: Formula, stem: Word, loop: Word, last: frozenset[str]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.temporal.automata.automaton import Automaton
@@ -24,6 +24,7 @@ from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
 from tests.helpers.brute_force import Word, formulas, holds, holds_finitely, letters, loops, words
+from tests.helpers.walks import examples
 
 SIZES = {
     "G p": 2,
@@ -57,7 +58,7 @@ def verdicts(formula: str, *trace: str) -> list[Verdict]:
     return [monitor.verdict(run(monitor, events[:at])) for at in range(len(events) + 1)]
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(formulas, words, st.lists(st.tuples(words, loops), min_size=1, max_size=5))
 def test_a_final_verdict_is_true_of_every_word_that_goes_on_from_there(
     formula: Formula, trace: Word, following: list[tuple[Word, Word]]
@@ -69,7 +70,7 @@ def test_a_final_verdict_is_true_of_every_word_that_goes_on_from_there(
             assert holds(formula, [*trace, *stem], loop) == (verdict is Verdict.TRUE)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, words)
 def test_an_inconclusive_verdict_can_still_go_either_way(formula: Formula, trace: Word) -> None:
     monitor = Monitor(formula)
@@ -99,7 +100,7 @@ def test_an_inconclusive_verdict_can_still_go_either_way(formula: Formula, trace
         assert holds(formula, [*visible, *stem], loop) == wanted
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(formulas, st.lists(letters, max_size=7))
 def test_at_the_end_the_finite_trace_decides_unless_the_verdict_was_final(
     formula: Formula, trace: Word
@@ -116,7 +117,7 @@ def test_at_the_end_the_finite_trace_decides_unless_the_verdict_was_final(
         assert monitor.presumable(state) is presumed
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, st.lists(letters, max_size=8))
 def test_a_final_verdict_never_changes(formula: Formula, trace: Word) -> None:
     monitor = Monitor(formula)
@@ -131,7 +132,7 @@ def test_a_monitor_has_the_published_number_of_states(formula: str) -> None:
     assert len(Monitor(formula).verdicts) == SIZES[formula]
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(formulas)
 def test_no_two_states_of_a_monitor_say_the_same_for_ever(formula: Formula) -> None:
     machine: Machine[Verdict] = Monitor(formula).verdicts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import collect, from_iterable, monitor, run, violations
@@ -28,6 +28,7 @@ from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.formula.parser import parse
 from tests.helpers.brute_force import Word, formulas, words
 from tests.helpers.published_automaton import SPOT
+from tests.helpers.walks import examples
 
 # `G a` with a state that is a dead end, so that it is complete, and `F a`.
 ALWAYS_A = "2 1t\n0 1\n0 0 -1 a\n1 -1 ! a\n-1\n1 0\n1 -1 t\n-1\n"
@@ -43,7 +44,7 @@ def verdicts(monitor: Monitor, trace: Word) -> list[Verdict]:
     return found
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(formulas, st.lists(words, max_size=4))
 def test_a_formula_and_its_automaton_are_false_at_the_same_event(
     formula: Formula, traces: list[Word]

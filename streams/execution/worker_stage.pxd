@@ -1,0 +1,7 @@
+from penstock.streams.protocol.event cimport BaseEvent
+from penstock.streams.execution.calling_stage cimport CallingStage
+
+cdef class WorkerStage(CallingStage):
+    cdef public object _gate, _hold_timer, _iterators, _options
+    cdef public Py_ssize_t admitted, allowed
+    cdef public bint is_concurrent

@@ -1,0 +1,9 @@
+cimport cython
+
+@cython.freelist(1024)
+cdef class BaseEvent:
+    cdef public object value, created, origin, token, turn, outer, call, started, ended, time
+    cdef public Py_ssize_t level, pending
+
+cdef class Decoded(BaseEvent):
+    cdef public object data

@@ -1,0 +1,69 @@
+"""The modules with a .pxd file run from extension modules, or all of the library from sources."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
+from pathlib import Path
+
+from penstock.streams.base.compiled import form
+
+HOME = Path(__file__).parents[3]
+FOLDERS = ("streams", "operators", "sources", "sinks")
+MODULES = sorted(
+    path.relative_to(HOME).with_suffix("")
+    for folder in FOLDERS
+    for path in (HOME / folder).rglob("*.pxd")
+)
+
+
+def run(code: str, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PENSTOCK_PURE": "", "PYTHONPATH": str(home), **variables}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=home, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def loaded(module: Path) -> str:
+    name = "penstock." + ".".join(module.parts)
+    is_source = isinstance(import_module(name).__loader__, SourceFileLoader)
+    return "pure" if is_source else "compiled"
+
+
+def test_each_module_with_a_pxd_file_runs_as_the_library_says() -> None:
+    assert {str(module): loaded(module) for module in MODULES} == {
+        str(module): form() for module in MODULES
+    }
+
+
+def test_what_is_compiled_is_the_source_beside_it() -> None:
+    """Else tests run what was written before: `make compiled` again."""
+    assert [
+        str(module)
+        for module in MODULES
+        for extension in (HOME / module).parent.glob(f"{module.name}.*")
+        if extension.name.endswith(tuple(EXTENSION_SUFFIXES))
+        and extension.stat().st_mtime
+        < max((HOME / module).with_suffix(kind).stat().st_mtime for kind in (".py", ".pxd"))
+    ] == []
+
+
+def test_sources_are_taken_where_extension_modules_stand_beside_them(tmp_path: Path) -> None:
+    for folder in (*FOLDERS, "penstock"):
+        without = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
+        shutil.copytree(HOME / folder, tmp_path / folder, symlinks=True, ignore=without)
+    broken = tmp_path / f"streams/protocol/event{EXTENSION_SUFFIXES[0]}"
+    broken.write_bytes(b"no machine code")
+    code = (
+        "from penstock.streams.protocol import event; "
+        "from penstock.streams.base.compiled import form; print(form(), event.__file__)"
+    )
+    source = tmp_path / "penstock/streams/protocol/event.py"
+    assert run(code, tmp_path, PENSTOCK_PURE="1").stdout == f"pure {source}\n"
+    for value in ("0", ""):
+        assert "ImportError" in run(code, tmp_path, PENSTOCK_PURE=value).stderr
