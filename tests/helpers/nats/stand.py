@@ -40,17 +40,17 @@ class Stand:
         """Begin an epic; jobs of the same first letter are one client's."""
         epic = from_iterable(values).pipe(group_by(lambda value: value[0]), spread())
         running = self.pool.offer(epic).to(collect(results)).start()
+        # One subscription: a parcel that comes when a fetch has just given up is the next one's.
+        self._messages = await self._js.pull_subscribe_bind(CONSUMER, self._wire.stream)
         while not self._epic:
             await self._client.publish(
                 self._wire.subject("hello"), dumps({"worker": "all", "capacity": 4})
             )
-            messages = await self._js.pull_subscribe_bind(CONSUMER, self._wire.stream)
             try:
-                (first,) = await messages.fetch(1, timeout=0.2)
+                (self._first,) = await self._messages.fetch(1, timeout=0.2)
             except TimeoutError:
                 continue
-            self._messages, self._first = messages, first
-            self._epic = first.subject.split(".")[-2]
+            self._epic = self._first.subject.split(".")[-2]
         return running
 
     async def take(self) -> Job:
