@@ -368,17 +368,14 @@ class _Unfinished(AckHook):
             self.ended(events, ending, None)
             self.source.settle(events, ending, None)
 
-    def ended(
-        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
-    ) -> None:
+    def ended(self, events: list[Event[Any]], ending: Ending, error: BaseException | None) -> None:
         keys, base, sharing = self.keys, self.base, self._sharing
         has_others, is_forgotten = self._has_others, ending > FINISHED
         shared: list[int] = []
         event: BaseEvent
         for event in events:
-            number = event.outer
-            if has_others and type(number) is not int:
-                number = number[0]
+            outer = event.outer
+            number = outer[0] if has_others and type(outer) is not int else outer
             if sharing and number in sharing:
                 shared.append(number)
             # What is before the base has left the window.

@@ -1,3 +1,5 @@
+cimport cython
+
 from penstock.streams.protocol.event cimport BaseEvent
 
 cdef class KeyQueue:
@@ -14,3 +16,14 @@ cdef class KeyedQueues:
     cdef public dict _queues, opened
     cdef public list _spare, taken, ended
     cdef object __weakref__
+
+    @cython.locals(event=BaseEvent, queue=KeyQueue)
+    cpdef put(self, list events)
+
+    cpdef KeyQueue _begin(self, object key)
+
+    @cython.locals(queue=KeyQueue, holders=Py_ssize_t)
+    cpdef list release(self, object turns)
+
+@cython.locals(queues=KeyedQueues)
+cpdef release(object turns)

@@ -283,8 +283,12 @@ class KeyedQueues:
         """
         queues, spare, leaves, outside = self._queues, self._spare, self._leaves, self._outside
         left: list[Turn] = []
-        for queue in turns:
-            if type(queue) is not KeyQueue or queue.queues is not self:
+        for turn in turns:
+            if type(turn) is not KeyQueue:
+                left.append(turn)
+                continue
+            queue = turn
+            if queue.queues is not self:
                 left.append(queue)
                 continue
             queue.holders = holders = queue.holders - 1

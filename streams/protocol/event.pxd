@@ -1,6 +1,5 @@
 cimport cython
 
-@cython.freelist(1024)
 cdef class BaseEvent:
     cdef public object value, created, origin, token, turn, outer, call, started, ended, time
     cdef public Py_ssize_t level, pending

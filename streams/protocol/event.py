@@ -216,10 +216,11 @@ def new_events(
     kind: type[BaseEvent] = BaseEvent,
 ) -> list[Event[T]]:
     """`kind(value, created, origin, token)` for each of `values`, in half the time."""
-    new: Any = kind.__new__
-    events: list[Event[T]] = list(map(new, repeat(kind, len(values))))
     event: BaseEvent
-    for event, value, token in zip(events, values, tokens, strict=False):
+    events: list[Any] = []
+    for value, token in zip(values, tokens, strict=False):
+        # Compiled, this makes one at once; `kind.__new__` would be looked up and called.
+        event = BaseEvent.__new__(BaseEvent) if kind is BaseEvent else kind.__new__(kind)
         event.value = value
         event.created = created
         event.origin = origin
@@ -227,6 +228,7 @@ def new_events(
         event.started = event.turn = event.outer = event.call = None
         event.level = 0
         event.pending = 1
+        events.append(event)
     return events
 
 

@@ -30,7 +30,6 @@ from penstock import (
 )
 from penstock.operators.chunk import _Filling
 from penstock.operators.rate_limit import _Bucket
-from penstock.sinks.latency import _Recording
 from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.execution.batch_stage import BatchStage
 from penstock.streams.execution.retry import RetryQueue
@@ -41,6 +40,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.rx.lifted import LiftedHolding
+from penstock.streams.stages.latency_stage import LatencyStage
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 
@@ -120,7 +120,7 @@ def test_an_error_in_what_the_loop_calls_of_a_sink_ends_the_run_too(
         raise RuntimeError("broken")
 
     monkeypatch.setattr(LineWriting, "_idle", broken)
-    monkeypatch.setattr(_Recording, "_tick", broken)
+    monkeypatch.setattr(LatencyStage, "_tick", broken)
     for sink in (write_jsonl(tmp_path / "lines.jsonl"), latency_histogram(0.5, report=None)):
         with pytest.raises(RuntimeError, match="broken") as told:
             run(from_async_iterable(slowly).pipe(ops.map(lambda n: {"n": n})).to(sink).run())

@@ -102,7 +102,7 @@ STAGES = {
     "streams/kafka/writing.py:statistics": ("Sinks", "`write_kafka`"),
     "streams/kafka/transactional.py:statistics": ("Sinks", "`write_kafka` with `transactional`"),
     "sinks/for_each.py:statistics": ("Sinks", "`for_each`"),
-    "sinks/latency.py:statistics": ("Sinks", "`latency_histogram`"),
+    "streams/stages/latency_stage.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),
 }
 _FUNCTIONS = re.compile(r"statistics|\w+_statistics|snapshot|numbers_of")
