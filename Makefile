@@ -38,7 +38,7 @@ demo: .venv/.ready  ## the kata under a load that changes, on a live page whose 
 	$(BIN)/penstock run examples/demo.py --serve 9464 --show-values --allow-control $(ARGS)
 
 compiled: .venv/.ready pure  ## the hot path as extension modules beside its sources; again after each change of these
-	PENSTOCK_PURE=0 $(BIN)/python setup.py --quiet build_ext --inplace
+	PENSTOCK_PURE= $(BIN)/python setup.py --quiet build_ext --inplace
 
 pure:  ## removes what `make compiled` has made
 	find -H streams operators sources sinks -name '*.so' -delete

@@ -1,8 +1,7 @@
 """The part of the build that compiles: the modules with a .pxd file beside them, by Cython.
 
-They are compiled from their own sources, but only with PENSTOCK_PURE=0: not all modules that it
-takes are among them yet, and plain modules read a compiled field more slowly than a plain one.
-Otherwise the wheel is pure and fits everywhere. `make compiled` compiles in place.
+They are compiled from their own sources. With PENSTOCK_PURE=1 in the environment nothing is, and
+the wheel fits everywhere. `make compiled` compiles in place.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError, PlatformError
 
 FOLDERS = ("streams", "operators", "sources", "sinks")
-PURE = os.environ.get("PENSTOCK_PURE") != "0"
+PURE = os.environ.get("PENSTOCK_PURE") == "1"
 # The folders as they are installed, where neither links nor their names in the checkout count.
 TREE = Path("build/cython")
 OPTIONS = ["-O2", "-g0", "-fno-semantic-interposition", "-w"] if os.name == "posix" else []
@@ -41,8 +40,8 @@ class BuildExtensions(build_ext):
             raise SystemExit(
                 f"penstock: its extension modules cannot be compiled: {error}\n"
                 "Install a C compiler and the headers of Python (gcc and python3-dev, or what they "
-                "are called on this system), or build without PENSTOCK_PURE=0: penstock "
-                "then runs from its sources."
+                "are called on this system), or build with PENSTOCK_PURE=1 in the environment: "
+                "penstock then runs from its sources."
             ) from error
 
     def _make_c(self) -> None:
@@ -51,7 +50,7 @@ class BuildExtensions(build_ext):
         except ImportError as error:
             raise SystemExit(
                 f"penstock: its extension modules cannot be made: {error}\n"
-                "Install Cython, or build without PENSTOCK_PURE=0."
+                "Install Cython, or build with PENSTOCK_PURE=1 in the environment."
             ) from error
         for folder in FOLDERS:
             for path in Path(folder).rglob("__init__.py"):

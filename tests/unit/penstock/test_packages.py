@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,45 +12,18 @@ from pathlib import Path
 
 import pytest
 
-HOME = Path(__file__).parents[3]
-FOLDERS = ("streams", "operators", "sources", "sinks")
+from tests.helpers.builds import FOLDERS, build, built, copied
 
 
 @pytest.fixture(params=["with links", "without links"])
 def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the sources, with the links in `penstock` or, as on Windows, without them."""
-    copy = tmp_path / "checkout"
-    without = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
-    for name in (*FOLDERS, "penstock"):
-        shutil.copytree(HOME / name, copy / name, symlinks=True, ignore=without)
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(HOME / name, copy)
+    copy = copied(tmp_path / "checkout")
     if request.param == "without links":
         for name in FOLDERS:
             (copy / "penstock" / name).unlink()
             (copy / "penstock" / name).write_text(f"../{name}")
     return copy
-
-
-def built(
-    what: str, checkout: Path, into: Path, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    code = f"from setuptools import build_meta as b; print('\\n' + b.{what}({str(into)!r}))"
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=checkout,
-        env={**os.environ, "PENSTOCK_PURE": "0", **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-def build(what: str, checkout: Path, into: Path) -> Path:
-    """Build without compiling."""
-    done = built(what, checkout, into, PENSTOCK_PURE="")
-    assert done.returncode == 0, done.stderr
-    return into / done.stdout.splitlines()[-1]
 
 
 def installed_as(checkout: Path) -> set[str]:
@@ -109,13 +81,13 @@ def test_a_build_that_cannot_compile_says_what_to_do(checkout: Path, tmp_path: P
     done = built("build_wheel", checkout, tmp_path, CC="no-such-compiler")
     assert done.returncode == 1
     assert "Install a C compiler" in done.stderr
-    assert "or build without PENSTOCK_PURE=0" in done.stderr
+    assert "or build with PENSTOCK_PURE=1" in done.stderr
     nothing = tmp_path / "Cython"
     nothing.mkdir()
     (nothing / "__init__.py").write_text("raise ImportError('no Cython here')")
     done = built("build_wheel", checkout, tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
-    assert "Install Cython, or build without PENSTOCK_PURE=0" in done.stderr
+    assert "Install Cython, or build with PENSTOCK_PURE=1" in done.stderr
 
 
 def test_a_checkout_that_is_installed_runs_in_place(checkout: Path, tmp_path: Path) -> None:
