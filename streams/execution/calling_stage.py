@@ -23,7 +23,7 @@ from penstock.streams.execution.slots import Slots
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, give_back_all, take_turns
+from penstock.streams.protocol.event import BaseEvent, Event, give_back_all, take_turns
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -117,6 +117,7 @@ class CallingStage(FlushingStage):
         due, awaitables, ended = self._due, self._awaitables, self._ended
         returned, slots = self._returned, self._slots
         slot, context = slots.begin(), copy_context()
+        event: BaseEvent
         started = now()
         while True:
             while due:

@@ -19,7 +19,7 @@ from penstock.streams.execution.waiting import Siblings, Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.keyed.queues import release
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.event import Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.event import BaseEvent, Event, Turn, give_back_all, take_turns
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, OPEN, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -85,6 +85,7 @@ class FlushingStage(BaseDemandStage):
         if self.state:
             give_back_all(events)
             return
+        event: BaseEvent
         for event in events:
             turn = event.turn
             if turn is None or turn.holders < 2 or self._siblings.enter(turn, event):
@@ -130,6 +131,7 @@ class FlushingStage(BaseDemandStage):
             # `on_limit_change` has cancelled the pipeline.
             give_back_all(ended)
             return
+        event: BaseEvent
         if self._retries is not None and not self._is_ordered:
             for event in ended:
                 event.call = None
@@ -148,6 +150,7 @@ class FlushingStage(BaseDemandStage):
     def _until_failure(self) -> list[Event[Any]]:
         """Remove and return the events that have ended before one that has failed."""
         ended, n = self._ended, 0
+        event: BaseEvent
         for event in ended:
             if event.call is not None and call_of(event).error is not None:
                 break

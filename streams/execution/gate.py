@@ -11,7 +11,7 @@ from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import BaseEvent, Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -135,6 +135,7 @@ class Gate(LimitControl):
             least = total + self.replaced(n)
             if self._waiting.held and least < self.limit:
                 least = self.limit
+            event: BaseEvent
             for level, event in enumerate(events, total + 1):
                 event.level = level if level > least else least
         stage.in_flight += n

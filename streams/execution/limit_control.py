@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
@@ -153,7 +154,7 @@ class LimitControl:
         self._broke(own_error(raised, f"the {what}"), what)
 
 
-def _hold_back(answer: float) -> float:
+def _hold_back(answer: Any) -> float:
     """The seconds that a function given as `overload=` returned; BadOverload if not valid."""
     if not is_at_least(answer, 0):
         not_awaited(answer)

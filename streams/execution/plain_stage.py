@@ -15,7 +15,7 @@ from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import BaseEvent, Event
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -98,6 +98,7 @@ class PlainStage(WorkerStage):
         done, is_later = 0, False
         result: Any = None
         error: BaseException | None = None
+        event: BaseEvent
         for event in events:
             # The end of one call is the start of the next.
             event.started = ended

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.base.take_front import taken
 from penstock.streams.execution.call import Call, call_of
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 
 __all__ = ["InOrder", "Results"]
@@ -151,6 +151,7 @@ class InOrder(Results):
             return
         order = self._order
         next_ones: list[Event[Any]] = []
+        event: BaseEvent
         for event in events:
             call: Call | None = event.call
             if event is order[0] and (call is None or call.results is None):

@@ -16,7 +16,7 @@ from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.iterators import Iterators
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -118,6 +118,7 @@ class WorkerStage(CallingStage):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         are_admitted = not self.state and not self._gate.from_arrival
+        event: BaseEvent
         for event in events if are_admitted else ():
             turn = event.turn
             if turn is not None and turn.holders > 1:

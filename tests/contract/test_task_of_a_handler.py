@@ -357,6 +357,8 @@ def test_a_cancellation_passes_on_to_what_a_call_awaits(go: Go) -> None:
 
     async def awaits(number: int) -> int:
         work = asyncio.create_task(inner())
+        # It has begun.
+        await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(LATE, current().cancel, f"late {number}")
         with pytest.raises(asyncio.CancelledError):
             await work
