@@ -181,6 +181,7 @@ class _Monitor(BaseStage):
 
         super().__init__(downstream)
         self._run = run
+        self._current = run.current
         self._info = info
         self._watch = watch
         self._faults = faults
@@ -199,6 +200,13 @@ class _Monitor(BaseStage):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._requested -= len(events)
+        passed = self._current.call(self, self._passed, events)
+        if passed is not None:
+            self._let_pass(passed, len(events))
+            self._set_alarm()
+
+    def _passed(self, events: list[Event[Any]]) -> list[Event[Any]] | None:
+        """The events that go on; None if the stream has ended at one of them."""
         watch = self._watch
         passed: list[Event[Any]] = []
         begin = 0
@@ -211,11 +219,11 @@ class _Monitor(BaseStage):
                 passed += events[begin:place]
                 if not self._faults.survives(events[place], error):
                     self._fail(error, passed, events[place + 1 :])
-                    return
+                    return None
             else:
                 passed += events[begin:place]
                 if watch.alarms and not self._alarmed(watch.alarms, passed, events[place:]):
-                    return
+                    return None
                 if violation is not None:
                     event = events[place]
                     try:
@@ -223,11 +231,10 @@ class _Monitor(BaseStage):
                     except CALL_ERRORS as raised:
                         error = fail_event(event, raised, self._info)
                         self._fail(error, passed, events[place + 1 :])
-                        return
+                        return None
                 passed += events[place : place + 1]
             begin = place + 1
-        self._let_pass(passed, len(events))
-        self._set_alarm()
+        return passed
 
     def _set_alarm(self) -> None:
         if self._alarm is not None and not self.state:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -110,6 +110,8 @@ class _Calling(BaseSinkStage):
         self._wanted = asyncio.Event()
         self._in_flight = 0
         self._traced: TracedCalls | None = None
+        # While the function is called at once: what follows the event that it is called for.
+        self.calling: Iterator[Event[Any]] | None = None
         # Types of results whose calls are over when they return.
         self._over: set[type] = set()
 
@@ -124,9 +126,11 @@ class _Calling(BaseSinkStage):
         lessors = self._run.lessors
         at_once = not self._async and self._traced is None
         if at_once and not self._waiting and not self._in_flight:
-            function = self._function
+            function, current = self._function, self._current
+            self.calling = calling = iter(events)
+            outer, current.stage = current.stage, self
             try:
-                for event in events:
+                for event in calling:
                     if self.state >= CLOSED:
                         break
                     try:
@@ -143,6 +147,7 @@ class _Calling(BaseSinkStage):
                         tried += 1
                         done.append(event)
             finally:
+                current.stage, self.calling = outer, None
                 # Also before an exit: what is done stays done.
                 finish_all(done)
         rest = events[tried:]
@@ -202,8 +207,15 @@ class _Calling(BaseSinkStage):
 
     def _wake(self) -> None:
         if self._slot is None:
-            self._slot = Slot(self._run.spawn(self._work(), "for_each"))
+            self._slot = self._new_slot()
         self._wanted.set()
+
+    def _new_slot(self) -> Slot:
+        return Slot(self._run.spawn(self._work(), "for_each", stage=self))
+
+    def event_in(self, task: asyncio.Task[Any]) -> Event[Any] | None:
+        """The event of the call that this task of the stage makes."""
+        return None if self._slot is None else self._slot.event
 
     async def _work(self) -> None:
         context = copy_context()
@@ -214,7 +226,7 @@ class _Calling(BaseSinkStage):
                     return
                 if has_changed(context):
                     # The next call must not see what this one has set.
-                    self._slot = Slot(self._run.spawn(self._work(), "for_each"))
+                    self._slot = self._new_slot()
                     return
             if not self.state:
                 self._wanted.clear()
@@ -226,13 +238,13 @@ class _Calling(BaseSinkStage):
         slot = self._slot
         assert slot is not None
         self._in_flight = 1
+        slot.event = event
         try:
             if begun is None:
                 lessors = self._run.lessors
                 if lessors and not may_begin(event, lessors):
                     raise Withdrawn
                 if self._traced is not None:
-                    slot.event = event
                     self._traced.begin(slot, self._run.now())
                 begun = self._to_await(self._function(event.value))
             if begun is not None and (result := await begun) is not None:
@@ -241,12 +253,14 @@ class _Calling(BaseSinkStage):
             self._in_flight = 0
             if self._traced is not None:
                 self._traced.error(slot, error)
+            slot.event = None
             if not self._survives(event, error):
                 return
         else:
             self._in_flight = 0
             if self._traced is not None:
                 self._traced.end(slot)
+            slot.event = None
             event.finish()
         self._ask(1)
 

@@ -59,7 +59,7 @@ class AsyncItems(Iterator[Any]):
             self._is_asked = self.is_new = True
             self._wanted.set()
             if self._task is None:
-                self._task = self._run.spawn(self._pull(), self._info.name)
+                self._task = self._run.spawn(self._pull(), self._info.name, stage=self._info)
         return NOT_YET
 
     def close(self) -> None:

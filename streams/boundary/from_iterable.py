@@ -234,7 +234,7 @@ class Pulling(BaseSourceStage):
             return
         self._wanted.set()
         if self._task is None:
-            self._task = self.run.spawn(self._pull(), self.info.name)
+            self._task = self.run.spawn(self._pull(), self.info.name, stage=self)
 
     async def _pull(self) -> None:
         reading: Reading | None = None

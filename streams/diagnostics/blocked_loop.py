@@ -1,10 +1,12 @@
 """The watchdog: reports a blocked event loop while it is still blocked, from a separate thread.
 
 One daemon thread watches all loops of the process on which pipelines run, and ends with the last of
-them. Its only cost is a call that each loop answers twice a second. A loop that has not answered is
-blocked; the thread then inspects the stack of the loop's thread for the stage that blocks it. A
-block while no stage is at work is not caused by a pipeline, and not reported. Code that holds the
-interpreter's lock blocks the watchdog too, so it is reported only after it has ended.
+them. It costs a call that each loop answers twice a second, and the notes of the stages
+(`penstock.streams.diagnostics.current`). A loop that has not answered is blocked, by the stage that
+is noted; the user's function and its line are found on the stack of the loop's thread, where
+compiled stages have no frames. A block while no stage is at work is not caused by a pipeline, and
+not reported. Code that holds the interpreter's lock blocks the watchdog too, so it is reported only
+after it has ended.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import threading
 from contextlib import suppress
 from threading import Lock, Thread, get_ident, get_native_id
 from types import FrameType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from penstock.streams.base.clock import clock_of, queued_of
+from penstock.streams.diagnostics.current import current
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.protocol.blame import event_name, is_ours
 from penstock.streams.protocol.event import Event
@@ -122,7 +125,7 @@ class _Watched:
         self._loop = loop
         self._now = clock_of(loop)
         self._queued_of = queued_of(loop)
-        self._thread, self._native = get_ident(), get_native_id()
+        self._is_here()
         self._ask()
 
     def look(self) -> None:
@@ -137,6 +140,31 @@ class _Watched:
             self._missed += self._own_share()
             if before < LOOKS <= self._missed:
                 self._report()
+
+    def _position(self) -> _Position | None:
+        """What the loop's thread is executing; None if it has ended."""
+        frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
+        if frame is None:
+            return None
+        stack, stage = _stack(frame), self._current.stage
+        task = asyncio.current_task(self._loop)
+        owner = None if task is None else self._current.tasks.get(task)
+        if stage is None:
+            stage = owner
+        info = _info(stage)
+        if info is None:
+            return _Position(None, None, "", _place(None, stack.innermost), stack.is_own)
+        # The library calls everything in its own tasks and callbacks, and in others what its
+        # functions have called.
+        called = stack.called if stack.is_by_us or owner is not None or task is None else None
+        event = None if called is None else _event(stage, task if stage is owner else None)
+        return _Position(
+            _who(stage, info, called),
+            _blocks(stage),
+            _at_work(stage, event, called),
+            _place(called, frame if called is None else stack.innermost),
+            called is None,
+        )
 
     def _own_share(self) -> float:
         """The share of the time since the last check for which the loop's thread could run.
@@ -154,14 +182,18 @@ class _Watched:
         self._looked, self._queued = self._now(), self._queued_of(self._native)
         self._loop.call_soon_threadsafe(self._answer)
 
+    def _is_here(self) -> None:
+        """The loop is run by the thread that calls."""
+        self._thread, self._native, self._current = get_ident(), get_native_id(), current()
+
     def _answer(self) -> None:
-        self._thread, self._native = get_ident(), get_native_id()
+        self._is_here()
         for blocks in self.blocks:
             blocks.iterated()
         self._answered = True
 
     def _report(self) -> None:
-        found = _position(self._thread)
+        found = self._position()
         affected = [*self.blocks]
         if found is None or not affected or self._answered:
             return
@@ -196,21 +228,28 @@ class _Position(NamedTuple):
     who: str | None
     blocks: Blocks | None
     event: str
-    """What to add about the event in progress, if a local variable of the stage holds it."""
+    """What to add about the event in progress, if the stage knows it."""
     place: str
     """The line in the function that the stage called > the innermost line outside the library."""
     is_own: bool
     """Whether the library's own code is running, or code that it may have called itself."""
 
 
-def _position(thread: int) -> _Position | None:
-    """The position of a thread, found by the local variables on its stack; None if it has ended.
+class _Stack(NamedTuple):
+    """The user's part of the stack of a thread, without what has called the library in turn."""
 
-    Time: proportional to the depth of the stack.
-    """
-    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
-    if frame is None:
-        return None
+    called: FrameType | None
+    """The outermost frame of the innermost ones that are the user's."""
+    is_by_us: bool
+    """Whether the next frame outside is one of the library's, or of a stage of the user's own."""
+    innermost: FrameType
+    """The innermost frame outside the library, or else the innermost one."""
+    is_own: bool
+    """Whether there are frames of the library, and none of the user's."""
+
+
+def _stack(frame: FrameType) -> _Stack:
+    """Time: proportional to the depth of the stack."""
     innermost: FrameType | None = None
     called: FrameType | None = None
     ours = False
@@ -219,35 +258,46 @@ def _position(thread: int) -> _Position | None:
         module = at.f_globals.get("__name__", "")
         if (module, at.f_code.co_qualname) in _LOOP_BEGINS:
             break
-        ours = ours or is_ours(module)
-        if not is_ours(module):
+        if is_ours(module):
+            if called is not None:
+                return _Stack(called, True, innermost or frame, False)
+            ours = True
+        else:
+            if called is not None and _is_stage(at.f_locals.get("self")):
+                return _Stack(called, True, innermost or frame, False)
             innermost = innermost or at
             if module.partition(".")[0] not in _CALLED_BY_US:
                 called = at
-        elif (info := _info(stage := at.f_locals.get("self"))) is not None:
-            event = at.f_locals.get("event")
-            return _Position(
-                _who(stage, info, called),
-                _blocks(stage),
-                _at_work(stage, event, called),
-                _place(called, innermost or frame),
-                called is None,
-            )
         at = at.f_back
-    is_own = ours and called is None
-    return _Position(None, None, "", _place(None, innermost or frame), is_own)
+    return _Stack(called, False, innermost or frame, ours and called is None)
 
 
-def _at_work(stage: object, event: object, called: FrameType | None) -> str:
-    if called is None:
-        in_flight = _attribute(stage, int, "in_flight")
-        return f", events in flight: {in_flight:,}" if in_flight else ""
-    return f" on the event {event_name(cast(Any, event))}" if isinstance(event, Event) else ""
+def _is_stage(stage: object) -> bool:
+    return hasattr(stage, "on_events")
 
 
 def _info(stage: object) -> StageInfo | None:
     info: StageInfo | None = _attribute(stage, StageInfo, "info", "_info")
-    return info
+    return stage if isinstance(stage, StageInfo) else info
+
+
+def _event(stage: Any, task: asyncio.Task[Any] | None) -> Event[Any] | None:
+    """The event for which a stage calls a function of the user's, in a task or in a loop over a
+    list, if it knows it."""
+    calling = getattr(stage, "calling", None)
+    if calling is not None:
+        # What the iterator of the list goes on with: its place is behind the event.
+        _, (events,), *place = calling.__reduce__()
+        return events[place[0] - 1] if place else None
+    event_in = getattr(stage, "event_in", None)
+    return None if task is None or event_in is None else event_in(task)
+
+
+def _at_work(stage: object, event: Event[Any] | None, called: FrameType | None) -> str:
+    if called is None:
+        in_flight = _attribute(stage, int, "in_flight")
+        return f", events in flight: {in_flight:,}" if in_flight else ""
+    return "" if event is None else f" on the event {event_name(event)}"
 
 
 def _blocks(stage: object) -> Blocks | None:

@@ -16,6 +16,7 @@ from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.event import Event, Origin, by_origin
 from penstock.streams.protocol.partitions import Partitioned
 from penstock.streams.protocol.stage import BaseStage, Subscriber, Subscription
+from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["EventTimeStage", "WholeTimeStage"]
@@ -28,6 +29,7 @@ class EventTimeStage(BaseStage):
         self,
         downstream: Subscriber[Any],
         run: Run,
+        info: StageInfo,
         field: By[Any],
         time: SourceTime,
         ahead: Ahead,
@@ -35,6 +37,8 @@ class EventTimeStage(BaseStage):
     ) -> None:
         super().__init__(downstream)
         self._run = run
+        self._info = info
+        self._current = run.current
         self._key = Key(field)
         self._time = time
         time.when_let_go = self._go_on
@@ -77,7 +81,7 @@ class EventTimeStage(BaseStage):
         self._time.demand.came(count)
         passed: list[Event[Any]] = []
         while True:
-            times, error = self._times(events)
+            times, error = self._current.call(self, self._times, events)
             place = len(times)
             if error is None:
                 passed += self._emitted(events, times)

@@ -52,7 +52,7 @@ def timed_by(
             time.on_gone(partial(timed.remove, run, time))
         faults = KeyFaults(on_error, run, info, None, field)
         kind = WholeTimeStage if whole else EventTimeStage
-        return kind(downstream, run, field, time, Ahead(max_ahead, run.wall), faults)
+        return kind(downstream, run, info, field, time, Ahead(max_ahead, run.wall), faults)
 
     info = StageInfo(
         "event_time",

@@ -7,6 +7,7 @@ for the call to end.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -176,6 +177,10 @@ class BatchStage(CallingStage):
         self.run.call_soon(self.info, self._drain)
 
     # Calls.
+
+    def event_in(self, task: asyncio.Task[Any]) -> Event[Any] | None:
+        """None: a call has several."""
+        return None
 
     async def _call(self, batch: _Batch) -> Sequence[Any]:
         """Call the handler with the next part of a batch."""

@@ -6,6 +6,7 @@ been flushed.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
@@ -95,7 +96,7 @@ class CallingStage(FlushingStage):
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
         self._slice = TimeSlice(run, self._drain)
-        self._slots = Slots(run, info, name, self._work, self._slot_ended)
+        self._slots = Slots(run, info, name, self._work, self._slot_ended, self)
         self._watched: CallLimits | None = None
         if options.timeout is not None:
             self._watched = Timeouts(run, options.timeout, name, self._slots.by_task.values())
@@ -129,8 +130,8 @@ class CallingStage(FlushingStage):
                 try:
                     if lessors and not may_begin(event, lessors):
                         raise Withdrawn
+                    slot.event = event
                     if timeouts is not None:
-                        slot.event = event
                         timeouts.begin(slot, started)
                     if is_awaited:
                         result = await handler(event.value)
@@ -195,6 +196,7 @@ class CallingStage(FlushingStage):
                 finally:
                     slots.looking -= 1
             if not due:
+                slot.event = None
                 await slots.sleep()
             started = now()
 
@@ -231,6 +233,11 @@ class CallingStage(FlushingStage):
     def _read(self, event: Event[Any], slot: Slot, results: Any) -> Awaitable[Any]:
         """Send the results of an iterator or a stream on; see `Iterators.read`."""
         raise NotImplementedError
+
+    def event_in(self, task: asyncio.Task[Any]) -> Event[Any] | None:
+        """The event of the call that this task of the stage makes."""
+        slot = self._slots.by_task.get(task)
+        return None if slot is None else slot.event
 
     def _slot_ended(self) -> None:
         if self.state < CLOSED:

@@ -5,6 +5,7 @@ A call that returns an awaitable or an iterator goes on in a slot, and so do all
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.streams.base.errors import not_awaited
@@ -34,12 +35,14 @@ class PlainStage(WorkerStage):
     One slot of a shared limit serves them all, unless another stage waits for it.
     """
 
-    __slots__ = ("_stride", "_stride_began")
+    __slots__ = ("_stride", "_stride_began", "calling")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         # Events that were requested last, and when.
         self._stride, self._stride_began = 0, 0.0
+        # While the handler is called: what follows the event that it is called for.
+        self.calling: Iterator[Event[Any]] | None = None
 
     def _request_more(self) -> None:
         if self.is_concurrent:
@@ -99,7 +102,8 @@ class PlainStage(WorkerStage):
         result: Any = None
         error: BaseException | None = None
         event: BaseEvent
-        for event in events:
+        self.calling = calling = iter(events)
+        for event in calling:
             # The end of one call is the start of the next.
             event.started = ended
             try:
@@ -122,6 +126,7 @@ class PlainStage(WorkerStage):
             if ended >= flush_at or is_over:
                 self._look_at(event)
                 break
+        self.calling = None
         begun = done + (is_later or error is not None)
         rest = events[begun:]
         self._noted = True

@@ -31,7 +31,7 @@ class Slots:
     `go_on` is called when one has ended: another may have to take the next event.
     """
 
-    __slots__ = ("_go_on", "_info", "_name", "_run", "_sleepers", "_work", "by_task", "looking")
+    __slots__ = ("_go_on", "_name", "_run", "_sleepers", "_stage", "_work", "by_task", "looking")
 
     def __init__(
         self,
@@ -40,9 +40,10 @@ class Slots:
         name: str,
         work: Callable[[], Coroutine[Any, Any, None]],
         go_on: Callable[[], None],
+        stage: object,
     ) -> None:
         self._run = run
-        self._info = info
+        self._stage = stage
         self._name = f"{info.name} {name}"
         self._work = work
         self._go_on = go_on
@@ -63,7 +64,7 @@ class Slots:
                 n -= 1
         for _ in range(min(n, most - len(self.by_task))):
             self.looking += 1
-            task = self._run.spawn(self._work(), self._name, replaced=True)
+            task = self._run.spawn(self._work(), self._name, stage=self._stage, replaced=True)
             self.by_task[task] = Slot(task)
             task.add_done_callback(self._ended)
 

@@ -44,6 +44,9 @@ class ConfirmedSink(BaseSinkStage):
         raise NotImplementedError
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        self._current.call(self, self._accept_all, events)
+
+    def _accept_all(self, events: list[Event[Any]]) -> None:
         for place, event in enumerate(events):
             if self.state >= CLOSED:
                 give_back_all(events[place:])

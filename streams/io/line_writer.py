@@ -91,14 +91,18 @@ class LineWriting(BaseSinkStage):
         if self.state:
             give_back_all(events)
             return
-        # Suppressed, so that an error is not reported as one that was raised in handling another.
-        with suppress(Exception):
-            values = [event.value for event in events]
-            self._buffer += b"".join(values) if self._encoded else self._encode(values)
-            self._accepted += events
-            events = []
-        if events:
-            self._take_in(events)
+        outer, self._current.stage = self._current.stage, self
+        try:
+            # Suppressed, so that an error is not reported as raised in handling another.
+            with suppress(Exception):
+                values = [event.value for event in events]
+                self._buffer += b"".join(values) if self._encoded else self._encode(values)
+                self._accepted += events
+                events = []
+            if events:
+                self._take_in(events)
+        finally:
+            self._current.stage = outer
         if self._full or not self._accepted:
             return
         if len(self._buffer) >= _BATCH or len(self._accepted) >= WINDOW // 2:

@@ -120,6 +120,9 @@ class TransactionalWriting(BaseSinkStage):
     # Events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        self._current.call(self, self._accept_all, events)
+
+    def _accept_all(self, events: list[Event[Any]]) -> None:
         accepted: list[Event[Any]] = []
         results: list[Part[Token]] = []
         for place, event in enumerate(events):

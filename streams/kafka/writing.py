@@ -114,13 +114,16 @@ class Writing(ConfirmedSink):
     # Events.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._record_of is not None:
-            for event in events:
-                event.value = self._record_of(event.value)
         super().on_events(events)
         if self.under_way and not self._waits:
             self._waits = True
             self._run.spawn(self._wait(), "write_kafka")
+
+    def _accept_all(self, events: list[Event[Any]]) -> None:
+        if self._record_of is not None:
+            for event in events:
+                event.value = self._record_of(event.value)
+        super()._accept_all(events)
 
     def send(self, event: Event[Any], /) -> None:
         topic, body, key, headers = self._encode(event)

@@ -1,5 +1,6 @@
 cimport cython
 
+from penstock.streams.diagnostics.current cimport Current
 from penstock.streams.protocol.event cimport BaseEvent
 from penstock.streams.protocol.acknowledgement cimport AckHook
 from penstock.streams.protocol.stage cimport BaseStage
@@ -7,6 +8,7 @@ from penstock.streams.protocol.stage cimport BaseStage
 cdef class DistinctStage(BaseStage):
     cdef public object _run, _info, _key, _event_times, _max_keys, _hold, _faults, _until_more
     cdef public object _seen, _times, _ends, _full
+    cdef public Current _current
     cdef public double _clock, _seconds
     cdef public Py_ssize_t _next_look, _forgotten, _peak, _room, _owed, _coming
     cdef public _Unfinished _unfinished

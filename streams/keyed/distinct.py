@@ -82,6 +82,7 @@ class DistinctStage(BaseStage):
     ) -> None:
         super().__init__(downstream)
         self._run = run
+        self._current = run.current
         self._info = info
         self._key = key
         self._event_times = event_times
@@ -112,18 +113,23 @@ class DistinctStage(BaseStage):
         if self._coming:
             self._coming = max(0, self._coming - came)
         fresh: list[Event[Any]] = []
-        if self._event_times is not None:
-            self._event_times.arrived(events)
-        while (refused := self._sift(events, fresh)) is not None:
-            place, error = refused
-            event, rest = events[place], events[place + 1 :]
-            if self._key.adapts(event.value):
-                events = events[place:]
-            elif self._faults.survives(event, error):
-                events = rest
-            else:
-                self._fail(error, fresh, rest)
-                return
+        current = self._current
+        outer, current.stage = current.stage, self
+        try:
+            if self._event_times is not None:
+                self._event_times.arrived(events)
+            while (refused := self._sift(events, fresh)) is not None:
+                place, error = refused
+                event, rest = events[place], events[place + 1 :]
+                if self._key.adapts(event.value):
+                    events = events[place:]
+                elif self._faults.survives(event, error):
+                    events = rest
+                else:
+                    self._fail(error, fresh, rest)
+                    return
+        finally:
+            current.stage = outer
         if self._event_times is not None:
             self._clock = self._event_times.now()
         if fresh:

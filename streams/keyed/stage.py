@@ -99,10 +99,15 @@ class KeyedStage(BaseDemandStage):
             return
         queues, overflow, put = self.queues, self.overflow, self._put
         draining, self._draining = self._draining, True
+        current = self._current
+        outer, current.stage = current.stage, self
         error: Exception | None = None
-        if (refused := put(events)) is not None:
-            skipped, error = self._faults.put_rest(events, refused, put, self._key)
-            self._freed += skipped
+        try:
+            if (refused := put(events)) is not None:
+                skipped, error = self._faults.put_rest(events, refused, put, self._key)
+                self._freed += skipped
+        finally:
+            current.stage = outer
         self._draining = draining
         if self.state and self.state >= CLOSED:
             # The function of the key has cancelled the pipeline, and more was put after that.

@@ -33,7 +33,9 @@ def timed_by_watermarks(source: Any, max_ahead: MaxAhead, on_error: OnError) -> 
         line = SourceTime(run, "watermarks", 0.0, inf)
         timed.add(run, line)
         faults = KeyFaults(on_error, run, info, None)
-        return _WatermarkStage(downstream, run, _never, line, Ahead(max_ahead, run.wall), faults)
+        return _WatermarkStage(
+            downstream, run, info, _never, line, Ahead(max_ahead, run.wall), faults
+        )
 
     info = StageInfo(
         "watermarks",

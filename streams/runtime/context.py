@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.clock import clock_of, running_loop, wall_of
 from penstock.streams.base.errors import NoLoop, add_note, cancelled_inside, notes_of
+from penstock.streams.diagnostics.current import current
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
@@ -77,6 +78,7 @@ class Run:
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = Channels(self)
             self.blocks = Blocks(self._loop, self.errors.warn)
+            self.current = current()
             self.attachments, self.arrivals = Attachments(), Arrivals()
             self.late_numbers = LateNumbers()
         else:
@@ -84,6 +86,7 @@ class Run:
             self.now, self.wall = outer.now, outer.wall
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
+            self.current = outer.current
             self.attachments, self.arrivals = outer.attachments, outer.arrivals
             self.late_numbers = outer.late_numbers
         # Whether it is the running of a pipeline, which waits for all of its events.
@@ -277,6 +280,8 @@ class Run:
 
     def call(self, info: _Info, callback: _Callback, *args: Any) -> None:
         """Call `callback` now, in a callback of the loop. An error ends the run."""
+        noted, outer = self.current, self.current.stage
+        noted.stage = info
         try:
             callback(*args)
         except BaseException as error:
@@ -285,15 +290,27 @@ class Run:
             if info is not None:
                 note_stage(error, info)
             self.failed(error)
+        finally:
+            noted.stage = outer
 
     def spawn(
-        self, work: Coroutine[Any, Any, None], name: str, *, replaced: bool = False
+        self,
+        work: Coroutine[Any, Any, None],
+        name: str,
+        *,
+        stage: object = None,
+        replaced: bool = False,
     ) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, and `close` cancels it.
 
-        If anybody else cancels it that ends the run too, unless it is `replaced`.
+        If anybody else cancels it that ends the run too, unless it is `replaced`. `stage` is the
+        one that calls functions of the user's in the task.
         """
-        return self.tasks.spawn(self.loop, work, name, self._context.copy(), replaced=replaced)
+        context = self._context.copy()
+        task = self.tasks.spawn(self.loop, work, name, context, replaced=replaced)
+        if stage is not None:
+            self.current.tasks[task] = stage
+        return task
 
     def is_in_own_task(self) -> bool:
         """Whether the current task is one that this run, or a run nested in it, owns."""

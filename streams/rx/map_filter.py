@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from inspect import signature
-from itertools import islice
+from operator import length_hint
 from typing import Any
 
 from reactivex import operators as ops
@@ -37,10 +37,14 @@ class _FunctionStage(BaseStage):
         function: Callable[..., Any],
     ) -> None:
         super().__init__(downstream)
+        self._run = run
+        self._current = run.current
         self._info = info
         self._function = function
         # Types of results that are not coroutines.
         self._checked: set[type] = set()
+        # While the function is called: of the list, what follows the event that it is called for.
+        self.calling: Iterator[Event[Any]] | None = None
 
     def check(self, result: object) -> None:
         """Raise UnfinishedResult for what is worked out later; its type is known from then on."""
@@ -50,20 +54,24 @@ class _FunctionStage(BaseStage):
 
 class Map(_FunctionStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
-        function = self._function
+        function, current = self._function, self._current
         event: BaseEvent
-        at = 0
+        self.calling = calling = iter(events)
+        outer, current.stage = current.stage, self
         try:
-            # Only the first result of a list is checked: checking each would cost too much.
-            first = events[0]
-            result = function(first.value)
-            if type(result) not in self._checked:
-                self.check(result)
-            first.value = result
-            if len(events) > 1:
-                for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
+            try:
+                # Only the first result of a list is checked: checking each would cost too much.
+                first = next(calling)
+                result = function(first.value)
+                if type(result) not in self._checked:
+                    self.check(result)
+                first.value = result
+                for event in calling:
                     event.value = function(event.value)
+            finally:
+                current.stage, self.calling = outer, None
         except CALL_ERRORS as raised:
+            at = len(events) - length_hint(calling) - 1
             self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
         else:
             self.downstream.on_events(events)
@@ -85,17 +93,22 @@ class Scan(_FunctionStage):
         self._last = seed
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        accumulator = self._function
+        accumulator, current = self._function, self._current
         event: BaseEvent
         at = 0
+        self.calling = calling = iter(events)
+        outer, current.stage = current.stage, self
         try:
-            for event in events:
-                last = self._last
-                result = event.value if last is _NO_SEED else accumulator(last, event.value)
-                if not at and type(result) not in self._checked:
-                    self.check(result)
-                event.value = self._last = result
-                at += 1
+            try:
+                for event in calling:
+                    last = self._last
+                    result = event.value if last is _NO_SEED else accumulator(last, event.value)
+                    if not at and type(result) not in self._checked:
+                        self.check(result)
+                    event.value = self._last = result
+                    at += 1
+            finally:
+                current.stage, self.calling = outer, None
         except CALL_ERRORS as raised:
             self._fail(fail_event(events[at], raised, self._info), events[:at], events[at + 1 :])
         else:
@@ -106,18 +119,25 @@ class Filter(_FunctionStage):
     answers = True
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        predicate, current = self._function, self._current
         event: BaseEvent
         passed: list[Event[Any]] = []
         dropped: list[Event[Any]] = []
-        for at, event in enumerate(events):
+        self.calling = calling = iter(events)
+        outer, current.stage = current.stage, self
+        try:
             try:
-                passes = self._function(event.value)
-                if passes and passes is not True and type(passes) not in self._checked:
-                    self.check(passes)
-            except CALL_ERRORS as raised:
-                drop_all(dropped, "filter")
-                self._fail(fail_event(event, raised, self._info), passed, events[at + 1 :])
-                return
-            (passed if passes else dropped).append(event)
-        drop_all(dropped, "filter")
-        self._let_pass(passed, len(events))
+                for event in calling:
+                    passes = predicate(event.value)
+                    if passes and passes is not True and type(passes) not in self._checked:
+                        self.check(passes)
+                    (passed if passes else dropped).append(event)
+            finally:
+                current.stage, self.calling = outer, None
+        except CALL_ERRORS as raised:
+            drop_all(dropped, "filter")
+            at = len(events) - length_hint(calling) - 1
+            self._fail(fail_event(events[at], raised, self._info), passed, events[at + 1 :])
+        else:
+            drop_all(dropped, "filter")
+            self._let_pass(passed, len(events))

@@ -131,6 +131,9 @@ class TableWriter(BaseSinkStage):
             self._within.hold([event for event in events if event.pending > 0])
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        self._current.call(self, self._accept_all, events)
+
+    def _accept_all(self, events: list[Event[Any]]) -> None:
         done = 0
         for place, event in enumerate(events):
             if self.state >= CLOSED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.diagnostics.current import Current
 from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -39,6 +40,7 @@ class BaseDemandStage:
 
     __slots__ = (
         "_acts_after_drain",
+        "_current",
         "_draining",
         "_next_of_rest",
         "_noted",
@@ -68,6 +70,7 @@ class BaseDemandStage:
         # The error with which the stream has ended.
         self.error: BaseException | None = None
         self._draining = self._noted = False
+        self._current: Current = run.current
         # Whether there is something to do after each run of the loop.
         self._acts_after_drain = False
         # The values after the last event, and the next of them.
@@ -82,6 +85,8 @@ class BaseDemandStage:
             self._noted = True
             return
         self._draining = True
+        current = self._current
+        outer, current.stage = current.stage, self
         try:
             while True:
                 self._noted = False
@@ -90,6 +95,7 @@ class BaseDemandStage:
                     break
         finally:
             self._draining = False
+            current.stage = outer
         if self._acts_after_drain:
             self._after_drain()
         if self.state:
@@ -113,10 +119,13 @@ class BaseDemandStage:
     def within(self, call: Callable[..., object], *args: Any) -> None:
         """Make a call that may signal several times; the loop runs when it has returned."""
         draining, self._draining = self._draining, True
+        current = self._current
+        outer, current.stage = current.stage, self
         try:
             call(*args)
         finally:
             self._draining = draining
+            current.stage = outer
         self._drain()
 
     # What a step may do.

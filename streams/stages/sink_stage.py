@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.streams.base.errors import CALL_ERRORS, own_error
+from penstock.streams.diagnostics.current import Current, current
 from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
@@ -101,6 +102,7 @@ class BaseSinkStage:
         # The error with which the stream has ended.
         self.error: BaseException | None = None
         self._closed = closed
+        self._current: Current = current()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
@@ -120,16 +122,21 @@ class BaseSinkStage:
         raise NotImplementedError
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for place, event in enumerate(events):
-            if self.state >= CLOSED:
-                give_back_all(events[place:])
-                return
-            try:
-                self.accept(event)
-            except CALL_ERRORS as raised:
-                self.break_off(fail_event(event, raised, self.info))
-            else:
-                event.finish()
+        noted = self._current
+        outer, noted.stage = noted.stage, self
+        try:
+            for place, event in enumerate(events):
+                if self.state >= CLOSED:
+                    give_back_all(events[place:])
+                    return
+                try:
+                    self.accept(event)
+                except CALL_ERRORS as raised:
+                    self.break_off(fail_event(event, raised, self.info))
+                else:
+                    event.finish()
+        finally:
+            noted.stage = outer
 
     def on_completed(self) -> None:
         self.end(None)

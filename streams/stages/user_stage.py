@@ -86,6 +86,7 @@ class UserStage:
         self._stage = stage
         self._info = info
         self._run = run
+        self._current = run.current
         self._upstream = UNCONNECTED
         self.request: Callable[[int], None] = UNCONNECTED.request
         self._ended = False
@@ -112,6 +113,9 @@ class UserStage:
         if self._ended:
             give_back_all(events)
             return
+        self._current.call(self, self._give_all, events)
+
+    def _give_all(self, events: list[Event[Any]]) -> None:
         if len(events) == 1:
             self._give(events[0])
             return

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,30 @@ import pytest
 from reactivex import operators as rx
 
 from penstock import (
+    Event,
     Fixed,
     Flowable,
+    Sink,
+    SinkStage,
     adaptive_flat_map,
+    agg,
+    batch,
     collect,
+    distinct_within,
+    event_time,
     for_each,
+    from_async_iterable,
     from_iterable,
     group_by,
+    monitor,
     spread,
+    stateful,
+    tumbling,
+    window,
 )
 from penstock.streams.diagnostics.blocked_loop import LOOKS, Watchdog
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.stages.own import SourceStage
 from penstock.streams.testing import ManualPublisher, VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 
@@ -42,13 +56,7 @@ class Dog(Watchdog):
 
     def watching(self, source: Flowable[Any]) -> Flowable[Any]:
         """The same source; its runs are watched."""
-
-        def attach(downstream: Any, run: Any) -> None:
-            self.run = run
-            self.watch(run.loop, run.blocks)
-            source.attach(downstream, run)
-
-        return Flowable(attach, source.info)
+        return Flowable(_OWN["watching"](self, source), source.info)
 
     def block(self, seconds: float = 1.5) -> None:
         """Block the loop for long enough to be noticed."""
@@ -79,6 +87,25 @@ Warnings = Callable[[], list[str]]
 
 def itself(value: Any) -> Any:
     return value
+
+
+class OwnSource(SourceStage[int]):
+    values: list[int]
+
+    def produce(self) -> None:
+        while self.demand and self.values:
+            self.emit(self.values.pop(0), self.run.now())
+        if not self.values:
+            self.complete()
+
+
+def own_source(values: list[int]) -> Flowable[int]:
+    def attach(downstream: Any, run: Any) -> None:
+        stage = OwnSource(downstream, run, StageInfo("own"))
+        stage.values = values
+        stage.start()
+
+    return Flowable(attach, StageInfo("own"))
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -135,7 +162,20 @@ def test_an_object_as_a_handler_is_named_by_its_class(
     [
         ("map", "stage 2 'map'"),
         ("scan", "stage 2 'scan'"),
+        ("filter", "stage 2 'filter'"),
+        ("map of own source", "stage 2 'map'"),
+        ("take_while", "stage 2 'take_while'"),
+        ("flat_map", "stage 2 'flat_map'"),
         ("group_by", "stage 2 'group_by'"),
+        ("distinct_within", "stage 2 'distinct_within'"),
+        ("event_time", "stage 2 'event_time'"),
+        ("stateful", "stage 2 'stateful'"),
+        ("window", "stage 3 'window'"),
+        ("monitor", "stage 2 'monitor'"),
+        ("batch", "stage 2 'batch'"),
+        ("own sink", "stage 2 'own'"),
+        ("async for_each", "stage 2 'for_each'"),
+        ("from_async_iterable", "stage 1 'from_async_iterable'"),
         ("for_each", "stage 2 'for_each'"),
         ("from_iterable", "stage 1 'from_iterable'"),
     ],
@@ -154,18 +194,117 @@ def test_whatever_blocks_is_named(
         yield 1
         yield stuck(7)
 
+    async def generated_later() -> AsyncIterator[int]:
+        yield 1
+        yield stuck(7)
+
+    async def stuck_later(value: Any) -> None:
+        await asyncio.sleep(0)
+        stuck(value)
+
+    class OwnStage(SinkStage[Any]):
+        def accept(self, event: Event[Any]) -> None:
+            stuck(event.value)
+
+    class OwnSink(Sink[Any]):
+        info = StageInfo("own")
+
+        def open(self, run: Any, closed: Any) -> OwnStage:
+            return OwnStage(closed)
+
     stages: dict[str, tuple[Any, ...]] = {
         "map": (rx.map(stuck),),
+        "map of own source": (rx.map(stuck),),
         "scan": (rx.scan(stuck),),
+        "filter": (rx.filter(stuck),),
+        "take_while": (rx.take_while(stuck),),
+        "flat_map": (rx.flat_map(lambda value: [stuck(value)]),),
         "group_by": (group_by(stuck), spread()),
+        "distinct_within": (distinct_within(60, by=stuck),),
+        "event_time": (event_time(stuck),),
+        "stateful": (stateful(lambda state, value: (state, [stuck(value)]), by=itself, start=0),),
+        "window": (event_time(itself), window(tumbling(10), agg.fold(0, stuck))),
+        "monitor": (monitor("always p", p=stuck),),
+        "batch": (batch(stuck),),
     }
-    source = from_iterable(generated if where == "from_iterable" else [1, 7])
-    sink = for_each(stuck if where == "for_each" else quick)
-    run(dog.watching(source).pipe(*stages.get(where, ())).to(sink).run())
+    sources: dict[str, Flowable[Any]] = {
+        "from_iterable": from_iterable(generated),
+        "from_async_iterable": from_async_iterable(generated_later),
+        "map of own source": own_source([1, 7]),
+    }
+    sinks: dict[str, Sink[Any]] = {
+        "for_each": for_each(stuck),
+        "async for_each": for_each(stuck_later),
+        "own sink": OwnSink(),
+    }
+    flow = dog.watching(sources.get(where, from_iterable([1, 7]))).pipe(*stages.get(where, ()))
+    run(flow.to(sinks.get(where, for_each(quick))).run())
     # The second time is within ten seconds.
     (warning,) = warnings()
     assert stage in warning
     assert f"{__file__}:" in warning
+
+
+@pytest.mark.parametrize(
+    "where", ["map", "filter", "scan", "plain", "async", "for_each", "async for_each"]
+)
+def test_the_event_is_named_for_which_the_function_is_called(
+    run: Run, dog: Dog, warnings: Warnings, where: str
+) -> None:
+    def stuck(*values: int) -> Any:
+        if values[-1] == 3:
+            dog.block()
+        return True
+
+    async def stuck_later(value: int) -> None:
+        await asyncio.sleep(value)
+        stuck(value)
+
+    stages: dict[str, Any] = {
+        "map": rx.map(stuck),
+        "scan": rx.scan(stuck),
+        "filter": rx.filter(stuck),
+        "plain": adaptive_flat_map(stuck),
+        "async": adaptive_flat_map(stuck_later, Fixed(4)),
+    }
+    sinks = {"for_each": for_each(stuck), "async for_each": for_each(stuck_later)}
+    flow = dog.watching(from_iterable(range(1, 6))).pipe(stages.get(where, rx.skip(0)))
+    run(flow.to(sinks.get(where, collect([]))).run())
+    (warning,) = warnings()
+    assert "has blocked the loop for 1 s on the event 3, and is at" in warning
+
+
+def test_no_event_is_named_where_a_function_is_called_with_several(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    flow = dog.watching(from_iterable([1, 2, 3])).pipe(batch(lambda values: dog.block()))
+    run(flow.to(collect([])).run())
+    (warning,) = warnings()
+    assert "(stage 2 'batch') has blocked the loop for 1 s, and is at" in warning
+
+
+def test_the_stage_is_named_that_has_called_in_a_call_of_another(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def one(value: int) -> int:
+        return value
+
+    def two(value: int) -> None:
+        if value == 5:
+            dog.block()
+
+    def three(value: int) -> None:
+        if value == 4:
+            dog.block()
+
+    # The results of the first go on while it is at work, and it is called again after that.
+    flow = dog.watching(from_iterable([5, 6, 4])).pipe(
+        rx.map(one), adaptive_flat_map(lambda value: two(value) or value), rx.map(three)
+    )
+    run(flow.to(collect([])).run())
+    (first, second) = warnings()
+    assert "(stage 3 'adaptive_flat_map') has blocked the loop for 1 s on the event 5" in first
+    assert "'three' (stage 4 'map') has blocked the loop for 1 s on the event 4" in second
 
 
 # Code as if it stood in one of the library's modules.
@@ -177,6 +316,13 @@ def busy(dog, loop, *values):
         loop.advance(0.5)
         dog.look()
     return values[-1]
+
+def watching(dog, source):
+    def attach(downstream, run):
+        dog.run = run
+        dog.watch(run.loop, run.blocks)
+        source.attach(downstream, run)
+    return attach
 
 def publish(identity):
     async def publish(value):

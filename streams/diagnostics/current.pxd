@@ -1,0 +1,2 @@
+cdef class Current:
+    cdef public object stage, tasks
