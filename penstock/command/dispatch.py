@@ -7,7 +7,6 @@ import gc
 import os
 from importlib import import_module
 
-from penstock import __version__
 from penstock.command.arguments import COMMANDS, add_arguments
 from penstock.command.arguments.parsers import Formatter, Parser, wants_json
 from penstock.command.output import flush, mention, put, use
@@ -147,7 +146,7 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         # Imported here: few commands ask for it.
-        from penstock.streams.base.compiled import form
+        from penstock.streams.base.compiled import library
 
-        put(f"penstock {__version__} ({form()})\n")
+        put(f"{library()}\n")
         parser.exit()

@@ -7,11 +7,11 @@ for each event. With PENSTOCK_PURE=1 in the environment they are left aside.
 from __future__ import annotations
 
 import sys
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
-from importlib.util import find_spec
+from importlib import import_module
+from importlib.machinery import SOURCE_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 from typing import Any, Literal
 
-__all__ = ["form", "import_sources"]
+__all__ = ["form", "import_sources", "library"]
 
 # One of them; they are compiled together.
 _MODULE = "penstock.streams.protocol.event"
@@ -19,9 +19,15 @@ _MODULE = "penstock.streams.protocol.event"
 
 def form() -> Literal["compiled", "pure"]:
     """How the library runs in this process."""
-    spec = find_spec(_MODULE)
-    assert spec is not None
-    return "pure" if isinstance(spec.loader, SourceFileLoader) else "compiled"
+    # Every run has imported it. `importlib.util`, which would find out without, is slow to import.
+    loader = import_module(_MODULE).__loader__
+    return "compiled" if isinstance(loader, ExtensionFileLoader) else "pure"
+
+
+def library() -> str:
+    """The library with its version and form, as a report of a bug should name it."""
+    # It is below the package that has the version.
+    return f"penstock {sys.modules['penstock'].__version__} ({form()})"
 
 
 def import_sources(folder: str) -> None:

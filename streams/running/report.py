@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from penstock.streams.base.compiled import library
 from penstock.streams.base.errors import BuildError, MissingExtra
 from penstock.streams.execution.call import IN_STATE
 from penstock.streams.protocol.stage_info import StageInfo
@@ -172,11 +173,12 @@ def _all(name: str, stages: list[dict[str, Any]]) -> list[Any]:
 
 
 def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
-    """A few lines: how it ended, the events by outcome, troubles, the latencies."""
+    """A few lines: how it ended and with which library, the events by outcome, troubles, the
+    latencies."""
     seconds = numbers["seconds"]
     done = done_with(numbers)
     rate = f", {done / seconds:,.0f} events/s" if seconds > 0 else ""
-    lines = [f"penstock: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
+    lines = [f"{library()}: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
     counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
     for cause, n in numbers["dropped"].items():
         # Their results come later, as other events.

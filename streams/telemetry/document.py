@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.streams.base.compiled import library
 from penstock.streams.base.errors import describe, message_of, printable
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.pictures.lanes import Layout, Place, layout
@@ -55,6 +56,7 @@ class Document:
         stages = self._running.describe()
         laid = layout([stage for stage in stages if stage.number <= self._recorder.last])
         return {
+            "library": library(),
             "title": _short(self._title or " > ".join(stage.name for stage in stages)),
             "stages": list(self._stages(stages, laid)),
             "arrows": [

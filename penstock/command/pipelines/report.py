@@ -8,6 +8,7 @@ import sys
 from math import isfinite
 from typing import Any, cast
 
+from penstock.streams.base.compiled import library
 from penstock.streams.base.errors import describe, message_of, notes_of
 from penstock.streams.pipelines.running import Report
 
@@ -15,7 +16,7 @@ __all__ = ["as_json"]
 
 
 def as_json(report: Report, exit_status: int) -> str:
-    """One line: `outcome`, `exit_status`, `error` or null, and all `statistics`.
+    """One line: `outcome`, `exit_status`, `error` or null, all `statistics`, and the `library`.
 
     Latencies are in seconds. Values that JSON cannot express, such as a group's key or NaN, are
     written as their `repr`.
@@ -33,6 +34,7 @@ def as_json(report: Report, exit_status: int) -> str:
                 "notes": notes_of(error),
             },
             "statistics": _finite(report.statistics),
+            "library": library(),
         },
         default=_plain,
     )

@@ -620,6 +620,7 @@ function read(line) {
     now = message.now;
     samples = fixed.samples.map(sample);
     put(byId("title"), fixed.title);
+    put(byId("library"), fixed.library);
     document.title = `${fixed.title} – penstock`;
     build();
   } else {

@@ -7,6 +7,8 @@ import platform
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
+from penstock.streams.base.compiled import form
+
 __all__ = ["machine"]
 
 _PACKAGES = ("penstock", "reactivex", "uvloop", "orjson")
@@ -26,7 +28,7 @@ def machine() -> dict[str, str]:
     }
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
+            found[name] = f"{version(name)} ({form()})" if name == "penstock" else version(name)
     return {name: text for name, text in found.items() if text}
 
 

@@ -279,7 +279,7 @@ def test_a_drain_that_leaves_events_of_a_zip_without_partners_says_so(by_signal:
     report = run_virtual(story())
     assert (report.outcome, report.exit_status) == ("incomplete", 5)
     assert report.statistics["returned"] > 0
-    assert str(report).startswith("penstock: ended with events unfinished")
+    assert ": ended with events unfinished after" in str(report)
 
 
 def test_events_without_partners_at_the_end_of_the_input_are_no_failure() -> None:

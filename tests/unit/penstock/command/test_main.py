@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.base.compiled import form
+from penstock.streams.base.compiled import form, library
 
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_the_version_is_the_packages_and_says_how_it_runs(penstock: Penstock) -> None:
-    assert penstock("--version").out == f"penstock {version('penstock')} ({form()})\n"
+    assert penstock("--version").out == f"{library()}\n"
+    assert library() == f"penstock {version('penstock')} ({form()})"
 
 
 def test_help_imports_no_library(process: Process) -> None:

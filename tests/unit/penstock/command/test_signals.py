@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.streams.base.compiled import library
+
 Write = Callable[[str, str], Path]
 
 # Prints on standard error that an event is in work, and waits until its input says to go on.
@@ -80,7 +82,7 @@ def test_the_first_signal_finishes_what_is_in(
     assert status == 4
     # A pipe cannot be read again, so lines that were read are finished.
     assert [json.loads(line)["uuid"] for line in out] == [0, 1, 2, 3, 4]
-    assert "penstock: drained on a signal" in err
+    assert f"{library()}: drained on a signal" in err
     assert "5 in, 5 finished" in err
 
 
@@ -96,7 +98,7 @@ def test_the_second_signal_cancels_and_says_what_was_not_finished(
         running.process.send_signal(signal.SIGTERM)
         status, out, err = running.end()
     assert (status, out) == (5, [])
-    assert "penstock: cancelled after" in err
+    assert f"{library()}: cancelled after" in err
     assert "1 in, 0 finished, 1 returned" in err
     assert "not finished, by read_jsonl of standard input: 1\n" in err
     assert "read and not begun, by read_jsonl of standard input: the next 4 lines" in err
@@ -200,7 +202,7 @@ def test_a_signal_after_the_end_of_the_run_changes_neither_report_nor_status(
         running.send(3)
         status, out, err = running.end()
     assert (status, len(out)) == (0, 3)
-    assert err.startswith("penstock: completed after")
+    assert err.startswith(f"{library()}: completed after")
     assert err.endswith("  events: 3 in, 3 finished\n")
 
 

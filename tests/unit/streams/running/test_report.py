@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.streams.base.compiled import library
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.running.report import Outcome, Report, State
 
@@ -38,7 +39,7 @@ def test_the_text_counts_what_became_of_every_event() -> None:
     numbers = {**NUMBERS, "dropped": {"duplicate": 4}, "failed": 3, "returned": 2}
     text = str(Report("stopped", numbers))
     assert text.splitlines() == [
-        "penstock: stopped by an error after 2.0 s, 497 events/s",
+        f"{library()}: stopped by an error after 2.0 s, 497 events/s",
         "  events: 1,000 in, 990 finished, 4 dropped (duplicate), 3 failed, 2 returned",
     ]
 
@@ -46,7 +47,7 @@ def test_the_text_counts_what_became_of_every_event() -> None:
 def test_events_that_were_dropped_are_part_of_the_rate() -> None:
     numbers = {**NUMBERS, "finished": 1, "dropped": {"last": 4000, "duplicate": 999}}
     assert str(Report("completed", numbers)).startswith(
-        "penstock: completed after 2.0 s, 2,500 events/s\n"
+        f"{library()}: completed after 2.0 s, 2,500 events/s\n"
     )
 
 
@@ -61,8 +62,8 @@ def test_events_that_were_dropped_are_part_of_the_rate() -> None:
         ("cancelled", "cancelled"),
     ],
 )
-def test_the_text_begins_with_how_it_ended(outcome: Outcome, words: str) -> None:
-    assert str(Report(outcome, NUMBERS)).startswith(f"penstock: {words} after 2.0 s")
+def test_the_text_begins_with_the_library_and_how_it_ended(outcome: Outcome, words: str) -> None:
+    assert str(Report(outcome, NUMBERS)).startswith(f"{library()}: {words} after 2.0 s")
 
 
 def test_latencies_are_in_milliseconds() -> None:
@@ -109,7 +110,7 @@ def test_of_very_many_unfinished_lines_the_first_few_are_listed_and_the_others_c
 def test_the_text_before_the_end_says_that_it_has_not_ended(state: State) -> None:
     text = str(Report(state, {**NUMBERS, "in_flight": 3}))
     assert text.splitlines() == [
-        f"penstock: not ended ({state}) after 2.0 s, 495 events/s",
+        f"{library()}: not ended ({state}) after 2.0 s, 495 events/s",
         "  events: 1,000 in, 990 finished, 3 in flight",
     ]
 

@@ -21,6 +21,7 @@ from penstock import (
     spread,
     write_jsonl,
 )
+from penstock.streams.base.compiled import library
 from penstock.streams.telemetry.document import Document, difference
 from penstock.streams.testing.plugin import Run
 
@@ -177,6 +178,7 @@ def test_stages_are_described_with_their_bounds_and_dead_letters(run: Run) -> No
 
     fixed = run(story())
     assert fixed["title"] == "orders.py"
+    assert fixed["library"] == library()
     assert [stage["kind"] for stage in fixed["stages"]] == ["source", "stage", "sink", "sink"]
     assert fixed["stages"][1]["routes"] == ["letters.jsonl"]
     assert fixed["stages"][1]["holds"] > 4

@@ -19,6 +19,7 @@ from penstock import (
     retry,
     route,
 )
+from penstock.streams.base.compiled import library
 from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.testing.loop import run_virtual
 from penstock.streams.testing.plugin import Run
@@ -34,6 +35,15 @@ FLEET: dict[str, Any] = {
     "workers": {"a": {"name": "worker-1", "in_flight": 1, "waiting": 2}},
     "partitions": {"1": {"lag": 7, "owner": "a"}},
 }
+
+
+def test_the_page_names_the_library_and_its_form(run: Run) -> None:
+    async def story() -> list[dict[str, Any]]:
+        async with from_iterable([1]).to(for_each(bool)).start() as running:
+            return await lines_of(running, 1.5)
+
+    seen = looked_at(opened(*run(story())), shown=("library",))
+    assert seen[0]["library"] == library()
 
 
 def test_servers_that_do_not_answer_are_named_and_the_page_goes_on(run: Run) -> None:

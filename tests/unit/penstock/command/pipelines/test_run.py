@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from penstock.streams.base.compiled import library
+
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -56,6 +58,7 @@ def test_the_main_job_keeps_order_per_client_and_drops_duplicates(
     assert done == expected
     report = _report(result.stderr)
     assert report["outcome"] == "completed"
+    assert report["library"] == library()
     assert report["statistics"]["dropped"] == {"duplicate": 30}
     assert report["statistics"]["finished"] == 300
 
@@ -98,7 +101,7 @@ def test_the_main_job_runs_without_uvloop(process: Process, write_file: Write) -
 def test_an_empty_input_is_finished(penstock: Penstock, pipeline_file: Path) -> None:
     result = penstock("run", pipeline_file, "--input", "/dev/null")
     assert result.status == 0
-    assert result.err.startswith("penstock: completed after")
+    assert result.err.startswith(f"{library()}: completed after")
 
 
 def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
@@ -117,7 +120,7 @@ def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
     assert "in stage 2 'adaptive_flat_map', on the event {'uuid': 'u0'" in result.err
     assert f'File "{path}", line 8, in work' in result.err
     assert "workers.py" not in result.err
-    assert "penstock: stopped by an error" in result.err
+    assert f"{library()}: stopped by an error" in result.err
 
     result = penstock("run", path, "--input", tmp_path / "in.jsonl", "--traceback")
     assert result.status == 1
@@ -137,7 +140,7 @@ def test_no_exception_of_a_handler_escapes_the_report(
     result = process(script, "run", path, input=_lines(1))
     assert result.returncode == 1
     assert raised.partition("(")[0] in result.stderr
-    assert "penstock: stopped by an error" in result.stderr
+    assert f"{library()}: stopped by an error" in result.stderr
     assert "never retrieved" not in result.stderr
 
 

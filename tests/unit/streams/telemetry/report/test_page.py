@@ -29,6 +29,7 @@ from penstock import (
     tumbling,
     window,
 )
+from penstock.streams.base.compiled import form
 from penstock.streams.base.errors import BuildError
 from penstock.streams.running.report import Report
 from penstock.streams.telemetry.report.writing import write_page
@@ -107,6 +108,13 @@ def test_the_totals_on_the_page_are_those_of_the_report(
     drawn = re.findall(r'<text class="flow"[^>]*>([\d,]+)</text>', page)
     # group_by, which has no arrow of its own, and spread are one stage.
     assert drawn == [*sent[:2], sent[2], *sent[2:]]
+
+
+def test_the_page_says_whether_the_library_is_compiled(run: Run, tmp_path: Path) -> None:
+    _, page = page_of(run, pipeline(events(3)), tmp_path / "page.html")
+    rows = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
+    (row,) = [row for row in rows if re.search(r">penstock</t[dh]>", row)]
+    assert f" ({form()})<" in row
 
 
 def test_each_arrow_of_the_picture_has_its_total_those_of_other_streams_too(
