@@ -28,6 +28,7 @@ __all__ = [
     "Ending",
     "Event",
     "Origin",
+    "Seconds",
     "Turn",
     "by_origin",
     "drop_all",
@@ -39,6 +40,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# Compiled, an argument that is declared as a `float` would be made one, or refused.
+Seconds = float
 
 
 class Origin(Protocol):
@@ -131,7 +135,7 @@ class BaseEvent:
     ended: float
     time: float
 
-    def __init__(self, value: Any, created: float, origin: Origin, token: Any = None) -> None:
+    def __init__(self, value: Any, created: Seconds, origin: Origin, token: Any = None) -> None:
         self.value = value
         self.created = created
         self.origin = origin
@@ -210,7 +214,7 @@ else:
 
 def new_events(
     values: Sequence[T],
-    created: float,
+    created: Seconds,
     origin: Origin,
     tokens: Iterable[Any] = repeat(None),
     kind: type[BaseEvent] = BaseEvent,

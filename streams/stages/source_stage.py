@@ -22,6 +22,7 @@ from penstock.streams.protocol.event import (
     RETURNED,
     Ending,
     Event,
+    Seconds,
     give_back_all,
     new_events,
 )
@@ -212,11 +213,11 @@ class BaseSourceStage(BaseDemandStage):
             before, created = created, run.now()
             self._chunk = fitting(self._chunk, created - before)
 
-    def emit(self, value: Any, created: float, token: Any = None) -> None:
+    def emit(self, value: Any, created: Seconds, token: Any = None) -> None:
         """Emit one value that there is demand for."""
         self.send_all([Event(value, created, self, token)])
 
-    def emit_all(self, values: Sequence[Any], created: float) -> None:
+    def emit_all(self, values: Sequence[Any], created: Seconds) -> None:
         """Emit several values that there is demand for."""
         self.send_all(new_events(values, created, self))
 

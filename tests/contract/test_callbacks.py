@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from penstock.streams.io.line_writer import LineWriting
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run as PipelineRun
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.rx.lifted import LiftedHolding
 from penstock.streams.stages.latency_stage import LatencyStage
 from penstock.streams.testing import MemorySink, MemorySource
@@ -83,6 +83,25 @@ CASES: list[tuple[str, type, str, tuple[Any, ...]]] = [
 ]
 
 
+def break_calls(monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+    """Let the calls of this method by the loop raise, also by a timer."""
+    call = PipelineRun.call
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    def called(run: PipelineRun, info: Any, callback: Any, *args: Any) -> None:
+        inner = callback
+        if isinstance(getattr(callback, "__self__", None), Timer):
+            inner = callback.__self__._call
+        if isinstance(getattr(inner, "__self__", None), kind) and inner.__name__ == name:
+            callback = broken
+        call(run, info, callback, *args)
+
+    # Not the method itself, which is that of a compiled class.
+    monkeypatch.setattr(PipelineRun, "call", called)
+
+
 @pytest.mark.parametrize(
     ("stage", "kind", "name", "operators"), CASES, ids=[f"{c[0]} {c[2]}" for c in CASES]
 )
@@ -94,15 +113,7 @@ def test_an_error_in_what_the_loop_calls_ends_the_run_and_names_the_stage(
     monkeypatch: pytest.MonkeyPatch,
     run: Run,
 ) -> None:
-    whole = getattr(kind, name)
-
-    def broken(*args: Any) -> Any:
-        above = sys._getframe(1)
-        if PipelineRun.call.__code__ in (above.f_code, above.f_back and above.f_back.f_code):
-            raise RuntimeError("broken")
-        return whole(*args)
-
-    monkeypatch.setattr(kind, name, broken)
+    break_calls(monkeypatch, kind, name)
     source: Any = MemorySource(range(30))
     if stage in ("chunk", "spread"):
         source = from_async_iterable(slowly)
@@ -116,11 +127,8 @@ def test_an_error_in_what_the_loop_calls_ends_the_run_and_names_the_stage(
 def test_an_error_in_what_the_loop_calls_of_a_sink_ends_the_run_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    def broken(*_: Any) -> None:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(LineWriting, "_idle", broken)
-    monkeypatch.setattr(LatencyStage, "_tick", broken)
+    break_calls(monkeypatch, LineWriting, "_idle")
+    break_calls(monkeypatch, LatencyStage, "_tick")
     for sink in (write_jsonl(tmp_path / "lines.jsonl"), latency_histogram(0.5, report=None)):
         with pytest.raises(RuntimeError, match="broken") as told:
             run(from_async_iterable(slowly).pipe(ops.map(lambda n: {"n": n})).to(sink).run())

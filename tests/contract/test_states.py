@@ -16,6 +16,7 @@ from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.stage import NEXT_STATES, State
 from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.testing import run_virtual
+from tests.helpers.of_sources import of_sources
 from tests.helpers.random_walk import RandomWalk
 
 WALKS = 250
@@ -210,6 +211,7 @@ def stopped_by_the_first_of_a_list() -> None:
         run_virtual(story())
 
 
+@of_sources
 def test_random_pipelines_take_each_step_of_the_tables_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

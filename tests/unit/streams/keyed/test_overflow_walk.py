@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from penstock import Flowable, group_by, spread
 from penstock.streams.keyed.stage import KeyedStage
@@ -68,7 +65,6 @@ class _Walk:
         self.pushed = self.withdrawn = 0
         self.taken: dict[str, list[int]] = defaultdict(list)
         self.probe: Probe[Value] = Probe(hold=True)
-        self.stages: list[KeyedStage] = []
         self.sources: list[_Pushed] = []
 
     def connect(self) -> None:
@@ -78,21 +74,10 @@ class _Walk:
 
         stream: Any = Flowable(start, StageInfo("pushed"))
         grouped = group_by(0, self.buffer, share=self.share, spill_events=self.most)
-        with self._seen():
-            stream.pipe(grouped, spread()).connect(self.probe)
-        (self.stage,) = self.stages
+        stream.pipe(grouped, spread()).connect(self.probe)
         (self.source,) = self.sources
-
-    @contextmanager
-    def _seen(self) -> Iterator[None]:
-        made = KeyedStage.__init__
-
-        def init(stage: KeyedStage, *args: Any, **options: Any) -> None:
-            self.stages.append(stage)
-            made(stage, *args, **options)
-
-        with patch.object(KeyedStage, "__init__", init):
-            yield
+        stage: Any = self.source.downstream
+        self.stage: KeyedStage = stage
 
     def push(self) -> None:
         keys = self.rng.choice(["h", "h", "hhhhhc", "abcdefgh", "hi" * 9 + "abc"])
