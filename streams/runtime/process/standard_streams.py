@@ -19,7 +19,7 @@ from typing import Any
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Taken", "keep", "standing_for", "taken"]
+__all__ = ["Taken", "keep", "standing_for", "taken", "write_out_of_c"]
 
 _STANDARD = (0, 1)
 
@@ -37,18 +37,19 @@ class Taken:
     """A standard stream, whose user reads or writes `descriptor` until this is closed or forgotten.
 
     Several may have taken it at once; the number is the program's own again after the last of them.
-    One that is closed is left alone, and so are all on Windows.
+    One that is closed is left alone, and so are all on Windows. `for_good`: it is never given back,
+    and what libraries in C have printed and not written out goes to standard error too.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, for_good: bool = False) -> None:
         self.descriptor = number
         self._number = number
         # A forked process has a copy of this object, and its parent's standard streams.
         self._owner = 0
         if sys.platform != "win32":
             with _lock, suppress(OSError):
-                self.descriptor = _take(number)
-                self._owner = os.getpid()
+                self.descriptor = _take(number, for_good=for_good)
+                self._owner = 0 if for_good else os.getpid()
 
     @property
     def is_read_ahead(self) -> bool:
@@ -60,10 +61,6 @@ class Taken:
         if owner and owner == os.getpid():
             with _lock:
                 _give_back(self._number)
-
-    def keep(self) -> None:
-        """Close it never."""
-        self._owner = 0
 
     def __del__(self) -> None:
         # At the end of the process parts of this module may be gone, and nobody needs the stream.
@@ -83,7 +80,7 @@ def taken(numbers: Iterable[int]) -> Generator[None]:
 def keep(numbers: Iterable[int]) -> None:
     """Take these standard streams for as long as the process lasts."""
     for number in numbers:
-        Taken(number).keep()
+        Taken(number, for_good=True)
 
 
 def standing_for(number: int) -> int:
@@ -93,11 +90,11 @@ def standing_for(number: int) -> int:
 
 if sys.platform != "win32":
 
-    def _take(number: int) -> int:
+    def _take(number: int, *, for_good: bool) -> int:
         """Raises OSError if it is closed."""
         if number not in _copies:
             if number == 1:
-                _write_out()
+                _write_out(of_c=not for_good)
             # Above the standard streams, as others of them may be closed.
             copy = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
             _replace(number)
@@ -161,18 +158,20 @@ def _printing() -> list[Any]:
     return found
 
 
-def _write_out() -> None:
+def _write_out(*, of_c: bool = True) -> None:
     """Write out what was printed, while it still goes where it was meant to go."""
     for stream in _printing():
         with suppress(OSError, ValueError):
             stream.flush()
-    _write_out_of_c()
+    if of_c:
+        write_out_of_c()
 
 
-def _write_out_of_c() -> None:
+def write_out_of_c() -> None:
     """The same for libraries in C."""
     # Not all streams by `fflush(NULL)`: it would wait for a thread that reads one of them.
     with suppress(Exception):
+        # Imported here: slow to import.
         import ctypes
 
         library: Any = ctypes.CDLL(None)

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from penstock.streams.runtime.process.lifeline import end_with_this_process, ending_of
 from penstock.streams.runtime.process.os_signals import nothing
+from penstock.streams.runtime.process.standard_streams import write_out_of_c
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.processes.wire import Wire
 from penstock.streams.workers.processes.worker import leave_the_terminal, without_signals, work
@@ -55,6 +56,7 @@ def _write_out() -> None:
         # It may be None, closed, or an object of the program that has nothing to write out.
         with contextlib.suppress(AttributeError, ValueError):
             stream.flush()
+    write_out_of_c()
 
 
 def _show(error: BaseException) -> None:

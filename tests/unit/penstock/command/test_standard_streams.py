@@ -75,6 +75,25 @@ def test_handlers_and_their_children_neither_read_the_events_nor_print_between_t
     assert result.stderr.startswith("while it is loaded\n")
 
 
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+def test_what_a_library_in_c_prints_while_the_file_is_loaded_is_not_among_the_results(
+    process: Process,
+    module: list[str],
+    write_file: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    workers: list[str],
+) -> None:
+    # With it nothing waits to be written out, in C neither.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    text = "import ctypes\nc = ctypes.CDLL(None)\nc.printf(b'loaded\\n')\n"
+    text += "def handler(event):\n    c.printf(b'called\\n')\n    return event\n"
+    path = write_file("job.py", text + PIPELINE.format(sink="write_jsonl()"))
+    result = process(module, "run", path, *workers, input=LINES)
+    assert result.stdout == LINES
+    assert result.stderr.count("loaded\n") == 1
+    assert result.stderr.count("called\n") == 3
+
+
 @pytest.mark.parametrize("workers", [None, 2])
 def test_a_script_has_its_standard_output_before_and_after_the_run(
     process: Process, write_file: Write, workers: int | None
