@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import given, is_at_least, require_count, require_seconds
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
-from penstock.streams.execution.options import BatchOptions
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Placement, StageInfo
@@ -77,7 +76,7 @@ def batch(
     require_seconds("batch", **given(latency=latency))
     check_timeout("batch", handler, timeout)
     # Slow to import, and few pipelines have one.
-    from penstock.streams.execution.batch_stage import BatchStage
+    from penstock.streams.execution.batch_stage import BatchOptions, BatchStage
 
     options = BatchOptions(
         handler=handler,

@@ -37,27 +37,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
-from penstock.streams.base.errors import BuildError, describe
-from penstock.streams.base.validation import given, is_async_iterable, is_iterable, require_count
-from penstock.streams.boundary.async_items import AsyncItems
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import given, require_count
 from penstock.streams.groups.grouped import Group, Grouped
 from penstock.streams.pipelines.flowable import Flowable
-from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Picture, Placement, StageInfo
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.combining.flat_map import Answer, Expanding
 from penstock.streams.rx.lift import check_demand
-from penstock.streams.stages.time_slice import TimeSlice, slices_made
+from penstock.streams.stages.time_slice import slices_made
 
 __all__ = ["spread"]
 
 T = TypeVar("T")
 
 _MOST_OPEN = 1024
-
-# Single events, although they can be iterated over: by keys, by characters, by bytes.
-_SINGLE: tuple[type, ...] = (Mapping, str, bytes, bytearray)
 
 
 class _Spread:
@@ -83,7 +77,9 @@ class _Spread:
         is_grouped = isinstance(cast(object, source), Grouped)
         groups = cast("Grouped[Any, Any]", source) if is_grouped else None
         if groups is None and source.values is Mapping:
-            raise BuildError(_not_iterables(f"the single events of {source.chain()[0].info}"))
+            from penstock.streams.rx.combining.spreader import not_iterables
+
+            raise BuildError(not_iterables(f"the single events of {source.chain()[0].info}"))
         if isinstance(source, _Spreading) and isinstance(source.above, Grouped):
             raise BuildError(
                 "spread() straight after spread(): the first has taken the groups apart already; "
@@ -95,7 +91,10 @@ class _Spread:
             if groups is not None:
                 groups.rotate(downstream, run, feeders, info)
             else:
-                spreader = _Spreader(downstream, run, info, feeders or _MOST_OPEN)
+                # Imported here: most pipelines spread the groups of `group_by`.
+                from penstock.streams.rx.combining.spreader import Spreader
+
+                spreader = Spreader(downstream, run, info, feeders or _MOST_OPEN)
                 run.add_stage(info, spreader.statistics)
                 with slices_made(run) as spreader.above:
                     source.attach(spreader, run)
@@ -131,80 +130,3 @@ def spread(feeders: int | None = None) -> _Spread:
     """
     require_count("spread", **given(feeders=feeders))
     return _Spread(feeders)
-
-
-class _Spreader(Expanding):
-    """Takes items out of plain and async iterables, `feeders` of them open at a time.
-
-    `above` are the slices of time of the stages above. A stage above that has been
-    requested a group and only yields to the loop delivers it in that loop iteration, unless it
-    yields again.
-    """
-
-    cause = "empty"
-    above: list[TimeSlice]
-    # Whether the sender of the last group waits for that to be opened before it sends another.
-    _is_called = False
-    _waits_for_loop = False
-    # The async iterable that keeps its place.
-    _pulled: AsyncItems | None = None
-
-    def answer(self, event: Event[Any]) -> Iterable[Any]:
-        value = event.value
-        if is_iterable(value) and not isinstance(value, _SINGLE):
-            items: Iterable[Any] = value
-            return items
-        is_stream = isinstance(cast(object, value), Flowable)
-        if is_async_iterable(value) and not is_stream:
-            return AsyncItems(value, self.run, self.info, self.came)
-        raise TypeError(_not_iterables(describe(value, 80)))
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        called, self._is_called = self._is_called, self._is_called or not self._draining
-        try:
-            super().on_events(events)
-        finally:
-            self._is_called = called
-
-    def waits(self) -> bool:
-        """Whether the requested group comes without waiting for anything but the loop."""
-        if not (self._is_called or any(each.is_left for each in self.above)):
-            return False
-        if self.run.has_loop and not self._waits_for_loop:
-            self._waits_for_loop = True
-            # The loop calls them in the order in which they yielded, so all before this.
-            self.run.call_soon(self.info, self._loop_went_on)
-        return self.run.has_loop
-
-    def _loop_went_on(self) -> None:
-        self._waits_for_loop = False
-        self._drain()
-
-    def absent(self, answer: Answer) -> bool:
-        items = answer.items
-        if not (isinstance(items, AsyncItems) and items.is_new):
-            return super().absent(answer)
-        # It keeps its place for one loop iteration, in which one that waits for nothing has come.
-        self._open.appendleft(answer)
-        self._is_new = True
-        if self._pulled is None:
-            self._pulled = items
-            self.run.call_soon(self.info, self._pull_went_on)
-        return False
-
-    def _pull_went_on(self) -> None:
-        if self._pulled is not None:
-            self._pulled.is_new = False
-            self._pulled = None
-        self._drain()
-
-    def statistics(self) -> dict[str, Any]:
-        """The `open` iterables, each an event being taken apart, and those that are `awaited`."""
-        return {"open": self.opened, "waiting": self.opened, "awaited": len(self._away)}
-
-
-def _not_iterables(what: str) -> str:
-    return (
-        f"spread() takes groups or iterables of events, not {what}: put group_by(...) before it, "
-        "or a map(...) to the list of its events"
-    )

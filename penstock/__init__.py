@@ -64,7 +64,8 @@ if TYPE_CHECKING:
         error,
         latest,
     )
-    from penstock.streams.failures.policy import Backoff, DeadLetter, retry, route
+    from penstock.streams.failures.backoff import Backoff
+    from penstock.streams.failures.policy import DeadLetter, retry, route
     from penstock.streams.groups.grouped import Group
     from penstock.streams.kafka.record import KafkaRecord
     from penstock.streams.limits.fixed import Fixed
@@ -203,8 +204,8 @@ _PUBLIC = {
         "latest",
     ),
     "streams.base.errors": ("PenstockError",),
+    "streams.failures.backoff": ("Backoff",),
     "streams.failures.policy": (
-        "Backoff",
         "DeadLetter",
         "retry",
         "route",

@@ -45,7 +45,7 @@ from typing import Any
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import is_at_least, is_count
-from penstock.streams.failures.policy import Backoff, check_backoff
+from penstock.streams.failures.backoff import Backoff, check_backoff
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo

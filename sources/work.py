@@ -34,7 +34,8 @@ from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.extras import require
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.execution.options import CallOptions, HandlerOptions
-from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import OnError, check_policy, retry, route, routed_by
 from penstock.streams.limits.choice import Limit
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.pipelines.flowable import Flowable

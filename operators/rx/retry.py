@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.streams.failures.policy import Backoff, check_backoff
+from penstock.streams.failures.backoff import Backoff, check_backoff
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import State, Subscriber

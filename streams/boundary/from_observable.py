@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase
@@ -38,8 +37,7 @@ UNASKED = 1024
 """How many values of an Observable wait that came without a strategy, inside another stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(NamedTuple):
     """The overflow strategy for values of a plain Observable that are not requested yet.
 
     `name` is how it is written, with its argument.

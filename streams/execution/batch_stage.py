@@ -20,7 +20,7 @@ from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import speaks_for_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
-from penstock.streams.execution.options import BatchOptions
+from penstock.streams.execution.options import CallOptions
 from penstock.streams.keyed.queues import close_turns, open_turns
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
@@ -31,7 +31,21 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 
-__all__ = ["BatchStage"]
+__all__ = ["BatchOptions", "BatchStage"]
+
+
+@dataclass(kw_only=True)
+class BatchOptions(CallOptions):
+    """The options of `batch`, which documents each; as many results wait as a batch has."""
+
+    max_size: int
+    max_wait: float
+    latency: float | None
+
+    @property
+    def limit(self) -> int:
+        """Events that may be in calls at once."""
+        return self.max_size * self.parallel
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from typing import Any, Protocol, cast
 
 from reactivex import Observable
 
-from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
 from penstock.streams.boundary.inner_stream import ItemsInCall, joined
 from penstock.streams.boundary.once import new_iterator
 from penstock.streams.execution.call import NO_RESULTS, Call, call_of, family_of
@@ -164,6 +163,9 @@ class Iterators:
         return family_of(event)
 
     def _events_of(self, results: Observable[Any], event: Event[Any]) -> ItemsInCall:
+        # Imported here: few handlers return streams.
+        from penstock.streams.boundary.from_observable import UNASKED, buffer, from_observable
+
         stream = from_observable(results, buffer(UNASKED), self._stage.info.name)
         return ItemsInCall(stream, event, self._run)
 

@@ -15,10 +15,11 @@ from penstock.streams.limits import Limiter
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["BatchOptions", "CallOptions", "HandlerOptions"]
+__all__ = ["CallOptions", "HandlerOptions"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Nothing prints or compares them, and Python makes these methods at each start.
+@dataclass(kw_only=True, repr=False, eq=False)
 class HandlerOptions:
     """The keywords of `adaptive_flat_map`, which takes them from here and documents each."""
 
@@ -30,7 +31,7 @@ class HandlerOptions:
     on_limit_change: OnLimitChange | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True, repr=False, eq=False)
 class CallOptions(HandlerOptions):
     """These options, the handler, and how its stage gets a limiter.
 
@@ -52,17 +53,3 @@ class CallOptions(HandlerOptions):
     def is_plain(self) -> bool:
         """Whether a call is over when it returns, so that one stage has one call at once."""
         return not is_async(self.handler)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions(CallOptions):
-    """The options of `batch`, which documents each; as many results wait as a batch has."""
-
-    max_size: int
-    max_wait: float
-    latency: float | None
-
-    @property
-    def limit(self) -> int:
-        """Events that may be in calls at once."""
-        return self.max_size * self.parallel

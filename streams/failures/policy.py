@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from penstock.streams.base.errors import BadArgument, BadWait, BuildError, describe, not_awaited
@@ -13,11 +12,10 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.sink_stage import Sink
 
 if TYPE_CHECKING:
-    import random
+    from penstock.streams.failures.backoff import Backoff
 
 __all__ = [
     "LONGEST_WAIT",
-    "Backoff",
     "DeadLetter",
     "LettersOnly",
     "OnBadInput",
@@ -25,7 +23,6 @@ __all__ = [
     "OverflowPolicy",
     "Retry",
     "Route",
-    "check_backoff",
     "check_bad_input",
     "check_overflow",
     "check_policy",
@@ -37,35 +34,6 @@ __all__ = [
     "sink_of",
     "survives",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
-
-    A random share of up to `jitter`, drawn from `seed`, is subtracted, so that events that failed
-    together are not retried together. Raises BadArgument for values out of range. Source:
-    "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
-    """
-
-    first: float = 0.1
-    cap: float = 30.0
-    jitter: float = 0.5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not (is_at_least(self.first, 0) and is_at_least(self.cap, 0)):
-            raise BadArgument(f"{self}: seconds of at least 0 are needed as first and cap")
-        if self.first > self.cap:
-            raise BadArgument(f"{self}: a cap of at least first is needed")
-        if not (is_at_least(self.jitter, 0) and self.jitter <= 1):
-            raise BadArgument(f"{self}: a jitter from 0 to 1 is needed")
-
-    def delay(self, attempts: int, rng: random.Random) -> float:
-        """Seconds to wait after `attempts` failed attempts (1 or more)."""
-        # 2 ** 64 seconds is above every cap; without the bound the power would overflow a float.
-        whole = min(self.cap, self.first * 2.0 ** min(attempts - 1, 64))
-        return whole * (1 - self.jitter * rng.random())
 
 
 class Route(NamedTuple):
@@ -116,8 +84,7 @@ LONGEST_WAIT = 60.0
 """Seconds; a service that asks for longer gets a call after this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """A value whose event has failed for good, with its error, stage, attempts and times.
 
     `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
@@ -152,12 +119,6 @@ def route(sink: Sink[DeadLetter]) -> Route:
     return Route(sink)
 
 
-def check_backoff(where: str, backoff: object) -> None:
-    """Raise BuildError for an option of `where` that is no Backoff and not left out."""
-    if backoff is not None and not isinstance(backoff, Backoff):
-        raise BuildError(f"{where}(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
-
-
 def retry(
     times: int,
     backoff: Backoff | None = None,
@@ -177,6 +138,9 @@ def retry(
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
+    # Imported here: most pipelines retry nothing.
+    from penstock.streams.failures.backoff import Backoff, check_backoff
+
     check_backoff("retry", backoff)
     if then not in _WORDS and not isinstance(cast(Any, then), Route):
         raise BuildError(f'retry(then={then!r}): use "stop", "skip", "revert" or route(sink)')

@@ -13,7 +13,6 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import CannotOpen
@@ -40,17 +39,17 @@ Chosen: the same as fluentd's; a program that logs reopens its file within one o
 _CHECKED = 1024
 
 
-@dataclass(slots=True)
 class _File:
     """`tail` are the last bytes that were `read`; it has not grown, with this name or without it,
     `since` a time of the loop's clock."""
 
-    descriptor: int
-    since: float
-    size: int = 0
-    begun: bool = False
-    read: int = 0
-    tail: bytes = b""
+    def __init__(self, descriptor: int, since: float, size: int) -> None:
+        self.descriptor = descriptor
+        self.since = since
+        self.size = size
+        self.begun = False
+        self.read = 0
+        self.tail = b""
 
     def holds(self, other: os.stat_result) -> bool:
         return os.path.samestat(os.fstat(self.descriptor), other)

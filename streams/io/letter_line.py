@@ -41,7 +41,7 @@ def letter_line(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
             "token": letter.token,
         }
         if letter.identities:
-            fields["identities"] = letter.identities
+            fields["identities"] = [one._asdict() for one in letter.identities]
         for name in ("value", "token"):
             try:
                 return _dumps(fields)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import count, islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_origin, is_typeddict
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_origin, is_typeddict
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
@@ -51,8 +51,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SKEW = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Format(Generic[T]):
+class Format(NamedTuple, Generic[T]):
     """The meaning of a line.
 
     `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
@@ -68,8 +67,7 @@ class Format(Generic[T]):
     repeatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LineOptions:
+class LineOptions(NamedTuple):
     """The options of all sources of lines; see `read_jsonl`."""
 
     path: Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from math import inf
 from sys import maxsize
@@ -101,13 +100,12 @@ def kept_watching(
             cast(_MonitorStage, stage).reports = ViolationReports(on_violation, run, info)
         return stage
 
-    described = replace(
-        info,
+    described = info._replace(
         detail=info.detail + ("" if store is None else f", in {store.name}"),
         bound=MOST_HELD if store is not None or on_violation is None else 0,
         # Without a store an event passes at once, and nothing of it is kept for the next run.
         delivery=Delivery(store=store),
-        placement=replace(info.placement, by=by),
+        placement=info.placement._replace(by=by),
     )
     return source.then(make, described, passes=on_violation is not None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from penstock.streams.pipelines.flowable import Connectable, Flowable
@@ -44,8 +43,8 @@ def mapped(
         run.is_the_same(connectable.info, flowable.info)
         stream = shared(connectable)
         # What it gives to its readers is not what the stage sends on.
-        stream.info = replace(stream.info)
+        stream.info = stream.info._replace()
         as_stream(info.name, mapper(stream)).attach(downstream, run)
 
-    flowable: Flowable[Any] = Flowable(attach, replace(info, delivery=Delivery(makes=True)), source)
+    flowable: Flowable[Any] = Flowable(attach, info._replace(delivery=Delivery(makes=True)), source)
     return flowable

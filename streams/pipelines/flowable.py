@@ -26,7 +26,6 @@ as that of a connectable stream; where mypy cannot know that, see `Flowable.conn
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 from reactivex import Observable
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from penstock.streams.boundary.from_observable import Overflow
-    from penstock.streams.failures.policy import Backoff
+    from penstock.streams.failures.backoff import Backoff
     from penstock.streams.pipelines.pipeline import Pipeline
     from penstock.streams.rx.combining.sharing import Memory
     from penstock.streams.stages.sink_stage import Sink
@@ -1053,7 +1052,7 @@ class Connectable(Flowable[T]):
                 f"{info.name} after spread() would keep the groups' turns: put it after the stage "
                 "that ends the turns (adaptive_flat_map or batch), or before group_by"
             )
-        super().__init__(self._join, replace(info, shared=object()), source)
+        super().__init__(self._join, info._replace(shared=object()), source)
         from penstock.streams.rx.combining.sharing import Hub
 
         self.hub = Hub(source, self.info, prefetch, memory, subject)

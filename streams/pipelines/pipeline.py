@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, cast
 
 from penstock.streams.base.clock import running_loop
 from penstock.streams.base.errors import BuildError, WrongType, describe
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Pipeline", "PipelineRun", "new_event_loop", "run"]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(NamedTuple):
     """The overrides of a pipeline, which is otherwise unchanged.
 
     `source` replaces the pipeline's own source. `on_error` replaces the policy "stop", with which

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
@@ -12,8 +11,7 @@ from penstock.streams.protocol.event import Event
 __all__ = ["Identified", "Identity", "identities", "shown"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class Identity(NamedTuple):
     """The place of an event in its source.
 
     `partition` names what is read in order, such as a file, a partition of a topic or a table.

@@ -8,7 +8,6 @@ Streams that read one shared stream have the same stages down to that, which are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from penstock.streams.protocol.stage_info import StageInfo
 
@@ -47,7 +46,7 @@ def numbered_below(info: StageInfo, above: Sequence[StageInfo]) -> StageInfo:
     _find_shared(tuple(above), known)
     numbering = _Numbering(above[-1].number, known)
     inputs = tuple(numbering.numbered(column) for column in info.inputs)
-    return replace(info, number=numbering.last + 1, inputs=inputs)
+    return info._replace(number=numbering.last + 1, inputs=inputs)
 
 
 def _start(column: _Column, known: dict[int, _Column]) -> int:
@@ -81,7 +80,7 @@ class _Numbering:
         for info in column[start:]:
             inputs = tuple(self.numbered(other) for other in info.inputs)
             self.last += 1
-            stages.append(replace(info, number=self.last, inputs=inputs))
+            stages.append(info._replace(number=self.last, inputs=inputs))
             if info.shared is not None:
                 self._known[id(info.shared)] = tuple(stages)
         return tuple(stages)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.streams.base.errors import BuildError
 
@@ -17,8 +15,7 @@ __all__ = ["MOST_LETTERS", "Delivery", "Files", "Picture", "Placement", "StageIn
 MOST_LETTERS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """When the events of a stage end, and whether a later running has them again."""
 
     acknowledges: bool = False
@@ -51,8 +48,7 @@ class Delivery:
     """Called with the run of a pipeline that has ended, in which the stage may never have begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a part of the pipeline may run: for workers, and for pipelines on many machines."""
 
     by: Any = None
@@ -79,8 +75,7 @@ class Placement:
     had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """How a stage is shown, besides its name and its bound."""
 
     feeders: int | None = None
@@ -91,8 +86,7 @@ class Picture:
     """The name of the user's function that it calls with each event as soon as that comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(NamedTuple):
     """The file, or the descriptor, that a stage reads or writes."""
 
     path: str | os.PathLike[str] | int | None = None
@@ -102,8 +96,7 @@ class Files:
     """A sink that only adds at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageInfo:
+class StageInfo(NamedTuple):
     """What a stage is, how much waits in it, and four facts about it.
 
     `bound` is the most events that ever wait in the stage, None for a stage whose user chose to
@@ -131,15 +124,15 @@ class StageInfo:
     is_source: bool = False
     routed: tuple[StageInfo, ...] = ()
     inputs: tuple[tuple[StageInfo, ...], ...] = ()
-    shared: object = field(default=None, compare=False, repr=False)
-    policy: Any = field(default=None, compare=False, repr=False)
-    delivery: Delivery = field(default=Delivery(), compare=False, repr=False)
-    placement: Placement = field(default=Placement(), compare=False, repr=False)
-    picture: Picture = field(default=Picture(), compare=False, repr=False)
-    files: Files = field(default=Files(), compare=False, repr=False)
-    timed: Any = field(default=None, compare=False, repr=False)
-    untimed: bool = field(default=False, compare=False, repr=False)
-    merges: bool = field(default=False, compare=False, repr=False)
+    shared: object = None
+    policy: Any = None
+    delivery: Delivery = Delivery()
+    placement: Placement = Placement()
+    picture: Picture = Picture()
+    files: Files = Files()
+    timed: Any = None
+    untimed: bool = False
+    merges: bool = False
 
     @property
     def letters(self) -> int | None:
@@ -187,23 +180,23 @@ class StageInfo:
             return self
         inputs = tuple(tuple(one.limited(limit) for one in column) for column in self.inputs)
         if self.picture.under is None:
-            return replace(self, inputs=inputs) if inputs else self
+            return self._replace(inputs=inputs) if inputs else self
         other = self.picture.under(limit)
-        return replace(self, bound=other.bound, note=other.note, inputs=inputs)
+        return self._replace(bound=other.bound, note=other.note, inputs=inputs)
 
     def first(self) -> StageInfo:
         """The same stage, a source, as the first one of a stream."""
         is_first = self.number == 1 and self.is_source
-        return self if is_first else replace(self, number=1, is_source=True)
+        return self if is_first else self._replace(number=1, is_source=True)
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""
-        return self if number == self.number else self._with(number=number)
+        return self if number == self.number else self._replace(number=number)
 
     def after(self, above: StageInfo) -> StageInfo:
         """The same stage, below `above`."""
         weight = above.weight * above.gathers
-        return self._with(number=above.number + 1, within=above.within, weight=weight)
+        return self._replace(number=above.number + 1, within=above.within, weight=weight)
 
     def require_no_group(self, outside: str) -> None:
         """Raise BuildError if the stage is inside a group; `outside` says what to put outside."""
@@ -213,19 +206,7 @@ class StageInfo:
                 f"put {outside}"
             )
 
-    def _with(self, **changes: Any) -> StageInfo:
-        """`replace`, in a third of the time: with `each=`, every group has stages of its own."""
-        other = object.__new__(StageInfo)
-        for name, put, value in zip(_NAMES, _PUTS, _VALUES(self), strict=True):
-            put(other, changes.get(name, value))
-        return other
-
     def __str__(self) -> str:
         if self.within is not None:
             return f"'{self.name}' in {self.within}"
         return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
-
-
-_NAMES = tuple(one.name for one in fields(StageInfo))
-_VALUES = attrgetter(*_NAMES)
-_PUTS = [getattr(StageInfo, name).__set__ for name in _NAMES]

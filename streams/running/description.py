@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from penstock.streams.protocol.numbering import all_stages
@@ -27,7 +26,7 @@ def description(
     ends = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(sinks, 1)]
     if all(sink.bound == 0 for sink in ends):
         # They accept every event at once: nothing waits but what is on its way to them.
-        ends = [replace(sink, bound=LARGEST) for sink in ends]
+        ends = [sink._replace(bound=LARGEST) for sink in ends]
     return stages + [_in_commits(sink, stages) for sink in ends]
 
 
@@ -37,5 +36,5 @@ def _in_commits(sink: StageInfo, stages: list[StageInfo]) -> StageInfo:
     if database is not None:
         for stage in all_stages(stages):
             if getattr(stage.delivery.store, "database", None) == database:
-                return replace(sink, note="in the commits of the store")
+                return sink._replace(note="in the commits of the store")
     return sink

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from penstock.streams.base.compiled import library
 from penstock.streams.base.errors import BuildError, MissingExtra
@@ -48,8 +47,7 @@ _MANY_KEYS = 10_000
 _MOST_RANGES = 5
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Report:
+class Report(NamedTuple):
     """How a pipeline ended; before the end, its present state.
 
     `statistics` is the last snapshot; `error` is what stopped the pipeline. `str(report)` is the

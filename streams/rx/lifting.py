@@ -395,10 +395,9 @@ def _lift_chain(parts: Sequence[Part], source: Stream[Any], hold: int) -> Stream
     if others:
         # Those that need only the latest inputs have ticks from the others.
         absorbs = any(part.entry.latest for part in others)
-        info = replace(
-            info,
+        info = info._replace(
             inputs=columns([stream for part in others for stream in part.others]),
-            delivery=replace(info.delivery, absorbs_inputs=absorbs),
+            delivery=info.delivery._replace(absorbs_inputs=absorbs),
         )
     if make is None and holds:
         make = partial(LiftedHolding, parts=parts, hold=hold)

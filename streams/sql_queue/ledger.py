@@ -22,7 +22,7 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.delivery.commit import Commit, by_kind
 from penstock.streams.delivery.lease import Lease
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
 from penstock.streams.sql_queue.reconnect import Reconnecting

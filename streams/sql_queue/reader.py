@@ -16,7 +16,7 @@ from penstock.streams.base.errors import BadRow, LeaseLost, add_note, describe, 
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.delivery.marks import MarksOfRun
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.io.body import NotAValue, json_value, text_of
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity

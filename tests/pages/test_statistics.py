@@ -51,7 +51,7 @@ STAGES = {
     "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
     "streams/groups/substreams.py:group_statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:spread_statistics": ("Operators", "`spread` of groups"),
-    "operators/spread.py:statistics": ("Operators", "`spread` of iterables"),
+    "streams/rx/combining/spreader.py:statistics": ("Operators", "`spread` of iterables"),
     "streams/execution/worker_stage.py:statistics": (
         "Operators",
         "`adaptive_flat_map`, `WorkPool.work`",
@@ -316,7 +316,7 @@ def test_every_number_of_a_latency_has_a_line() -> None:
 def test_every_field_of_the_report_and_every_outcome_has_a_line() -> None:
     listed = {name: row for row in rows_of("The report") for name in quoted(row[0])}
     outcomes = set(get_args(Outcome))
-    assert set(listed) == outcomes | {field.name for field in fields(Report)} | {"exit_status"}
+    assert set(listed) == outcomes | set(Report._fields) | {"exit_status"}
     assert {name: listed[name][1] for name in outcomes} == _HOW_IT_ENDED
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
 
 from penstock.command.output import counted, put, write
@@ -103,7 +102,7 @@ def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[S
     if section.decode is not None:
         notes[section.above.chain()[0].info.number] = "lines are decoded in the workers, too"
     return [
-        replace(stage, note="; ".join(filter(None, (notes.get(stage.number), stage.note))))
+        stage._replace(note="; ".join(filter(None, (notes.get(stage.number), stage.note))))
         for stage in stages
     ]
 
@@ -112,8 +111,7 @@ def _noted(stages: Iterable[StageInfo], unknown: set[int]) -> list[StageInfo]:
     """The stages, with a note on each source that does not know what it has given to states."""
     note = "does not record in the store what is done"
     return [
-        replace(
-            stage,
+        stage._replace(
             note="; ".join(filter(None, (note * (stage.number in unknown), stage.note))),
             inputs=tuple(tuple(_noted(column, unknown)) for column in stage.inputs),
         )

@@ -140,7 +140,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         # Reported before the loop is closed, which waits for tasks that do not end.
         report = _naming_files(started[0].report(), options)
         if error is not None and report.error is None:
-            report = replace(report, outcome="stopped", error=error)
+            report = report._replace(outcome="stopped", error=error)
         code = tell(report, options)
         if report.outcome in ("cancelled", "overrun") and _something_is_stuck(runner.get_loop()):
             flush()
@@ -236,7 +236,7 @@ def _naming_files(report: Report, options: Options) -> Report:
         for stage in stages:
             if path is not None and stage["name"] in names:
                 stage["detail"] = stage["detail"].replace(stream, path, 1)
-    return replace(report, statistics={**report.statistics, "stages": stages})
+    return report._replace(statistics={**report.statistics, "stages": stages})
 
 
 def _measured(pipeline: Pipeline) -> Pipeline:

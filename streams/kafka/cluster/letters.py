@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,7 +86,7 @@ def _record_of(letter: DeadLetter, group: str) -> KafkaRecord[bytes]:
         # What could not be read is kept as it is.
         value = message.value()
     origin = _Origin(str(letter.token), urlsafe_b64encode(key).decode("ascii"))
-    about = replace(letter, value=value, token=origin)
+    about = letter._replace(value=value, token=origin)
     body = whole(about)
     if len(body) > _LARGEST:
         body = stub(about)

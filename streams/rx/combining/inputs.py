@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from reactivex import Observable
@@ -138,10 +137,10 @@ def reading_all(
 
     streams: list[Stream[Any]] = [source, *others]
     turns = any(stream.turns for stream in streams)
-    info = replace(info, inputs=columns(others))
+    info = info._replace(inputs=columns(others))
     flowable = source.below(attach, info, turns=turns)
     weight = max(stream.info.weight * stream.info.gathers for stream in streams)
-    flowable.info = replace(flowable.info, weight=weight)
+    flowable.info = flowable.info._replace(weight=weight)
     return cast("S", flowable)
 
 

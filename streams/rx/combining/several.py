@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,7 +50,7 @@ def several(
             "it after the stage that ends the turns (adaptive_flat_map or batch), or before "
             "group_by"
         )
-    info = replace(info, bound=(info.bound or 0) + len(streams) * prefetch)
+    info = info._replace(bound=(info.bound or 0) + len(streams) * prefetch)
     return reading_all(source, others, partial(make, streams=streams, prefetch=prefetch), info)
 
 

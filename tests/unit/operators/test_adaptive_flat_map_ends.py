@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, spread
-from penstock.streams.failures.policy import Backoff, retry
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import retry
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run
 

@@ -21,7 +21,8 @@ from penstock import (
     write_table,
 )
 from penstock.streams.base.errors import BuildError, ColumnMissing, TableMissing
-from penstock.streams.failures.policy import Backoff, route
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import route
 from penstock.streams.sql_queue import Store
 from tests.helpers.spans import Spans, identity, parent
 from tests.unit.sources.test_table import (

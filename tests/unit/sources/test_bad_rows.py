@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from penstock import adaptive_flat_map, group_by, read_table, spread, write_table
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.limits import Fixed
 from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.sql_queue import DEAD, UNPROCESSED, Store, open_store

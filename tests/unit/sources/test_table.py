@@ -27,7 +27,8 @@ from penstock import (
     write_table,
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, MissingExtra, TableMissing
-from penstock.streams.failures.policy import Backoff, retry, route
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import retry, route
 from penstock.streams.limits import Fixed
 from penstock.streams.pipelines.running import Report
 from penstock.streams.sql_queue import ClaimTerms, Settlement, Store, open_store

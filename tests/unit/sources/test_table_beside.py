@@ -15,7 +15,7 @@ import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, read_table, write_table
 from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
 from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure

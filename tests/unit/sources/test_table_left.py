@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from penstock import adaptive_flat_map, collect, group_by, rate_limit, read_table, spread
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.limits import Fixed
 from penstock.streams.sql_queue import ClaimTerms, Layout, Settlement, Store, open_store
 from penstock.streams.sql_queue.postgres.claims import PostgresStore

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from penstock import Flowable, collect, for_each, from_iterable, read_table, write_table
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run

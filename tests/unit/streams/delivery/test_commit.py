@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock import Flowable, collect, read_table, write_table
 from penstock.streams.base.errors import HandlerCancelled
 from penstock.streams.delivery.commit import Commit, Kind, Part, by_kind
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber

@@ -10,7 +10,8 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import Flowable, adaptive_flat_map, batch, chunk, collect, for_each, group_by, spread
-from penstock.streams.failures.policy import Backoff, retry
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import retry
 from penstock.streams.limits import Fixed, Shared
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber

@@ -8,7 +8,8 @@ import pytest
 
 from penstock import adaptive_flat_map, route
 from penstock.streams.base.errors import BadArgument, BuildError
-from penstock.streams.failures.policy import Backoff, check_policy, retry
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -78,7 +77,7 @@ def test_a_nested_run_that_cannot_be_closed_keeps_no_other_from_being_closed() -
 
 def test_the_stages_of_a_group_are_not_listed() -> None:
     run, info = Run(), StageInfo("map")
-    run.add_stage(replace(info, within=StageInfo("group_by")), dict)
+    run.add_stage(info._replace(within=StageInfo("group_by")), dict)
     assert run.nesting.stages == []
     run.add_stage(info, dict)
     assert [listed for listed, _ in run.nesting.stages] == [info]

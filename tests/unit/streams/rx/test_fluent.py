@@ -148,8 +148,10 @@ def test_a_method_makes_a_connectable_stream_with_its_prefetch(
 def test_a_method_makes_the_stage_that_the_operator_makes(
     name: str, options: dict[str, Any]
 ) -> None:
-    stream = getattr(STREAMS, name)(**options)
-    assert stream.info == STREAMS.pipe(getattr(ops, name)(**options)).info
+    method = getattr(STREAMS, name)(**options).info
+    operator = STREAMS.pipe(getattr(ops, name)(**options)).info
+    # What is shared is another object each time.
+    assert method._replace(shared=None) == operator._replace(shared=None)
 
 
 def test_partition_and_its_indexed_form_take_a_prefetch() -> None:

@@ -29,7 +29,8 @@ from penstock import (
 )
 from penstock import Store as States
 from penstock.streams.base.errors import BuildError, CannotOpen
-from penstock.streams.failures.policy import Backoff, route
+from penstock.streams.failures.backoff import Backoff
+from penstock.streams.failures.policy import route
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.ledger import Ledger

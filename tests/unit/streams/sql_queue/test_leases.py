@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 
 from penstock import Flowable, adaptive_flat_map, collect, for_each, group_by, spread
-from penstock.streams.failures.policy import Backoff
+from penstock.streams.failures.backoff import Backoff
 from penstock.streams.limits import Fixed
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
