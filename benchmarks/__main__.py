@@ -190,6 +190,14 @@ def live_pages() -> None:
     report()
 
 
+def start() -> None:
+    """11. start-up: a run of the README's pipeline with three events, at most 1.44 x its imports"""
+    from benchmarks.start import report
+
+    print(start.__doc__)
+    print(report())
+
+
 def state() -> None:
     """a state for each key, in memory and in SQLite, next to by hand"""
     from benchmarks.state import report
@@ -225,6 +233,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "windows": windows,
     "matrix": matrix,
     "page": live_pages,
+    "start": start,
 }
 
 
