@@ -55,8 +55,9 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import on_stream
 from penstock.streams.state.backend import KeptStage
 from penstock.streams.state.codec import FORM, decoder, encoded
+from penstock.streams.state.context import Context
 from penstock.streams.state.held_stage import held_info
-from penstock.streams.state.stage import ByEventTime, Context, StatefulStage
+from penstock.streams.state.stage import ByEventTime, StatefulStage
 from penstock.streams.state.states import States
 from penstock.streams.state.store import Store, check_store
 

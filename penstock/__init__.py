@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from penstock.streams.protocol.event import Event
     from penstock.streams.stages.own import SinkStage
     from penstock.streams.stages.sink_stage import Sink
-    from penstock.streams.state.stage import Context
+    from penstock.streams.state.context import Context
     from penstock.streams.state.store import Store
     from penstock.streams.windows.shapes import calendar, session, sliding, tumbling
     from penstock.streams.windows.window import Window
@@ -227,7 +227,7 @@ _PUBLIC = {
     "streams.stages.sink_stage": ("Sink",),
     # A module that is a name, as `ops`.
     "streams.aggregates.agg": ("agg",),
-    "streams.state.stage": ("Context",),
+    "streams.state.context": ("Context",),
     "streams.state.store": ("Store",),
     "streams.pipelines.running": (
         "Report",

@@ -61,7 +61,7 @@ class Watermark:
     def last(self) -> float:
         return self._lines.last()
 
-    def ring_at(self, due: float | None, /) -> None:
+    def ring_at(self, due: int | float | None, /) -> None:
         self._lines.ring_at(due)
 
     def close(self) -> None:

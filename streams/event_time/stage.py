@@ -13,7 +13,7 @@ from penstock.streams.base.validation import seconds_of
 from penstock.streams.event_time.line import TimeLine
 from penstock.streams.event_time.source_time import SourceTime
 from penstock.streams.keyed.key_faults import KeyFaults
-from penstock.streams.protocol.event import Event, Origin, by_origin
+from penstock.streams.protocol.event import BaseEvent, Event, Origin, by_origin
 from penstock.streams.protocol.partitions import Partitioned
 from penstock.streams.protocol.stage import BaseStage, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
@@ -101,6 +101,7 @@ class EventTimeStage(BaseStage):
         latest = self._ahead.latest()
         times: list[float] = []
         stamp: Any
+        event: BaseEvent
         get = key.get
         for event in events:
             try:

@@ -43,7 +43,7 @@ class LatencyStage(BaseSinkStage):
         self,
         run: Run,
         closed: Closed,
-        every: float | None,
+        every: int | float | None,
         log: str | Path | None,
         report: Report | None,
     ) -> None:

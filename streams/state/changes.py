@@ -17,11 +17,11 @@ together with others, which makes their roots one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.streams.delivery.commit import Part
-from penstock.streams.protocol.event import Ending, Event, Origin
+from penstock.streams.protocol.event import BaseEvent, Ending, Event, Origin
 from penstock.streams.state.backend import Columns
 
 __all__ = [
@@ -223,6 +223,7 @@ class Root(Change):
 def all_of(roots: list[Root]) -> list[Root]:
     """The roots, and those that they have taken up."""
     found: list[Root] = []
+    root: Root
     for root in roots:
         if root.others is None:
             found.append(root)
@@ -236,7 +237,7 @@ def without(timers: dict[str, float], name: str) -> dict[str, float]:
     return {one: due for one, due in timers.items() if one != name}
 
 
-def is_over(timers: dict[str, float], now: float) -> bool:
+def is_over(timers: Mapping[str, float], now: float) -> bool:
     """Whether the end of a state with these timers is due, and is the first of them."""
     end = timers.get(END)
     return end is not None and end <= now and end == min(timers.values())
@@ -249,7 +250,9 @@ def committable(ended: list[Root]) -> tuple[list[Root], list[Root]]:
     Time: O(n) in their changes.
     """
     left: list[Root] = []
+    root: Root
     change: Change | None
+    before: Change | None
     for root in ended:
         root.is_left = False
         change = root
@@ -317,10 +320,12 @@ def undo(lost: list[Root]) -> None:
         cell.room.undone(cell)
 
 
-def newest(ready: list[Root]) -> dict[Any, list[Change]]:
+def newest(ready: list[Root]) -> defaultdict[Any, list[Change]]:
     """The last change of each key among those of roots that are `committable`, by room."""
     last: defaultdict[Any, list[Change]] = defaultdict(list)
+    root: Root
     change: Change | None
+    after: Change | None
     room: Any = None
     of_room = last[None]
     for root in ready:
@@ -363,7 +368,9 @@ def waits_for(ended: list[Root], now: float) -> dict[str, Any] | None:
 
 def committed(ready: list[Root]) -> None:
     """Take the changes of roots out of those that wait for their commit."""
+    root: Root
     change: Change | None
+    after: Change | None
     for root in ready:
         change = root
         while change is not None:
@@ -385,6 +392,8 @@ def released(done: list[Root]) -> list[tuple[Origin, Ending, Any, list[Event[Any
     origin: Origin | None = None
     ending: Ending | None = None
     why: Any = None
+    root: Root
+    event: BaseEvent
     for root in done:
         event = root.event
         event.outer = root.outer
@@ -402,6 +411,7 @@ def as_new(done: list[Root]) -> None:
     """Prepare roots whose changes are `committed` for other events."""
     # Any: no event. To delete the attribute takes longer.
     nothing: Any = None
+    root: Root
     for root in done:
         root.event = nothing
         root.cell = _NO_CELL

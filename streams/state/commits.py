@@ -26,7 +26,7 @@ from penstock.streams.delivery.commit import Commit, Part, by_kind
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.protocol.acknowledgement import AckHook, parents
-from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin
+from penstock.streams.protocol.event import RETURNED, BaseEvent, Ending, Event, Origin
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.state.backend import Backend, PartsRefused, Unit
 from penstock.streams.state.changes import (
@@ -138,6 +138,8 @@ class Commits(AckHook):
         free = self._free
         source: Origin | None = None
         held = 0
+        event: BaseEvent
+        root: Root | None
         for event in events:
             origin = event.origin
             if origin is not source:
@@ -200,6 +202,8 @@ class Commits(AckHook):
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         own: Root
+        root: Root
+        event: BaseEvent
         gone: list[Root] = []
         is_done = ending < RETURNED
         for event in events:

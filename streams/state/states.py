@@ -33,7 +33,7 @@ class States:
         kept: KeptStage,
         decode: Callable[[bytes], Any],
         start: Any,
-        ttl: float | None,
+        ttl: int | float | None,
         migrate: Mapping[int, Callable[[Any], Any]],
         cache: int,
         wall: Callable[[], float],
@@ -202,6 +202,8 @@ class States:
     def write(self, changes: Sequence[Change], rows: list[Columns], gone: list[bytes]) -> None:
         """Add the rows of the changes, and the keys that they delete."""
         version = self._version
+        change: Change
+        cell: Cell
         for change in changes:
             state, timers = change.state, change.timers
             cell = change.cell

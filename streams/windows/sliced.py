@@ -18,20 +18,18 @@ forget, `revision` the number of results so far, `pending` that of the correctio
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import chain
 from math import inf
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from penstock.streams.aggregates.aggregate import Aggregate
 from penstock.streams.windows.grids import Grid
 from penstock.streams.windows.window import Window
 
 __all__ = ["SlicedWindows"]
-
-V = TypeVar("V")
 
 _CLOSED, _DUE, _SLICES, _RESULTS = range(4)
 _START, _END, _PARTS = range(3)
@@ -41,6 +39,7 @@ _BOUND, _BEGIN, _REVISION, _PENDING = range(4)
 _LEAST = -1e300
 
 _by_first = itemgetter(0)
+_due_of: Callable[[Any], float | None] = itemgetter(_DUE)
 _parts_of, _acc_of = itemgetter(_PARTS), itemgetter(_ACC)
 
 
@@ -48,10 +47,10 @@ def _by_end(window: Window[Any]) -> tuple[float, int]:
     return window.end, window.revision
 
 
-class SlicedWindows(Generic[V]):
+class SlicedWindows:
     """The windows of one key that are cut into slices by a grid."""
 
-    def __init__(self, grid: Grid, aggregate: Aggregate[V], keep: float) -> None:
+    def __init__(self, grid: Grid, aggregate: Aggregate[Any], keep: float) -> None:
         self._grid = grid
         self._aggregate = aggregate
         self._add, self._start = aggregate.add, aggregate.start
@@ -65,11 +64,12 @@ class SlicedWindows(Generic[V]):
         return not state[_SLICES]
 
     def due(self, state: Any, /) -> float | None:
-        due: float | None = state[_DUE]
-        return due
+        return _due_of(state)
 
-    def add(self, state: Any, time: float, value: Any, watermark: float, /) -> bool:
-        slices = state[_SLICES]
+    def add(self, state: list[Any], time: float, value: Any, watermark: float, /) -> bool:
+        slices: list[Any] = state[_SLICES]
+        slice_: list[Any]
+        part: list[Any]
         closed = state[0]
         if time < closed:
             # After a restart the watermark may be less than it was when silence closed a window.
@@ -147,11 +147,11 @@ class SlicedWindows(Generic[V]):
             results.insert(at, [bound, begin, 0, 0])
         return results[at]
 
-    def close(self, key: Any, state: Any, watermark: float, /) -> list[Window[V]]:
+    def close(self, key: Any, state: Any, watermark: float, /) -> list[Window[Any]]:
         due = state[_DUE]
         if due is None or due > watermark:
             return []
-        found: list[Window[V]] = []
+        found: list[Window[Any]] = []
         results = state[_RESULTS]
         for begin, bound in self._open(state, watermark):
             state[_CLOSED] = bound
@@ -175,8 +175,8 @@ class SlicedWindows(Generic[V]):
         self._forget(state, watermark)
         return found
 
-    def early(self, key: Any, state: Any, /) -> list[Window[V]]:
-        found: list[Window[V]] = []
+    def early(self, key: Any, state: Any, /) -> list[Window[Any]]:
+        found: list[Window[Any]] = []
         for begin, bound in self._open(state, inf):
             parts = self._parts(state, begin, bound, bound)
             if any(part[_CHANGED] for part in parts):
@@ -209,7 +209,7 @@ class SlicedWindows(Generic[V]):
         parts = chain.from_iterable(map(_parts_of, slices[first:end]))
         return [part for part in parts if part[_AFTER] < limit]
 
-    def _value(self, parts: list[Any]) -> V:
+    def _value(self, parts: list[Any]) -> Any:
         aggregate = self._aggregate
         accs = map(_acc_of, parts)
         # The first may not be changed by what is merged into it.

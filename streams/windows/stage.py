@@ -23,7 +23,7 @@ from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.protocol.acknowledgement import NOBODY, Family
-from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -58,7 +58,7 @@ class WindowStage(BaseHeldStage):
         clock: Callable[[Callable[[], object], Callable[[], bool]], Watermark | ProcessingTime],
         states: WindowStates,
         commits: Commits,
-        early: float | None,
+        early: int | float | None,
         late: OnError,
         on_error: OnError,
         is_stored: bool,
@@ -103,6 +103,9 @@ class WindowStage(BaseHeldStage):
         passed, add = self._clock.watermark, self._windows.add
         stamp_of, value_of = self._stamp_of, self._value_of
         todo = zip(events, roots, cells, strict=False)
+        event: BaseEvent
+        root: Root | None
+        cell: Cell
         for event, root, cell in todo:
             if root is not None and root.root.is_lost:
                 event.give_back()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -115,13 +115,14 @@ class WindowStates(States):
 
     def _timers(self, state: Any, before: dict[str, float] = NO_TIMERS) -> dict[str, float]:
         """When the next window of a state closes; the same object as `before`, if it has that."""
+        known: Mapping[str, float] = before
         due = self._windows.due(state)
         if due is None:
             return NO_TIMERS
-        if before.get(_DUE) == due:
+        if known.get(_DUE) == due:
             return before
         due = min(max(due, AT_ONCE), AT_END)
-        return before if before.get(_DUE) == due else {_DUE: due}
+        return before if known.get(_DUE) == due else {_DUE: due}
 
     def _after(self, cell: Cell, change: Change | None) -> Any:
         """The state of a key after a change; after None it is the committed one."""
@@ -151,6 +152,8 @@ class WindowStates(States):
     # Writing.
 
     def write(self, changes: Sequence[Change], rows: list[Columns], gone: list[bytes]) -> None:
+        change: Change
+        cell: Cell
         for change in changes:
             cell = change.cell
             state = cell.state if change is cell.last else self._after(cell, change)

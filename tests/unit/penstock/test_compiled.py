@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +53,42 @@ def test_what_is_compiled_is_the_source_beside_it() -> None:
         and extension.stat().st_mtime
         < max((HOME / module).with_suffix(kind).stat().st_mtime for kind in (".py", ".pxd"))
     ] == []
+
+
+def test_no_number_is_asked_of_a_dict_that_may_not_have_it() -> None:
+    """Cython 3.3 takes what `get` returns of a `dict[str, float]` for a number, also None."""
+    found: list[str] = []
+    for module in MODULES:
+        for function in ast.walk(ast.parse((HOME / module).with_suffix(".py").read_text())):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            of_numbers = {
+                getattr(node, "arg", None) or ast.unparse(getattr(node, "target", node))
+                for node in ast.walk(function)
+                if isinstance(node, ast.arg | ast.AnnAssign)
+                and node.annotation is not None
+                and re.match(r"dict\[.*\b(float|int|bool)\]", ast.unparse(node.annotation))
+            }
+            found += [
+                f"{module}.py:{node.lineno}"
+                for node in ast.walk(function)
+                if isinstance(node, ast.Attribute)
+                and node.attr in ("get", "pop", "setdefault")
+                and ast.unparse(node.value) in of_numbers
+            ]
+    assert found == [], "annotate it as a Mapping"
+
+
+def test_a_parameter_that_may_be_none_takes_whole_numbers_too() -> None:
+    """Cython checks that what is annotated as `float | None` is exactly a float."""
+    assert [
+        f"{module}.py:{node.lineno}"
+        for module in MODULES
+        for node in ast.walk(ast.parse((HOME / module).with_suffix(".py").read_text()))
+        if isinstance(node, ast.arg)
+        and node.annotation is not None
+        and ast.unparse(node.annotation) in ("float | None", "None | float")
+    ] == [], "annotate it as `int | float | None`"
 
 
 def test_sources_are_taken_where_extension_modules_stand_beside_them(tmp_path: Path) -> None:

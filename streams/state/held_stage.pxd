@@ -1,0 +1,12 @@
+from penstock.streams.stages.demand_stage cimport BaseDemandStage
+from penstock.streams.state.commits cimport Commits
+from penstock.streams.state.states cimport States
+
+cdef class BaseHeldStage(BaseDemandStage):
+    cdef public object _key, _all_states, _faults, _full, _out
+    cdef public States _states
+    cdef public Commits _commits
+    cdef public list _unread
+    cdef public double _offset
+    cdef public bint _is_known, _is_reading, _is_waiting
+    cdef object __weakref__

@@ -1,0 +1,3 @@
+cdef class SlicedWindows:
+    cdef public object _grid, _aggregate, _add, _start, _keep
+    cdef public bint merges
