@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -52,10 +53,25 @@ def mine() -> tuple[Subject, ...]:
     return (BY_HAND, OURS) if OURS.exists() else (BY_HAND,)
 
 
+@cache
+def forms() -> tuple[Subject, ...]:
+    """By hand, and penstock compiled and pure; only pure where nothing is compiled."""
+    names = ("compiled", "pure") if is_compiled() else ("pure",)
+    ours = (replace(OURS, name=f"penstock {name}", pure=name == "pure") for name in names)
+    return (BY_HAND, *ours) if OURS.exists() else (BY_HAND,)
+
+
+def is_compiled() -> bool:
+    # In a separate process: a child starts with the peak of the parent that forked it.
+    asked = "from penstock.streams.base.compiled import form; print(form())"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, check=True)
+    return done.stdout.strip() == b"compiled"
+
+
 def plain() -> None:
     """1. parsed events in memory, plain handler, at most 1.8 x by hand"""
     everybody = alternate(
-        (*mine(), IN_CHUNKS, *PEERS), lambda who: run_case(who, "plain", events=EVENTS)
+        (*forms(), IN_CHUNKS, *PEERS), lambda who: run_case(who, "plain", events=EVENTS)
     )
     print(table(f"{plain.__doc__} ({EVENTS:,} events)", everybody))
 
@@ -67,7 +83,7 @@ def yielding() -> None:
         events = AWAITING_PEERS_EVENTS if who in AWAITING_PEERS else EVENTS
         return run_case(who, "yielding", events=events)
 
-    everybody = alternate((*mine(), *AWAITING_PEERS), run)
+    everybody = alternate((*forms(), *AWAITING_PEERS), run)
     print(table(f"{yielding.__doc__} ({EVENTS:,} events)", everybody))
     print(f"  reactivex and aiostream: {AWAITING_PEERS_EVENTS:,} events; bytewax cannot await.")
 
@@ -84,7 +100,7 @@ def whole_process() -> None:
             )
         unique = int(written.stderr.split()[0])
         everybody = alternate(
-            (*mine(), IN_CHUNKS, *PEERS), lambda who: run_whole(who, source, EVENTS, unique)
+            (*forms(), IN_CHUNKS, *PEERS), lambda who: run_whole(who, source, EVENTS, unique)
         )
     print(table(f"{whole_process.__doc__} ({EVENTS:,} lines)", everybody))
 
@@ -92,8 +108,8 @@ def whole_process() -> None:
 def open_loop() -> None:
     """4. open loop, handler of 10 ms, 64 at once: waiting at 1,000/s, and the highest rate held"""
     print(open_loop.__doc__)
-    print(f"  {'':<12}{'p50 ms':>9}{'p99 ms':>9}{'highest rate with p99 < 50 ms':>32}")
-    subjects = [replace(who, rounds=3) for who in mine()]
+    print(f"  {'':<18}{'p50 ms':>9}{'p99 ms':>9}{'highest rate with p99 < 50 ms':>32}")
+    subjects = [replace(who, rounds=3) for who in forms()]
     for runs in alternate(
         subjects, lambda who: run_case(who, "open_loop", rate=1_000, seconds=OPEN_SECONDS)
     ):
@@ -103,13 +119,13 @@ def open_loop() -> None:
         except CaseFailed as failed:
             failure = str(failed)
         if failure:
-            print(f"  {name:<12} - {failure}")
+            print(f"  {name:<18} - {failure}")
             continue
         p50, p99 = (
             median(run["waiting"][percentile] for run in runs.results) / 1000
             for percentile in ("p50", "p99")
         )
-        print(f"  {name:<12}{p50:>9.2f}{p99:>9.2f}{rate:>30,}/s")
+        print(f"  {name:<18}{p50:>9.2f}{p99:>9.2f}{rate:>30,}/s")
 
 
 def highest_rate(who: Subject) -> int:
@@ -131,10 +147,10 @@ def fairness() -> None:
     for who in mine():
         try:
             print(
-                f"  {who.name:<12}{run_case(who, 'fairness')['started_before_the_last_other']:>6}"
+                f"  {who.name:<18}{run_case(who, 'fairness')['started_before_the_last_other']:>6}"
             )
         except CaseFailed as failed:
-            print(f"  {who.name:<12} - {failed}")
+            print(f"  {who.name:<18} - {failed}")
 
 
 def memory() -> None:
@@ -151,10 +167,10 @@ def memory() -> None:
         }
     for case, what, counts in jobs:
         heads = [f"{count:,} {what}" for count in counts]
-        print(f"  {'':<12}{''.join(f'{head:>28}' for head in heads)}")
+        print(f"  {'':<18}{''.join(f'{head:>28}' for head in heads)}")
         for who in mine():
             cells = (runs[case, who, count].result() for count in counts)
-            print(f"  {who.name:<12}{''.join(f'{cell:>28}' for cell in cells)}")
+            print(f"  {who.name:<18}{''.join(f'{cell:>28}' for cell in cells)}")
 
 
 def matrix() -> None:
@@ -198,6 +214,19 @@ def start() -> None:
     print(report())
 
 
+def languages() -> None:
+    """12. CPU µs per event in other languages and their libraries, next to by hand in each"""
+    from benchmarks.languages import CASES, report
+
+    print(f"{languages.__doc__} ({EVENTS:,} events)")
+    all_events = dict.fromkeys(CASES, EVENTS)
+    few = {"plain": EVENTS, "yielding": AWAITING_PEERS_EVENTS}
+    python = [(who, all_events) for who in forms()]
+    python += [(BYTEWAX, {"plain": EVENTS})] if HAS_BYTEWAX else []
+    report([*python, *((who, few) for who in AWAITING_PEERS)], EVENTS)
+    print(f"  reactivex and aiostream: {AWAITING_PEERS_EVENTS:,} events that yield.")
+
+
 def state() -> None:
     """a state for each key, in memory and in SQLite, next to by hand"""
     from benchmarks.state import report
@@ -234,6 +263,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "matrix": matrix,
     "page": live_pages,
     "start": start,
+    "languages": languages,
 }
 
 

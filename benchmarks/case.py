@@ -5,6 +5,7 @@
 - ``cpu_seconds``, ``wall_seconds``  of the timed region; set-up and imports are outside,
 - ``events``                         that were read, duplicates included,
 - ``peak_rss_kb``, ``base_rss_kb``   of the process, at the end and before the timed region,
+- ``later``                          CPU seconds of each of `--later` more runs in the same process,
 - and anything else that the case returns (percentiles, counts).
 
 The case ``jsonl`` is different: it reads standard input, writes standard output, and is measured
@@ -64,12 +65,14 @@ def main(
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rate", type=float, default=1_000.0, help="events per second, open loop")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long, open loop")
+    parser.add_argument("--later", type=int, default=0, help="more runs, in the same process")
     chosen = parser.parse_args()
     if chosen.case == "jsonl" and jsonl:
         jsonl()
     else:
         options = Options(chosen.events, chosen.rate, chosen.seconds)
-        print(json.dumps(cases[chosen.case](options)))
+        first, *rest = (cases[chosen.case](options) for _ in range(1 + chosen.later))
+        print(json.dumps({**first, "later": [run["cpu_seconds"] for run in rest]}))
 
 
 def _rss_kb() -> int:

@@ -25,6 +25,8 @@ __all__ = [
     "Subject",
     "alternate",
     "in_turn",
+    "last_line",
+    "printed",
     "run_case",
     "run_whole",
     "spent",
@@ -51,6 +53,12 @@ class Subject:
     """The rounds in which it takes part; fewer for the slow ones."""
     whole_process: tuple[str, ...] = ()
     """Arguments to Python for the job from standard input to output, if not the case `jsonl`."""
+    pure: bool = False
+    """Whether penstock runs from its sources although its extension modules are there."""
+
+    def environment(self) -> dict[str, str]:
+        """That of its processes."""
+        return {**os.environ, "PENSTOCK_PURE": "1"} if self.pure else dict(os.environ)
 
     def exists(self) -> bool:
         """Whether its module has been written."""
@@ -74,14 +82,24 @@ def run_case(subject: Subject, case: str, **options: float) -> dict[str, Any]:
     """The result that `case` printed, with the peak of the whole process."""
     flags = [part for name, value in options.items() for part in (f"--{name}", f"{value}")]
     command = [sys.executable, "-m", subject.module, case, *flags]
+    return printed(command, subject.environment())
+
+
+def printed(command: Sequence[str], environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """The JSON object that a program prints."""
     try:
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise CaseFailed(f"longer than {TIMEOUT_SECONDS} s") from None
     if done.returncode:
-        raise CaseFailed(_last_line(done.stderr) or f"exit status {done.returncode}")
+        raise CaseFailed(last_line(done.stderr) or f"exit status {done.returncode}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
@@ -95,6 +113,7 @@ def run_whole(subject: Subject, source: Path, events: int, expected: int) -> dic
         process = subprocess.Popen(
             [sys.executable, *arguments],
             cwd=ROOT,
+            env=subject.environment(),
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.DEVNULL,
@@ -134,13 +153,13 @@ def table(title: str, everybody: Sequence[Runs]) -> str:
     """CPU per event, its spread and its ratio to the first subject's; rate and memory."""
     lines = [
         title,
-        f"  {'':<12}{'CPU µs/event':>13}{'min-max':>16}{'ratio':>8}{'min-max':>14}"
+        f"  {'':<18}{'CPU µs/event':>13}{'min-max':>16}{'ratio':>8}{'min-max':>14}"
         f"{'events/s':>12}{'peak MB':>9}",
     ]
     yardstick = everybody[0].per_event()
     for runs in everybody:
         if runs.failure:
-            lines.append(f"  {runs.subject.name:<12} - {runs.failure}")
+            lines.append(f"  {runs.subject.name:<18} - {runs.failure}")
             continue
         cpu = runs.per_event()
         # Each round is paired with the yardstick's round at the same time; see the module's page.
@@ -153,13 +172,14 @@ def table(title: str, everybody: Sequence[Runs]) -> str:
             else ("", "")
         )
         lines.append(
-            f"  {runs.subject.name:<12}{median(cpu):>13.2f}{f'{min(cpu):.2f}-{max(cpu):.2f}':>16}"
+            f"  {runs.subject.name:<18}{median(cpu):>13.2f}{f'{min(cpu):.2f}-{max(cpu):.2f}':>16}"
             f"{ratio:>8}{ratio_spread:>14}{rate:>12,.0f}{peak:>9.0f}"
         )
     return "\n".join(lines)
 
 
-def _last_line(output: bytes) -> str:
+def last_line(output: bytes) -> str:
+    """The last one that is not empty, or nothing."""
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 

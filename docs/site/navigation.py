@@ -68,6 +68,7 @@ SECTIONS: dict[str, list[str]] = {
         "kata.md",
         "santa.md",
         "spreader.md",
+        "benchmarks.md",
         "evidence.md",
     ],
     "Coming from": [
