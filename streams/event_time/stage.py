@@ -13,7 +13,7 @@ from penstock.streams.base.validation import seconds_of
 from penstock.streams.event_time.line import TimeLine
 from penstock.streams.event_time.source_time import SourceTime
 from penstock.streams.keyed.key_faults import KeyFaults
-from penstock.streams.protocol.event import BaseEvent, Event, Origin, by_origin
+from penstock.streams.protocol.event import BaseEvent, Count, Event, Origin, by_origin
 from penstock.streams.protocol.partitions import Partitioned
 from penstock.streams.protocol.stage import BaseStage, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
@@ -55,7 +55,7 @@ class EventTimeStage(BaseStage):
             self._time.watch(source)
         super().on_subscribe(subscription)
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         whole = self._time.whole
         if whole is not None and whole.is_held:
             self._withheld += n
@@ -73,7 +73,7 @@ class EventTimeStage(BaseStage):
         if n and not self.state:
             self.request(n)
 
-    def _request_again(self, n: int) -> None:
+    def _request_again(self, n: Count) -> None:
         self.request(n)
 
     def on_events(self, events: list[Event[Any]], /) -> None:

@@ -19,7 +19,7 @@ from penstock.streams.execution.waiting import Siblings, Waiting
 from penstock.streams.failures.error_policy import ErrorPolicy, policy_in
 from penstock.streams.keyed.queues import release
 from penstock.streams.protocol.acknowledgement import Family
-from penstock.streams.protocol.event import BaseEvent, Event, Turn, give_back_all, take_turns
+from penstock.streams.protocol.event import BaseEvent, Count, Event, Turn, give_back_all, take_turns
 from penstock.streams.protocol.stage import CANCELLED, CLOSED, FAILED, OPEN, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -75,7 +75,7 @@ class FlushingStage(BaseDemandStage):
 
     # Demand and events.
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         if self.state < CLOSED:
             self._results.request(n)
             self._drain()

@@ -11,7 +11,7 @@ from penstock.streams.execution.limit_control import LimitControl
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.limits import Completion, Limiter, Outcome, Shared
-from penstock.streams.protocol.event import BaseEvent, Event
+from penstock.streams.protocol.event import BaseEvent, Count, Event
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -109,11 +109,11 @@ class Gate(LimitControl):
         """The limit has changed."""
         self._stage.allowed = self.limit
 
-    def replaced(self, n: int) -> int:
+    def replaced(self, n: Count) -> int:
         """`n` calls begin: returns how many have just ended, whose places they may have taken."""
         return self.just_ended
 
-    def grant(self, n: int) -> None:
+    def grant(self, n: Count) -> None:
         """Give the stage `n` slots more, where it has others than the limit says."""
 
     @property
@@ -167,7 +167,7 @@ class Gate(LimitControl):
         self.completed(completions)
         stage.follow_limiter()
 
-    def ended(self, n: int) -> None:
+    def ended(self, n: Count) -> None:
         """`n` calls have ended."""
         stage = self._stage
         stage.in_flight -= n
@@ -228,13 +228,13 @@ class SharedGate(Gate):
     def moved(self) -> None:
         self._shared.moved(self.limit)
 
-    def replaced(self, n: int) -> int:
+    def replaced(self, n: Count) -> int:
         return self._shared.replaced(n)
 
-    def grant(self, n: int) -> None:
+    def grant(self, n: Count) -> None:
         self._stage.allowed += n
 
-    def ended(self, n: int) -> None:
+    def ended(self, n: Count) -> None:
         super().ended(n)
         self._stage.allowed -= n
         self._shared.flushed += n

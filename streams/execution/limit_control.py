@@ -18,6 +18,7 @@ from penstock.streams.failures.policy import LONGEST_WAIT
 from penstock.streams.limits import ArrivalLimiter, Completion, Fixed, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of
 from penstock.streams.limits.limiter import list_form, one_by_one
+from penstock.streams.protocol.event import Count
 
 __all__ = ["LimitControl", "OnLimitChange", "Overload"]
 
@@ -131,12 +132,12 @@ class LimitControl:
         """Another limit was assigned to the limiter."""
         self._moved()
 
-    def retuned(self, old: int) -> None:
+    def retuned(self, old: Count) -> None:
         """This limiter has taken the place of one whose limit was `old`."""
         self.reason = "retuned"
         self._limit_changed(old)
 
-    def _limit_changed(self, old: int) -> None:
+    def _limit_changed(self, old: Count) -> None:
         if self._watch is not None and old != self.limit:
             self._watch(old, self.limit, self.reason)
         if self._on_limit_change is not None and old != self.limit:

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.base.take_front import taken
 from penstock.streams.execution.call import Call, call_of
-from penstock.streams.protocol.event import BaseEvent, Event, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Count, Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, send_list
 
 __all__ = ["InOrder", "Results"]
@@ -21,7 +21,7 @@ class Results:
     several calls, each with one result. Results that arrive after `give_back` are returned too.
     """
 
-    def __init__(self, downstream: Subscriber[Any], window: int) -> None:
+    def __init__(self, downstream: Subscriber[Any], window: Count) -> None:
         self.demand = 0
         self.window = window
         self.ready: deque[Event[Any]] = deque()
@@ -83,7 +83,7 @@ class Results:
         """Whether there is room for another result of the call of `event`, beside those kept."""
         return self._returns or len(self.ready) + kept < max(self.demand, self.window)
 
-    def request(self, n: int) -> None:
+    def request(self, n: Count) -> None:
         """Add `n` to the demand."""
         self.demand += n
         if self.ready:
@@ -114,7 +114,7 @@ class Results:
 class InOrder(Results):
     """Results in the order in which their calls began; a failed call leaves no gap."""
 
-    def __init__(self, downstream: Subscriber[Any], window: int) -> None:
+    def __init__(self, downstream: Subscriber[Any], window: Count) -> None:
         super().__init__(downstream, window)
         self._order: deque[Event[Any]] = deque()
         # The same: a set costs less than a record for each event.

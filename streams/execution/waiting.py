@@ -9,7 +9,7 @@ from typing import Any
 from penstock.streams.execution.call import attempts_at
 from penstock.streams.execution.retry import RetryQueue
 from penstock.streams.failures.policy import OnError, Retry
-from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.event import Count, Event, Turn
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Siblings", "Waiting"]
@@ -84,7 +84,7 @@ class Waiting:
     """
 
     def __init__(
-        self, policy: OnError, run: Run, window: int, again: Callable[[Event[Any]], None]
+        self, policy: OnError, run: Run, window: Count, again: Callable[[Event[Any]], None]
     ) -> None:
         self._window = window
         self.inbox: deque[Event[Any]] = deque()
@@ -102,12 +102,12 @@ class Waiting:
         """Those of them that wait for their next attempt."""
         return 0 if self.retries is None else self.retries.waiting
 
-    def has_room(self, limit: int) -> bool:
+    def has_room(self, limit: Count) -> bool:
         """Whether more events may be requested."""
         retries = self.retries
         return self.siblings.waiting < self._window and (retries is None or retries.waiting < limit)
 
-    def put(self, events: Iterable[Event[Any]], limit: int) -> bool:
+    def put(self, events: Iterable[Event[Any]], limit: Count) -> bool:
         """Add new events. Returns whether they may begin."""
         retries = self.retries
         if self.held or (retries is not None and retries.waiting >= limit):
@@ -116,7 +116,7 @@ class Waiting:
         self.inbox += events
         return True
 
-    def put_retry(self, event: Event[Any], asked: float, limit: int) -> None:
+    def put_retry(self, event: Event[Any], asked: float, limit: Count) -> None:
         """Let `event` wait for its next attempt, for the seconds that were `asked` for or more."""
         assert self.retries is not None
         self.retries.put(event, asked)
@@ -124,7 +124,7 @@ class Waiting:
             self.held.extend(self.inbox)
             self.inbox.clear()
 
-    def retry(self, event: Event[Any], limit: int) -> None:
+    def retry(self, event: Event[Any], limit: Count) -> None:
         """The wait of `event` is over: it begins next, and held events may begin after it."""
         self.inbox.appendleft(event)
         if self.retrying < limit:

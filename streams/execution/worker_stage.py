@@ -16,7 +16,7 @@ from penstock.streams.execution.gate import Gate, SharedGate
 from penstock.streams.execution.iterators import Iterators
 from penstock.streams.execution.options import CallOptions
 from penstock.streams.limits import Limiter, Shared
-from penstock.streams.protocol.event import BaseEvent, Event, give_back_all
+from penstock.streams.protocol.event import BaseEvent, Count, Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, FAILED, Subscriber, Subscription
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -104,7 +104,7 @@ class WorkerStage(CallingStage):
         self._gate.open()
         super().on_subscribe(subscription)
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         if self.state >= CLOSED:
             return
         self._results.request(n)

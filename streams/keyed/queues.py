@@ -24,7 +24,7 @@ from penstock.streams.base.keys import Key
 from penstock.streams.keyed.overflow import Overflow, Tail
 from penstock.streams.keyed.turnover import Turnover
 from penstock.streams.protocol.acknowledgement import Joined
-from penstock.streams.protocol.event import BaseEvent, Event, Turn, take_turns
+from penstock.streams.protocol.event import BaseEvent, Count, Event, Turn, take_turns
 
 __all__ = [
     "KeyQueue",
@@ -229,7 +229,7 @@ class KeyedQueues:
             if queue.events:
                 self.opened[queue] = None
 
-    def take(self, n: int) -> list[Event[Any]]:
+    def take(self, n: Count) -> list[Event[Any]]:
         """Up to `n` events, each of which now holds its queue's turn.
 
         First one of each ready queue; then more of the queues whose turns are open, in rotation.
@@ -393,7 +393,7 @@ class KeyedQueues:
         """The queues, in the order in which they began."""
         return self._queues.values()
 
-    def fullest(self, n: int) -> list[KeyQueue]:
+    def fullest(self, n: Count) -> list[KeyQueue]:
         """The `n` queues with the most events, the fullest first. Time: O(queues)."""
         return nlargest(n, self._queues.values(), lambda queue: queue.size)
 

@@ -11,7 +11,7 @@ from penstock.streams.failures.policy import OverflowPolicy, check_share
 from penstock.streams.keyed.key_faults import KeyFaults
 from penstock.streams.keyed.overflow import Backlog, Overflow
 from penstock.streams.keyed.queues import KeyedQueues
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Count, Event, give_back_all
 from penstock.streams.protocol.stage import (
     CLOSED,
     COMPLETING,
@@ -148,7 +148,7 @@ class KeyedStage(BaseDemandStage):
         if self._freed >= self._batch:
             self._ask()
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         self.demand += n
         self._go_on()
 

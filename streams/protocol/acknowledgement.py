@@ -18,6 +18,7 @@ from penstock.streams.protocol.event import (
     FORGIVEN,
     RETURNED,
     BaseEvent,
+    Cause,
     Ending,
     Event,
     Origin,
@@ -56,7 +57,7 @@ class Family:
 
     __slots__ = ("_cause", "_error", "_open", "_worst", "parent")
 
-    def __init__(self, parent: Event[Any], cause: str) -> None:
+    def __init__(self, parent: Event[Any], cause: Cause) -> None:
         self.parent = parent
         self._cause = cause
         self._open = 1

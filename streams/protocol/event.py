@@ -24,6 +24,8 @@ __all__ = [
     "FORGIVEN",
     "RETURNED",
     "BaseEvent",
+    "Cause",
+    "Count",
     "Decoded",
     "Ending",
     "Event",
@@ -41,7 +43,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Compiled, an argument that is declared as a `float` would be made one, or refused.
+# The types of what a caller outside gives. Compiled, a parameter that is declared by a built-in
+# type refuses what is derived from that, such as a member of an enum, or makes a float of a number.
+Cause = str
+Count = int
 Seconds = float
 
 
@@ -160,7 +165,7 @@ class BaseEvent:
         if self.turn is not None:
             self.end_turn()
 
-    def drop(self, cause: str) -> None:
+    def drop(self, cause: Cause) -> None:
         """Drop the event on purpose. The source may forget it."""
         self._end(DROPPED, cause)
 
@@ -261,7 +266,7 @@ def finish_all(events: list[Event[Any]]) -> None:
     _end([event for event in events if not event.pending], FINISHED, None)
 
 
-def drop_all(events: Iterable[Event[Any]], cause: str) -> None:
+def drop_all(events: Iterable[Event[Any]], cause: Cause) -> None:
     """`drop` for each of `events`."""
     end_all(events, DROPPED, cause)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Count, Event, give_back_all
 
 __all__ = [
     "CANCELLED",
@@ -51,7 +51,7 @@ UNBOUNDED = 2**63 - 1
 class Subscription(Protocol):
     """The calls that a subscriber makes to the stage above it."""
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         """Request `n` more events."""
 
     def cancel(self) -> None:
@@ -94,7 +94,7 @@ class EventSubscriber(_Signals, Protocol[T_contra]):  # type: ignore[misc]  # py
 
 
 class _Unconnected:
-    def request(self, n: int, /) -> None: ...
+    def request(self, n: Count, /) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -179,7 +179,7 @@ class BaseStage:
         self.state = CLOSED
         self.downstream.on_completed()
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         self.upstream.request(n)
 
     def cancel(self) -> None:
@@ -192,7 +192,7 @@ class BaseStage:
 
     # For stages that filter.
 
-    def _let_pass(self, passed: list[Event[Any]], of: int) -> None:
+    def _let_pass(self, passed: list[Event[Any]], of: Count) -> None:
         """Send on those that passed, and request as many more as are missing `of` a list."""
         if passed:
             self.downstream.on_events(passed)
@@ -200,7 +200,7 @@ class BaseStage:
         if missing and not self.state:
             self._request_again(missing)
 
-    def _request_again(self, n: int) -> None:
+    def _request_again(self, n: Count) -> None:
         """Request as many events as did not pass."""
         self.upstream.request(n)
 

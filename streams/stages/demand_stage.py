@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.diagnostics.current import Current
 from penstock.streams.protocol.acknowledgement import NOBODY
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Count, Event, give_back_all
 from penstock.streams.protocol.stage import (
     CANCELLED,
     CLOSED,
@@ -135,7 +135,7 @@ class BaseDemandStage:
         self.demand -= 1
         send_list(self.downstream, [event])
 
-    def ask(self, n: int) -> None:
+    def ask(self, n: Count) -> None:
         """Request `n` more events."""
         self.asked += n
         self.upstream.request(n)
@@ -218,7 +218,7 @@ class BaseDemandStage:
     def release(self) -> None:
         """Return what the stage holds: it sends nothing more."""
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         self.demand += n
         self._drain()
 

@@ -20,6 +20,7 @@ from penstock.streams.protocol.event import (
     FINISHED,
     FORGIVEN,
     RETURNED,
+    Count,
     Ending,
     Event,
     Seconds,
@@ -164,7 +165,7 @@ class BaseSourceStage(BaseDemandStage):
         """
         return None
 
-    def request(self, n: int, /) -> None:
+    def request(self, n: Count, /) -> None:
         if self.state:
             return
         if self._withheld is None:
@@ -321,7 +322,7 @@ class BaseSourceStage(BaseDemandStage):
         elif self.nack is not None:
             self.run.call(self.info, self.nack, events, why)
 
-    def count_ends(self, n: int, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
+    def count_ends(self, n: Count, tokens: Sequence[Any], ending: Ending, why: Any, /) -> None:
         """Count `n` events that have ended like this. If they are returned, `tokens` are the tokens
         of those that had one."""
         if ending is FINISHED:
