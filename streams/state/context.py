@@ -71,6 +71,8 @@ class Context:
             )
         if not is_text(name):
             raise WrongType(f"ctx.timer({name!r}): the name is a text that is not empty")
+        # Also of the member of an enum, which is not stored as such.
+        name = str.__str__(name)
         if (at is None) == (after is None):
             raise self._no_time(name, at, after)
         if clock == "event":

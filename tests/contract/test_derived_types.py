@@ -4,25 +4,33 @@ refuses it where a parameter is declared by the built-in type."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
 
 from penstock import (
+    Context,
     Event,
     Flowable,
+    Store,
     adaptive_flat_map,
+    agg,
     batch,
     chunk,
     collect,
     distinct_within,
+    event_time,
+    from_async_iterable,
     from_iterable,
     group_by,
     ops,
     retry,
+    sliding,
     spread,
+    stateful,
+    window,
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.stages.own import DemandStage, SourceStage, Stage
@@ -172,3 +180,44 @@ def test_a_limit_may_be_the_member_of_an_enum(
     into: list[int] = []
     run(story())
     assert sorted(into) == list(range(20))
+
+
+@pytest.mark.parametrize("clock", ["event", "wall"])
+def test_the_name_of_a_timer_may_be_the_member_of_an_enum(run: Run, clock: Any) -> None:
+    def step(state: int, value: int, ctx: Context) -> Any:
+        ctx.timer(Cause.ODD, after=Number(0), clock=clock)
+        return state, []
+
+    def on_timer(state: int, name: str, ctx: Context) -> Any:
+        return state, [name]
+
+    async def numbers_with_time() -> AsyncIterator[int]:
+        for n in (1, 2, 3):
+            yield n
+            await asyncio.sleep(1)
+
+    async def story() -> list[str]:
+        into: list[str] = []
+        counted = stateful(step, itself, start=0, on_timer=on_timer, ttl=Number(99))
+        source = from_async_iterable(numbers_with_time).pipe(event_time(itself, Number(1)), counted)
+        await source.to(collect(into)).run()
+        return into
+
+    assert run(story()) == ["odd"] * 3
+
+
+def test_windows_may_be_given_by_derived_numbers(run: Run) -> None:
+    async def story() -> list[Any]:
+        into: list[Any] = []
+        counted = window(
+            sliding(Number(4), every=Number(2)),
+            agg.count(),
+            early=Number(1),
+            keep=Number(1),
+            store=Store.memory(cache=Number(5)),
+        )
+        stream = from_iterable([Number(n) for n in range(9)]).pipe(event_time(itself, Number(1)))
+        await stream.pipe(counted).to(collect(into)).run()
+        return [(one.start, one.value) for one in into]
+
+    assert run(story()) == [(-2, 2), (0, 4), (2, 4), (4, 4), (6, 3), (8, 1)]
