@@ -273,7 +273,8 @@ def _stack(frame: FrameType) -> _Stack:
 
 
 def _is_stage(stage: object) -> bool:
-    return hasattr(stage, "on_events")
+    # Of the class: an object of the user's may do anything when it is asked.
+    return hasattr(type(stage), "on_events")
 
 
 def _info(stage: object) -> StageInfo | None:
