@@ -30,6 +30,7 @@ from penstock import (
     sliding,
     spread,
     stateful,
+    tumbling,
     window,
 )
 from penstock.streams.protocol.stage_info import StageInfo
@@ -221,3 +222,34 @@ def test_windows_may_be_given_by_derived_numbers(run: Run) -> None:
         return [(one.start, one.value) for one in into]
 
     assert run(story()) == [(-2, 2), (0, 4), (2, 4), (4, 4), (6, 3), (8, 1)]
+
+
+class Several(list[Any]):
+    pass
+
+
+class Fields(dict[str, Any]):
+    pass
+
+
+def test_values_results_and_states_may_be_of_derived_types(run: Run) -> None:
+    async def story() -> list[Any]:
+        into: list[Any] = []
+        stages = (
+            ops.map(lambda n: Fields(n=Number(n), k=Cause.ODD)),
+            distinct_within(Number(60), by=lambda fields: Several([fields["n"]])[0]),
+            group_by("k"),
+            spread(),
+            batch(lambda values: Several(values), Number(2)),
+            stateful(lambda s, v: (Several([*s, v["n"]]), Several([v])), by="k", start=Several()),
+            event_time("n", Number(1)),
+            window(
+                tumbling(Number(3)),
+                {"all": agg.count()},
+                by="k",
+            ),
+        )
+        await from_iterable(Several(range(6))).pipe(*stages).to(collect(into)).run()
+        return [one.value for one in into]
+
+    assert run(story()) == [{"all": 3}, {"all": 3}]
