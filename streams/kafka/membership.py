@@ -209,7 +209,7 @@ class Membership:
                 client["enable.partition.eof"] = True
             self._consumer = self._settings.consumer(client)
             self._run.on_close(self._close)
-            self._run.spawn(self._read(), "read_kafka")
+            self._run.spawn(self._read(), "read_kafka", stage=self._reader)
 
     async def _noticed(self, fault: KafkaError) -> None:
         """The client has an error of a connection, which it makes again."""

@@ -58,7 +58,7 @@ class TransactionalWriting(BaseSinkStage):
         except BuildError as error:
             self.break_off(error)
             return
-        self._run.spawn(self._look_for_topic(), "write_kafka")
+        self._run.spawn(self._look_for_topic(), "write_kafka", stage=self)
         subscription.request(self._settings.window)
 
     def _reader(self, subscription: Subscription) -> Reading:

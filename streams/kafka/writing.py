@@ -91,7 +91,7 @@ class Writing(ConfirmedSink):
         self._waits = False
         self._stored = 0
         run.on_close(self._close_client)
-        run.spawn(self._connect(), "write_kafka")
+        run.spawn(self._connect(), "write_kafka", stage=self)
 
     async def _connect(self) -> None:
         """End the pipeline at once where no broker answers, or the topic does not exist."""
@@ -117,7 +117,7 @@ class Writing(ConfirmedSink):
         super().on_events(events)
         if self.under_way and not self._waits:
             self._waits = True
-            self._run.spawn(self._wait(), "write_kafka")
+            self._run.spawn(self._wait(), "write_kafka", stage=self)
 
     def _accept_all(self, events: list[Event[Any]]) -> None:
         if self._record_of is not None:

@@ -132,7 +132,7 @@ class TableReader(LeasedSource[Row]):
 
     def open(self) -> None:
         self.run.on_close(self._disconnect)
-        self._polling = self.run.spawn(self._poll(), "read_table")
+        self._polling = self.run.spawn(self._poll(), "read_table", stage=self)
 
     def has_room(self) -> None:
         if self.demand:
@@ -192,7 +192,7 @@ class TableReader(LeasedSource[Row]):
             self._is_there = True
             self.ledger.start()
             if self.run.observers:
-                self.run.spawn(self._count_due(), "due rows of read_table")
+                self.run.spawn(self._count_due(), "due rows of read_table", stage=self)
             while not self.state:
                 await self._wanted.wait()
                 self._wanted.clear()

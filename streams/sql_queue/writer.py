@@ -99,7 +99,7 @@ class TableWriter(BaseSinkStage):
             self.upstream = subscription
             self._run.on_close(self._store.close)
             self._works = True
-            self._worker = self._run.spawn(self._work(), "write_table")
+            self._worker = self._run.spawn(self._work(), "write_table", stage=self)
 
     async def _work(self) -> None:
         try:

@@ -91,7 +91,7 @@ class JetStreamWorker(LeasedSource[RemoteJob]):
 
     def open(self) -> None:
         self.run.on_close(self._disconnect)
-        self.run.spawn(self._open(), "jobs")
+        self.run.spawn(self._open(), "jobs", stage=self)
 
     def event(self, token: RemoteJob, now: float, /) -> Event[Any]:
         self._in_pipe += 1
@@ -122,8 +122,8 @@ class JetStreamWorker(LeasedSource[RemoteJob]):
         self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.fail)
         self._leases = Leases(client, wire.stream, CONSUMER, lease, self.run.now)
         await self._requests.start()
-        self.run.spawn(self._renew(), "leases of jobs")
-        self.run.spawn(self._greet(), "greetings")
+        self.run.spawn(self._renew(), "leases of jobs", stage=self)
+        self.run.spawn(self._greet(), "greetings", stage=self)
 
     async def _renew(self) -> None:
         while True:

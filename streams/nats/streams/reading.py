@@ -113,7 +113,7 @@ class Reading(LeasedSource[_Message]):
 
     def open(self) -> None:
         self.run.on_close(self._disconnect)
-        self.run.spawn(self._open(), "read_jetstream")
+        self.run.spawn(self._open(), "read_jetstream", stage=self)
 
     def has_room(self) -> None:
         if self._requests is not None:
@@ -140,8 +140,8 @@ class Reading(LeasedSource[_Message]):
         )
         await self._requests.start()
         self._standstill.warn_of_bounds(consumer)
-        run.spawn(self._renew(), "leases of read_jetstream")
-        run.spawn(self._watch(), "standing of read_jetstream")
+        run.spawn(self._renew(), "leases of read_jetstream", stage=self)
+        run.spawn(self._watch(), "standing of read_jetstream", stage=self)
 
     def holds(self, token: _Message, /) -> bool:
         return token.lease.held

@@ -62,7 +62,7 @@ class Writing(ConfirmedSink):
         self._waiting: deque[Event[Any]] = deque()
         self._stored = self._known = 0
         run.on_close(self._disconnect)
-        run.spawn(self._connect(), "write_jetstream")
+        run.spawn(self._connect(), "write_jetstream", stage=self)
 
     async def _connect(self) -> None:
         settings = self._settings
