@@ -8,7 +8,7 @@ The way of an event through a working stage, with the module and the method of e
         |
     _begin            worker_stage    it is given to a slot, as `gate` allows, and is due
         |                             (plain_stage: it is called here, without a slot)
-    _work             calling_stage   a slot of `slots` calls the handler; `iterators` reads several
+    work              calling_stage   a slot of `slots` calls the handler; `iterators` reads several
         |                             results of a call
     _ended            flushing_stage  it has its result, or the error in its record (`call`)
         |

@@ -124,10 +124,15 @@ class BatchStage(CallingStage):
         elif self._free is None:
             self._free = self._now()
             # Events of the same loop iteration go into the same batch.
+            self._gathers = True
             self.flush_soon()
         elif not self.flush_is_due:
             self._begin(self._free)
-        self._slots.wake(len(self._due), self._parallel)
+        self.begin_soon()
+
+    @property
+    def _most_slots(self) -> int:
+        return self._parallel
 
     def _request_more(self) -> None:
         """Request the events that are missing in the open batch."""

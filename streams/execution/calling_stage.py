@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from penstock.streams.base.errors import CALL_ERRORS, add_note, own_error
@@ -20,7 +19,7 @@ from penstock.streams.execution.flushing_stage import FlushingStage
 from penstock.streams.execution.handler import check_result, is_own, opened
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.options import CallOptions
-from penstock.streams.execution.slots import Slots
+from penstock.streams.execution.slots import IDLE, CallSlot, Slots
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
@@ -30,7 +29,6 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits
 from penstock.streams.runtime.slot import Slot
-from penstock.streams.runtime.tasks import has_changed
 from penstock.streams.stages.time_slice import PAUSE, TimeSlice
 
 __all__ = ["CallingStage"]
@@ -47,15 +45,16 @@ class CallingStage(FlushingStage):
         "_awaitables",
         "_checked",
         "_due",
+        "_gathers",
         "_handler",
         "_is_awaited",
+        "_is_driving",
         "_is_own",
+        "_kept",
         "_name",
         "_now",
-        "_refills",
         "_returned",
         "_slice",
-        "_slot_drains",
         "_slots",
         "_traced",
         "_watch",
@@ -90,13 +89,17 @@ class CallingStage(FlushingStage):
         # the iterator that it returned.
         self._due: deque[Event[Any]] = deque()
         self._awaitables: deque[Any] = deque()
-        self.flush_is_due = self._slot_drains = False
-        # Whether events have begun at once in place of those that were flushed last.
-        self._refills = True
+        self.flush_is_due = False
+        # Whether what has come until the next flush is to begin with that.
+        self._gathers = False
+        # Results of calls that may have several, which wait for the next flush.
+        self._kept: Mapping[Any, Any] = {}
+        # Whether slots go on now, in a callback of the loop.
+        self._is_driving = False
         # Types of results that need no check.
         self._checked: set[type[Any]] = set()
         self._slice = TimeSlice(run, self._drain)
-        self._slots = Slots(run, info, name, self._work, self._slot_ended, self)
+        self._slots = Slots(self, name)
         self._watched: CallLimits | None = None
         if options.timeout is not None:
             self._watched = Timeouts(run, options.timeout, name, self._slots.by_task.values())
@@ -111,19 +114,20 @@ class CallingStage(FlushingStage):
 
     # Slots.
 
-    async def _work(self) -> None:
-        """One slot: make the calls that are due, and sleep while there are none."""
+    async def work(self, slot: CallSlot) -> None:
+        """One slot: make the calls that are due, and be idle while there are none."""
         handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._watched
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, awaitables, ended = self._due, self._awaitables, self._ended
-        returned, slots = self._returned, self._slots
-        slot, context = slots.begin(), copy_context()
+        returned = self._returned
         event: BaseEvent
-        started = now()
         while True:
+            started = now()
             while due:
                 if started >= slice_.end and slice_.is_over(started):
-                    started = await self._give_way()
+                    # Events that are due may be withdrawn meanwhile.
+                    await PAUSE
+                    started = now()
                     continue
                 event = due.popleft()
                 event.started = started
@@ -153,12 +157,9 @@ class CallingStage(FlushingStage):
                         error = timeouts.error(slot, error)
                     event.ended = now()
                     self._raised(event, error)
-                    slots.looking += 1
-                    try:
-                        self._drain()
-                    finally:
-                        slots.looking -= 1
-                    if has_changed(context):
+                    # In its task: whether that was cancelled says what a cancellation means.
+                    self._drain()
+                    if slot.has_changed():
                         return
                     started = now()
                     continue
@@ -169,36 +170,80 @@ class CallingStage(FlushingStage):
                 if self.state and self.state >= CLOSED:
                     self._settle()
                     return
-                if has_changed(context):
+                if slot.has_changed():
                     return
-                if not ended:
-                    # The stage has flushed at once.
-                    continue
-                if not due and len(ended) == self.in_flight:
+                if ended and not due and len(ended) == self.in_flight:
                     # No other call is in flight.
-                    self._slot_drains = True
-                    slots.looking += 1
-                    try:
-                        self._drain()
-                    finally:
-                        slots.looking -= 1
-                        self._slot_drains = False
+                    self._drain()
                     started = now()
-                elif not self.flush_is_due:
-                    self.flush_soon()
             if self.state and self.state >= CLOSED:
                 return
-            if self.flush_is_due and self._refills:
-                # The flush will give this slot its next event, as the last one did.
-                slots.looking += 1
-                try:
-                    await PAUSE
-                finally:
-                    slots.looking -= 1
-            if not due:
-                slot.event = None
-                await slots.sleep()
-            started = now()
+            slot.event = None
+            await IDLE
+
+    def _drive(self, slots: list[CallSlot]) -> None:
+        """A callback of the loop: go on with these slots, flush, and begin what is due."""
+        self._is_driving = True
+        slots.reverse()
+        try:
+            while slots:
+                self._slots.step(slots.pop())
+            self._begin_due()
+        finally:
+            self._is_driving = False
+            self._drive_later(slots)
+
+    def resumed(self, slot: CallSlot, future: Any) -> None:
+        """A callback of the loop: go on with a slot, because what it waited for is done."""
+        slot.future = None
+        self._is_driving = True
+        try:
+            self._slots.step(slot)
+            if self._ended and len(self._ended) < self.in_flight:
+                # With other calls that end in this loop iteration.
+                self.flush_soon()
+            else:
+                self._begin_due()
+        finally:
+            self._is_driving = False
+            if self._due or self._slots.yielded:
+                self._drive_later([])
+
+    def _begin_due(self) -> None:
+        """Flush what has ended, and let idle slots begin what is due, until that takes too long."""
+        slots, due = self._slots, self._due
+        while True:
+            if self._ended:
+                self._drain()
+            left = len(due)
+            if not (left and slots.idle):
+                break
+            slot, _ = slots.idle.popitem()
+            slots.step(slot)
+            if len(due) == left:
+                # The slot has taken nothing, because the time slice is over.
+                self.flush_soon()
+                break
+
+    def _drive_later(self, left: list[CallSlot]) -> None:
+        """Go on with the slots that have yielded, after all that they have scheduled."""
+        if self._due:
+            self._slots.make(len(self._due), self._most_slots)
+        yielded = self._slots.yielded
+        if left or yielded:
+            self._slots.yielded = []
+            self.run.call_soon(self.info, self._drive, [*reversed(left), *yielded])
+
+    def begin_soon(self) -> None:
+        """Events are due: let slots take them."""
+        if self._due and not self._is_driving:
+            self._slots.make(len(self._due), self._most_slots)
+            self.flush_soon()
+
+    @property
+    def _most_slots(self) -> int:
+        """How many slots there may be."""
+        raise NotImplementedError
 
     def flush_soon(self) -> None:
         """Flush in the next loop iteration."""
@@ -208,17 +253,22 @@ class CallingStage(FlushingStage):
 
     def _flush_now(self) -> None:
         self.flush_is_due = False
-        self._drain()
-
-    async def _give_way(self) -> float:
-        """Yield to the loop, as handlers that never wait do not; events that are due may be
-        withdrawn meanwhile. Returns the time."""
-        self._slots.looking += 1
+        self._is_driving = True
         try:
-            await PAUSE
+            if self._kept:
+                self._send_kept()
+            if self._gathers or not self._due:
+                self._gathers = False
+                self._drain()
+            self._begin_due()
         finally:
-            self._slots.looking -= 1
-        return self._now()
+            self._is_driving = False
+            if self._due or self._slots.yielded:
+                self._drive_later([])
+
+    def _send_kept(self) -> None:
+        """Send on the results that are kept."""
+        raise NotImplementedError
 
     def _check(self, result: object) -> None:
         """Check a result of a type that is new to this stage. Raises UnfinishedResult."""
@@ -239,7 +289,8 @@ class CallingStage(FlushingStage):
         slot = self._slots.by_task.get(task)
         return None if slot is None else slot.event
 
-    def _slot_ended(self) -> None:
+    def slot_ended(self) -> None:
+        """The task of a slot has ended: another may have to take the next event."""
         if self.state < CLOSED:
             self._drain()
 

@@ -62,6 +62,7 @@ class WorkerStage(CallingStage):
         self._iterators = Iterators(
             self._results, self._watched, self._check, self._checked, self._drain, self
         )
+        self._kept = self._iterators.kept
         run.withdrawals.append(partial(self.within, self._withdraw))
 
     def _gate_of(self, limiter: Limiter) -> Gate:
@@ -151,7 +152,6 @@ class WorkerStage(CallingStage):
         return False
 
     def _proceed(self) -> None:
-        has_flushed = bool(self._ended)
         while self._ended:
             self._flush()
         self._noted = False
@@ -162,14 +162,8 @@ class WorkerStage(CallingStage):
         if self._inbox and not self._hold_timer.is_set and self.state < FAILED:
             self._begin()
         self._gate.just_ended = 0
-        if has_flushed:
-            self._refills = bool(self._due)
-        if len(self._due) > self._slots.looking:
-            if self._slot_drains:
-                # The current slot continues first: calls that do not wait need no other slot.
-                self.flush_soon()
-            else:
-                self._slots.wake(len(self._due), max(self.allowed, self.in_flight))
+        if self._due:
+            self.begin_soon()
 
     def _request_more(self) -> None:
         gate, results = self._gate, self._results
@@ -242,12 +236,12 @@ class WorkerStage(CallingStage):
         self._gate.check_below()
         return self._iterators.read(event, slot, results)
 
-    def _flush_now(self) -> None:
-        self.flush_is_due = False
-        if self._iterators.kept:
-            self._iterators.send_kept()
-        if self._ended or self._due:
-            self._drain()
+    @property
+    def _most_slots(self) -> int:
+        return max(self.allowed, self.in_flight)
+
+    def _send_kept(self) -> None:
+        self._iterators.send_kept()
 
     # Outcomes.
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine, Iterable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -293,20 +293,25 @@ class Run:
         finally:
             noted.stage = outer
 
+    def new_context(self) -> Context:
+        """The context variables of the start, for a task."""
+        return self._context.copy()
+
     def spawn(
         self,
         work: Coroutine[Any, Any, None],
         name: str,
         *,
         stage: object = None,
+        context: Context | None = None,
         replaced: bool = False,
     ) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, and `close` cancels it.
 
         If anybody else cancels it that ends the run too, unless it is `replaced`. `stage` is the
-        one that calls functions of the user's in the task.
+        one that calls functions of the user's in the task, `context` a `new_context` for it.
         """
-        context = self._context.copy()
+        context = self._context.copy() if context is None else context
         task = self.tasks.spawn(self.loop, work, name, context, replaced=replaced)
         if stage is not None:
             self.current.tasks[task] = stage

@@ -288,6 +288,21 @@ def test_a_call_that_undoes_its_cancellation_goes_on(go: Go) -> None:
     assert go(results(cancels_and_goes_on)) == NUMBERS
 
 
+def test_a_cancellation_that_is_undone_at_once_is_thrown_where_it_is_in_any_task(go: Go) -> None:
+    # Not since Python 3.13.
+    async def undoes(number: int) -> str:
+        current().cancel()
+        current().uncancel()
+        try:
+            await asyncio.sleep(0.001 * (number % 2))
+        except asyncio.CancelledError:
+            return "thrown"
+        return "not thrown"
+
+    for number in range(2):
+        assert go(results(undoes, [number])) == [go(undoes(number))]
+
+
 def test_a_call_that_raises_a_cancellation_fails(go: Go) -> None:
     async def raises(number: int) -> int:
         await asyncio.sleep(0)
@@ -574,6 +589,27 @@ def test_an_error_that_ends_iterators_fails_a_call(
 
     with pytest.raises((error, RuntimeError)):
         go(results(fails))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_exit_in_a_call_lets_the_other_calls_clean_up(
+    go: Go, error: type[BaseException]
+) -> None:
+    cleaned: list[int] = []
+
+    async def leaves(number: int) -> None:
+        try:
+            await asyncio.sleep(0)
+            if number == 1:
+                raise error
+            await asyncio.sleep(FOREVER)
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(number)
+
+    with pytest.raises(error):
+        go(results(leaves))
+    assert sorted(cleaned) == [0, 1, 2, 3]
 
 
 def test_an_exception_may_be_a_result(go: Go) -> None:

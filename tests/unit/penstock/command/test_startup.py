@@ -23,7 +23,8 @@ LOADED = {
     "penstock.streams.diagnostics": "blocked_loop current loop_lag",
     "penstock.streams.event_time": "above",
     "penstock.streams.execution": "batch_turns call calling_stage flushing_stage gate handler "
-    "iterators limit_control options plain_stage results retry slots timeouts waiting worker_stage",
+    "iterators limit_control options plain_stage results retry slot_task slots timeouts waiting "
+    "worker_stage",
     "penstock.streams.failures": "dead_letters error_policy policy",
     "penstock.streams.groups": "grouped",
     "penstock.streams.io": "body compression descriptor encoding file_end following letter_line "
