@@ -102,8 +102,8 @@ def test_an_exit_inside_a_worker_process_is_json_too(run_with: Penstock, files: 
     (files / "job.py").write_text(job, encoding="utf-8")
     ended = run_with("--log-format", "json", "--workers", "2")
     assert ended.returncode == 1
-    messages = [line["message"] for line in lines(ended.stderr) if "message" in line]
-    assert any("SystemExit: 100 % wrong" in message for message in messages)
+    error = lines(ended.stderr)[-1]["error"]
+    assert (error["type"], error["message"]) == ("SystemExit", "100 % wrong")
 
 
 def test_a_level_leaves_out_what_is_below_it(run_with: Penstock) -> None:
