@@ -107,5 +107,5 @@ format: .venv/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:
+clean: pure
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError, PlatformError
 
 FOLDERS = ("streams", "operators", "sources", "sinks")
-PURE = os.environ.get("PENSTOCK_PURE") == "1"
+PURE = os.environ.get("PENSTOCK_PURE", "0") not in ("", "0")
 # The folders as they are installed, where neither links nor their names in the checkout count.
 TREE = Path("build/cython")
 # Limiters decide alike, compiled or not, also where a processor can multiply and add in one.

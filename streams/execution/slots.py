@@ -211,9 +211,9 @@ class Slots:
         current = self._current
         thrown = None if slot.thrown is None else slot.still_thrown()
         slot.is_idle = False
+        _enter_task(self._loop, slot.task)
         # What it calls is found by its task.
         outer, current.stage = current.stage, None
-        _enter_task(self._loop, slot.task)
         try:
             if thrown is None:
                 waited_for = slot.context.run(slot.send, None)
@@ -237,24 +237,38 @@ class Slots:
                 slot.is_idle = True
                 self.idle[slot] = None
             elif not getattr(waited_for, "_asyncio_future_blocking", False):
-                self._refuse(slot, "Task got bad yield", waited_for)
-            elif waited_for.get_loop() is not self._loop:
-                self._refuse(slot, "attached to a different loop", waited_for)
-            elif waited_for is slot.task:
-                self._refuse(slot, "Task cannot await on itself", waited_for)
+                self._refuse(slot, _bad("Task got bad yield", waited_for, slot))
             else:
-                waited_for._asyncio_future_blocking = False
-                slot.future = waited_for
-                waited_for.add_done_callback(slot.go_on, context=self._context)
-                if slot.thrown is not None:
-                    slot.cancel_future()
+                try:
+                    self._wait_for(slot, waited_for)
+                except Exception as error:
+                    # Of a future that is none of asyncio's: its call has it.
+                    slot.future = None
+                    self._refuse(slot, error)
         finally:
             _leave_task(self._loop, slot.task)
             current.stage = outer
 
-    def _refuse(self, slot: CallSlot, why: str, yielded: object) -> None:
-        """Throw an error into a slot for what it has yielded, as its task would."""
-        slot.thrown = RuntimeError(f"{why}: {yielded!r}, in {slot.task!r}")
+    def _wait_for(self, slot: CallSlot, future: Any) -> None:
+        """Go on with a slot when a future is done."""
+        # The second form is that of futures from before Python 3.7.
+        loop = future.get_loop() if hasattr(future, "get_loop") else future._loop
+        if loop is not self._loop:
+            self._refuse(slot, _bad("attached to a different loop", future, slot))
+        elif future is slot.task:
+            self._refuse(slot, _bad("Task cannot await on itself", future, slot))
+        else:
+            future._asyncio_future_blocking = False
+            slot.future = future
+            future.add_done_callback(slot.go_on, context=self._context)
+            if slot.thrown is not None:
+                slot.cancel_future()
+
+    def _refuse(self, slot: CallSlot, error: Exception) -> None:
+        """Throw an error into a slot for what it has yielded, as its task would; a cancellation
+        that is to be thrown already comes before it."""
+        if slot.thrown is None or slot.still_thrown() is None:
+            slot.thrown = error
         self.yielded.append(slot)
 
     def _over(self, slot: CallSlot, *, cancelled: bool = False) -> None:
@@ -277,6 +291,10 @@ class Slots:
         for task in [*self.by_task]:
             if task is not asyncio.current_task(self._run.loop):
                 self._run.tasks.cancel(task)
+
+
+def _bad(why: str, yielded: object, slot: CallSlot) -> RuntimeError:
+    return RuntimeError(f"{why}: {yielded!r}, in {slot.task!r}")
 
 
 def _cancellation(message: Any) -> asyncio.CancelledError:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import inspect
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextvars import ContextVar
 from functools import partial
 from itertools import repeat
@@ -556,6 +556,54 @@ def test_a_call_that_awaits_its_own_task_fails(go: Go) -> None:
 
     with pytest.raises(RuntimeError, match="await on itself"):
         go(results(awaits_itself, [0]))
+
+
+class Own:
+    """A future that is none of asyncio's, in the form that tasks wait for."""
+
+    _asyncio_future_blocking = False
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._error = error
+
+    def add_done_callback(self, call: Callable[[Any], object], *, context: Any = None) -> None:
+        if self._error is not None:
+            raise self._error
+        self._loop.call_soon(call, self, context=context)
+
+    def __await__(self) -> Generator[Any, None, int]:
+        self._asyncio_future_blocking = True
+        yield self
+        return 5
+
+
+def test_a_call_may_await_a_future_that_has_its_loop_as_an_attribute_only(go: Go) -> None:
+    async def awaits(number: int) -> int:
+        return await Own()
+
+    assert go(results(awaits, [0, 1])) == [5, 5]
+
+
+def test_a_call_that_awaits_a_future_which_cannot_be_waited_for_fails(go: Go) -> None:
+    async def awaits(number: int) -> int:
+        return await Own(ValueError("nobody may wait"))
+
+    with pytest.raises(ValueError, match="nobody may wait"):
+        go(results(awaits, [0]))
+
+
+def test_a_cancellation_is_not_lost_if_the_call_then_yields_what_is_no_future(go: Go) -> None:
+    class Bad:
+        def __await__(self) -> Generator[Any, None, None]:
+            yield self
+
+    async def cancels_itself(number: int) -> None:
+        current().cancel()
+        await Bad()
+
+    with pytest.raises(HandlerCancelled):
+        go(results(cancels_itself, [0]))
 
 
 # Errors and results.

@@ -101,7 +101,7 @@ STAGES = {
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
     "streams/kafka/writing.py:statistics": ("Sinks", "`write_kafka`"),
     "streams/kafka/transactional.py:statistics": ("Sinks", "`write_kafka` with `transactional`"),
-    "sinks/for_each.py:statistics": ("Sinks", "`for_each`"),
+    "streams/execution/for_each_stage.py:statistics": ("Sinks", "`for_each`"),
     "streams/stages/latency_stage.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),
 }

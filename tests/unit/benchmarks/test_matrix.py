@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.matrix import run
 from benchmarks.matrix.rows import ROWS, Row
+from tests.helpers.of_sources import of_sources
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -15,6 +16,7 @@ def test_every_row_runs_all_its_events(row: Row) -> None:
     run.by_hand(row, events, row.at_once or 1)
 
 
+@of_sources
 def test_calls_are_counted_an_event_whatever_a_run_costs_at_its_start() -> None:
     few = next(row for row in ROWS if row.name == "sleep(0), Fixed(64)")
     assert 1 <= run.calls(few) < 20
