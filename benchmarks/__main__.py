@@ -77,7 +77,7 @@ def plain() -> None:
 
 
 def yielding() -> None:
-    """2. parsed events in memory, a handler that awaits sleep(0), 64 at once; compiled at most .9"""
+    """2. events in memory, a handler that awaits sleep(0), 64 at once: compiled at most 0.9"""
 
     def run(who: Subject) -> dict[str, float]:
         events = AWAITING_PEERS_EVENTS if who in AWAITING_PEERS else EVENTS
