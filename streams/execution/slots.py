@@ -239,30 +239,27 @@ class Slots:
             elif not getattr(waited_for, "_asyncio_future_blocking", False):
                 self._refuse(slot, _bad("Task got bad yield", waited_for, slot))
             else:
+                # Here, and not in a method: this runs for each call that waits.
                 try:
-                    self._wait_for(slot, waited_for)
+                    # The second form is that of futures from before Python 3.7.
+                    named = hasattr(waited_for, "get_loop")
+                    loop = waited_for.get_loop() if named else waited_for._loop
+                    if loop is not self._loop:
+                        raise _bad("attached to a different loop", waited_for, slot)
+                    if waited_for is slot.task:
+                        raise _bad("Task cannot await on itself", waited_for, slot)
+                    waited_for._asyncio_future_blocking = False
+                    slot.future = waited_for
+                    waited_for.add_done_callback(slot.go_on, context=self._context)
+                    if slot.thrown is not None:
+                        slot.cancel_future()
                 except Exception as error:
-                    # Of a future that is none of asyncio's: its call has it.
+                    # Of a future that is none of asyncio's, too: its call has it.
                     slot.future = None
                     self._refuse(slot, error)
         finally:
             _leave_task(self._loop, slot.task)
             current.stage = outer
-
-    def _wait_for(self, slot: CallSlot, future: Any) -> None:
-        """Go on with a slot when a future is done."""
-        # The second form is that of futures from before Python 3.7.
-        loop = future.get_loop() if hasattr(future, "get_loop") else future._loop
-        if loop is not self._loop:
-            self._refuse(slot, _bad("attached to a different loop", future, slot))
-        elif future is slot.task:
-            self._refuse(slot, _bad("Task cannot await on itself", future, slot))
-        else:
-            future._asyncio_future_blocking = False
-            slot.future = future
-            future.add_done_callback(slot.go_on, context=self._context)
-            if slot.thrown is not None:
-                slot.cancel_future()
 
     def _refuse(self, slot: CallSlot, error: Exception) -> None:
         """Throw an error into a slot for what it has yielded, as its task would; a cancellation
