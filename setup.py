@@ -19,7 +19,7 @@ FOLDERS = ("streams", "operators", "sources", "sinks")
 PURE = os.environ.get("PENSTOCK_PURE", "0") not in ("", "0")
 # The folders as they are installed, where neither links nor their names in the checkout count.
 TREE = Path("build/cython")
-# Limiters decide alike, compiled or not, also where a processor can multiply and add in one.
+# Numbers come out alike, compiled or not, also where a processor can multiply and add in one.
 OPTIONS = (
     ["-O2", "-ffp-contract=off", "-g0", "-fno-semantic-interposition", "-w"]
     if os.name == "posix"

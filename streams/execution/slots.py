@@ -264,7 +264,7 @@ class Slots:
     def _refuse(self, slot: CallSlot, error: Exception) -> None:
         """Throw an error into a slot for what it has yielded, as its task would; a cancellation
         that is to be thrown already comes before it."""
-        if slot.thrown is None or slot.still_thrown() is None:
+        if slot.still_thrown() is None:
             slot.thrown = error
         self.yielded.append(slot)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -13,9 +12,8 @@ from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
 from pathlib import Path
 
 from penstock.streams.base.compiled import form
+from tests.helpers.builds import FOLDERS, HOME, copied
 
-HOME = Path(__file__).parents[3]
-FOLDERS = ("streams", "operators", "sources", "sinks")
 MODULES = sorted(
     path.relative_to(HOME).with_suffix("")
     for folder in FOLDERS
@@ -92,9 +90,7 @@ def test_a_parameter_that_may_be_none_takes_whole_numbers_too() -> None:
 
 
 def test_sources_are_taken_where_extension_modules_stand_beside_them(tmp_path: Path) -> None:
-    for folder in (*FOLDERS, "penstock"):
-        without = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
-        shutil.copytree(HOME / folder, tmp_path / folder, symlinks=True, ignore=without)
+    copied(tmp_path)
     broken = tmp_path / f"streams/protocol/event{EXTENSION_SUFFIXES[0]}"
     broken.write_bytes(b"no machine code")
     code = (
