@@ -54,6 +54,14 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 2
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    # Not at the top: its package may not be there.
+    from tests.helpers.hung_tests import EachTestOnce
+
+    return EachTestOnce(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         # A worker of pytest-xdist takes the seed of the process that started it: all must
