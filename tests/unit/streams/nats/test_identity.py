@@ -9,7 +9,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-from nats.js.api import StreamConfig
+from nats.js.api import StorageType, StreamConfig
 
 from penstock import read_jetstream
 from penstock.streams.nats.client.connection import connect, jetstream
@@ -41,7 +41,9 @@ async def filled(servers: Servers, count: int, *, anew: bool = False) -> None:
     js = jetstream(client)
     if anew:
         await js.delete_stream("kept")
-    await js.add_stream(StreamConfig(name="kept", subjects=["kept.>"]))
+    # Not in files: a server may forget to delete them, and a stream made again would have them.
+    kept = StreamConfig(name="kept", subjects=["kept.>"], storage=StorageType.MEMORY)
+    await js.add_stream(kept)
     for n in range(count):
         await js.publish("kept.new", b'{"n": %d}' % n)
     await client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -75,8 +76,20 @@ class Stream:
         return int((await self.js.stream_info(self.name)).state.messages)
 
 
+_used: Counter[tuple[str, str]] = Counter()
+
+
 @asynccontextmanager
 async def stream(server: Servers, name: str, **settings: Any) -> AsyncIterator[Stream]:
+    """A stream that is deleted at the end; its `name` has a number if another had it before.
+
+    A server may forget to delete the files of a stream, and the next one of its name has its
+    messages and its consumers.
+    """
+    place = (server.urls[0], name)
+    _used[place] += 1
+    if _used[place] > 1:
+        name = f"{name}-{_used[place]}"
     client = await connect(server.urls)
     made = Stream(client, name, server)
     await made.js.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], **settings))
@@ -241,7 +254,7 @@ def test_a_reader_that_does_not_follow_waits_for_a_message_that_comes_again(
                 if tried.count(failing) == 1 and value["n"] == failing:
                     raise ValueError("not yet")
 
-            flow = read_jetstream("late", "reader", it.urls, retry_after=0.3, follow=False)
+            flow = read_jetstream(it.name, "reader", it.urls, retry_after=0.3, follow=False)
             report = await flow.to(for_each(fails_once, on_error="revert")).run()
             assert (report.outcome, report.statistics["finished"]) == ("completed", 3)
             assert sorted(tried) == sorted([0, 1, 2, failing])
@@ -263,14 +276,14 @@ def test_a_reader_that_does_not_follow_ends_although_the_last_messages_vanish(
                 await goes_on.wait()
                 return value
 
-            flow = read_jetstream("vanish", "reader", it.urls, follow=False)
+            flow = read_jetstream(it.name, "reader", it.urls, follow=False)
             running = flow.pipe(adaptive_flat_map(wait, Fixed(2))).to(collect(seen)).start()
             await until(lambda: running.statistics()["in"] == 2)
             if lose == "purge":
-                await it.js.purge_stream("vanish")
+                await it.js.purge_stream(it.name)
             elif lose == "delete":
                 for number in (3, 4, 5):
-                    await it.js.delete_msg("vanish", number)
+                    await it.js.delete_msg(it.name, number)
             else:
                 await until(lambda: _has_expired(it))
             goes_on.set()
@@ -652,13 +665,14 @@ def test_a_consumer_that_would_deliver_something_else_is_refused(
     async def story() -> None:
         async with stream(server, "kind") as it:
             whole = {"durable_name": "reader", "ack_policy": "explicit", **config}
+            whole = {"stream_name": "kind", "config": whole}
             answer = await it.client.request(
-                "$JS.API.CONSUMER.DURABLE.CREATE.kind.reader",
-                dumps({"stream_name": "kind", "config": whole}),
+                f"$JS.API.CONSUMER.DURABLE.CREATE.{it.name}.reader",
+                dumps(whole).replace(b"kind", it.name.encode()),
             )
             assert b'"error"' not in answer.data
-            with pytest.raises(StreamDiffers, match=words):
-                await read_jetstream("kind.a", "reader", it.urls).to(collect([])).run()
+            with pytest.raises(StreamDiffers, match=words.replace("kind", it.name)):
+                await read_jetstream(f"{it.name}.a", "reader", it.urls).to(collect([])).run()
 
     asyncio.run(story())
 
@@ -745,7 +759,7 @@ def test_what_another_sink_accepts_is_finished_although_the_stream_has_it(
     async def story() -> None:
         async with stream(server, "beside") as it:
             seen: list[Any] = []
-            sinks = [write_jetstream("beside.new", it.urls, id="n"), latency_histogram(every=9)]
+            sinks = [write_jetstream(f"{it.name}.new", it.urls, id="n"), latency_histogram(every=9)]
             sinks[others:others] = [collect(seen)]
             report = await from_iterable([{"n": 1}, {"n": 1}]).to(*sinks).run()
             assert (report.statistics["finished"], report.statistics["dropped"]) == (2, {})
@@ -761,7 +775,7 @@ def test_a_value_that_json_does_not_have_is_an_error_of_the_sink(
 ) -> None:
     async def story() -> None:
         async with stream(server, "unwritten") as it:
-            sink = write_jetstream("unwritten.new", it.urls, on_error="skip")
+            sink = write_jetstream(f"{it.name}.new", it.urls, on_error="skip")
             report = await from_iterable([value, {"n": 1}]).to(sink).run()
             assert (report.statistics["finished"], report.statistics["failed"]) == (1, 1)
             assert await it.messages() == 1
@@ -774,12 +788,14 @@ def test_what_would_be_one_id_of_many_values_is_refused(server: Servers, id: Any
     async def story() -> None:
         async with stream(server, "nameless") as it:
             values = [{"id": id}, {"id": 7}, {"id": id}]
-            sink = write_jetstream("nameless.new", it.urls, id="id", on_error="skip")
+            sink = write_jetstream(f"{it.name}.new", it.urls, id="id", on_error="skip")
             report = await from_iterable(values).to(sink).run()
             assert (report.statistics["finished"], report.statistics["failed"]) == (1, 2)
             assert await it.messages() == 1
             with pytest.raises(ValueError, match="id"):
-                await from_iterable(values).to(write_jetstream("nameless.new", it.urls, "id")).run()
+                await (
+                    from_iterable(values).to(write_jetstream(f"{it.name}.new", it.urls, "id")).run()
+                )
 
     asyncio.run(story())
 
