@@ -203,10 +203,15 @@ class Ledger:
         self._void(row, error, True)
         self.bury(row, text_of(error))
 
+    def count_dead(self, row: Row) -> None:
+        """The row has failed for good, which counts once."""
+        self.dead += not row.dead
+        row.dead = True
+
     def bury(self, row: Row, error: str) -> None:
         """The row has failed for good."""
         row.ended = True
-        self.dead += 1
+        self.count_dead(row)
         self._pending.failed.append(Failure(row, error))
         self._commit.due()
 
@@ -258,7 +263,7 @@ class Ledger:
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
-            self.dead += 1
+            self.count_dead(row)
             return Failure(row, text_of(error))
         self.reverted += 1
         self._failed.add(row)
@@ -400,7 +405,7 @@ class Ledger:
         self._refusals += 1
         if self._refusals >= MOST_REFUSED:
             raise error.error
-        self.dead += 1
+        self.count_dead(row)
         self._failed.discard(row)
         text = text_of(error.error)
         add_note(error.error, f"{row} could not be marked otherwise, and has failed for good")

@@ -326,7 +326,14 @@ class TableReader(LeasedSource[Row]):
 
     def _exhausted(self, id: Any) -> None:
         """A row has failed for good: no reader has lived to say so, or this one was blocked."""
-        self.ledger.dead += 1
+        row = self.ledger.row(id)
+        if row is None:
+            self.ledger.dead += 1
+        elif row.dead:
+            # Of its own error, which is not recorded yet.
+            return
+        else:
+            self.ledger.count_dead(row)
         most = self._terms.attempts
         when = "in its only attempt" if most == 1 else f"{most} times in a row while it was alone"
         error = LeaseLost(
@@ -334,7 +341,6 @@ class TableReader(LeasedSource[Row]):
             f"its lease ran out, {when}. Mend what ends the reader, or give a longer lease=, then "
             f"try the row again with 'penstock queue retry --id {id}'"
         )
-        row = self.ledger.row(id)
         if row is None:
             self.received += 1
             self._report_failed(error, True)

@@ -103,7 +103,8 @@ class Row:
     `payload` is None only in a user's own table that allows null.
 
     `begun` is true when user code was called with it, `ended` when its outcome is known, although
-    perhaps not recorded yet, `recorded` when the transaction of a store has recorded it.
+    perhaps not recorded yet, `recorded` when the transaction of a store has recorded it, `dead`
+    when it has failed for good.
 
     `epoch` is its key's lease's, which grows with every reader that gets the key. `lease` is shared
     by all rows of its reader. `headers` are the context of a trace, set only where columns bring
@@ -116,6 +117,7 @@ class Row:
         "begun",
         "came",
         "created",
+        "dead",
         "ended",
         "epoch",
         "headers",
@@ -151,7 +153,7 @@ class Row:
         self.came = came
         self.key = key
         self.epoch = epoch
-        self.begun = self.ended = self.recorded = False
+        self.begun = self.ended = self.recorded = self.dead = False
         self.parts: list[Part[Row]] | None = None
 
     def add(self, part: Part[Row]) -> None:

@@ -32,6 +32,7 @@ from penstock.streams.failures.policy import retry, route
 from penstock.streams.limits import Fixed
 from penstock.streams.pipelines.running import Report
 from penstock.streams.sql_queue import ClaimTerms, Settlement, Store, open_store
+from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.testing import Probe
 from tests.helpers.beside import use_own
 from tests.helpers.until import until
@@ -1038,6 +1039,48 @@ def test_a_row_that_its_own_reader_gives_up_is_counted_once(
     run(work())
     (told,) = [one for one in caplog.messages if "row 1 of" in one]
     assert "has failed for good" in told
+
+
+@pytest.mark.parametrize("end", ["stop", "skip", "revert"])
+def test_a_row_that_its_reader_gives_up_before_its_failure_is_recorded_is_counted_once(
+    database: str, end: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        failing, release = asyncio.Event(), asyncio.Event()
+        write = Ledger._write  # pyright: ignore[reportPrivateUsage]
+
+        async def write_later(ledger: Ledger, batch: Settlement) -> None:
+            failing.set()
+            await release.wait()
+            await write(ledger, batch)
+
+        monkeypatch.setattr(Ledger, "_write", write_later)
+
+        def fail(event: Any) -> None:
+            raise ValueError("no")
+
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": 0})])
+            stream = read_table(database, attempts=1, poll=0.05)
+            running = stream.pipe(adaptive_flat_map(fail, on_error=end)).to(collect([])).start()
+            await failing.wait()
+            await store.query("UPDATE {table} SET {expires} = {now}")
+
+            async def is_dead() -> bool:
+                return await statuses(store) == [-1]
+
+            if end != "stop":
+                await until(is_dead)
+            release.set()
+            running.begin_drain(10)
+            with suppress(ValueError):
+                await running.wait()
+            report = running.report()
+            numbers = {name: report.statistics[name] for name in ("in", "failed", "returned")}
+            assert numbers == {"in": 1, "failed": 1, "returned": 0}
+            assert source_numbers(report)["dead"] == 1
+
+    run(work())
 
 
 @pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
