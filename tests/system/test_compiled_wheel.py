@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from tests.helpers.builds import FOLDERS, HOME, build, copied
 
 
 def test_a_wheel_is_compiled_and_runs_so(tmp_path: Path) -> None:
+    # It takes minutes on a small machine; the build has a limit of its own.
+    faulthandler.cancel_dump_traceback_later()
     checkout = copied(tmp_path / "checkout")
     modules = {
         f"penstock/{path.relative_to(checkout).with_suffix('')}"
