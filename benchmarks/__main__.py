@@ -234,6 +234,13 @@ def state() -> None:
     print(report())
 
 
+def many_keys() -> None:
+    """a state for each of many keys, read at random: SQLite next to RocksDB"""
+    from benchmarks.many_keys import report
+
+    print(report())
+
+
 def windows() -> None:
     """windows by event time, in memory and in SQLite, next to by hand"""
     from benchmarks.windows import report
@@ -259,6 +266,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "table": queue_table,
     "temporal": temporal,
     "state": state,
+    "many_keys": many_keys,
     "windows": windows,
     "matrix": matrix,
     "page": live_pages,

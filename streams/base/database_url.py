@@ -44,14 +44,14 @@ def redacted(url: Any) -> str:
     return _PASSWORD.sub(r"\1\2***", url)
 
 
-def file_of(url: str) -> str:
-    """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
+def file_of(url: str, scheme: str = "sqlite") -> str:
+    """The file of a URL with this scheme: three slashes and a relative path, or four slashes and an
     absolute one."""
     before, _, path = url.partition("///")
-    if before.lower() != "sqlite:" or not path or path == ":memory:":
+    if before.lower() != f"{scheme}:" or not path or path == ":memory:":
         raise BuildError(
-            f"{url!r} does not name a file: write sqlite:///work.db, or sqlite:////var/work.db for "
-            "an absolute path. What is in memory would not survive its process."
+            f"{url!r} does not name a file: write {scheme}:///work.db, or {scheme}:////var/work.db "
+            "for an absolute path. What is in memory would not survive its process."
         )
     if set("?#") & set(path):
         raise BuildError(

@@ -24,22 +24,25 @@ from penstock.streams.state.memory import Memory
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
     from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
 
 __all__ = ["Store", "backend_at", "check_store"]
 
 
 class Store:
-    """The states of one pipeline's stages, in a file or in PostgreSQL, kept from run to run.
+    """The states of one pipeline's stages, in files or in PostgreSQL, kept from run to run.
 
     `path` is a file that the first run creates, an SQLite database with a write-ahead log, or its
-    URL (`sqlite:///shop.db`); or the URL of a PostgreSQL database, in which the first run creates
-    tables. Other programs may read both during a run. Events that have ended are committed every
+    URL (`sqlite:///shop.db`); or the URL of a folder for RocksDB (`rocks:///shop`), which takes
+    less time than SQLite where there are more keys than fit into memory; or that of a PostgreSQL
+    database, in which the first run creates tables. Other programs may read SQLite and PostgreSQL
+    during a run, and `penstock state` reads all of them. Events that have ended are committed every
     `every` seconds, or when there are 1,000. With `durable` each commit waits until it is on the
-    disk; without it a power failure, but not a crash, may undo the commits of the last moments of a
-    file; PostgreSQL always waits. `cache` is the number of keys whose states stay in memory,
+    disk; without it a power failure, but not a crash, may undo the commits of the last moments in
+    files; PostgreSQL always waits. `cache` is the number of keys whose states stay in memory,
     besides those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if
-    the package for PostgreSQL is not installed.
+    the package for PostgreSQL or RocksDB is not installed.
     """
 
     def __init__(
@@ -195,9 +198,15 @@ class Store:
         return None
 
 
-def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL:
+def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL | Rocks:
     """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
-    # Imported here: few pipelines need either.
+    # Imported here: few pipelines need any of them.
+    if path.lower().startswith("rocks:"):
+        try:
+            from penstock.streams.state.rocks import Rocks
+        except ImportError as error:
+            raise missing_extra(f"A store in RocksDB needs rocksdict ({error})", "rocks") from error
+        return Rocks(file_of(path, "rocks"), durable=durable)
     if not is_postgresql(path):
         from penstock.streams.state.sqlite import SQLite
 
@@ -205,7 +214,7 @@ def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL:
         if not path or ("://" in path and not is_url):
             raise BuildError(
                 f"No store can be at {redacted(path)!r}: give the path of a file, or a URL such as "
-                '"sqlite:///shop.db" or "postgresql://user@host/name"'
+                '"sqlite:///shop.db", "rocks:///shop" or "postgresql://user@host/name"'
             )
         return SQLite(file_of(path) if is_url else path, durable=durable)
     try:

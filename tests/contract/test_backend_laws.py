@@ -14,12 +14,13 @@ import pytest
 from penstock.streams.state.backend import Row, Unit
 from penstock.streams.state.memory import Memory
 from penstock.streams.state.postgresql import PostgreSQL
+from penstock.streams.state.rocks import Rocks
 from penstock.streams.state.sqlite import SQLite
 from penstock.streams.testing import backend_laws as laws
 from penstock.streams.testing.backend_laws import LAWS, Law, LawBroken, Make
 
 
-@pytest.fixture(params=["memory", "sqlite", "durable", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "durable", "postgresql", "rocks", "rocks durable"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     if request.param == "memory":
         memory = Memory()
@@ -28,7 +29,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr("penstock.streams.state.postgresql._LAST_RUN", 0.2)
         url: str = request.getfixturevalue("postgres")
         return lambda: PostgreSQL(url)
-    is_durable = request.param == "durable"
+    is_durable = "durable" in request.param
+    if request.param.startswith("rocks"):
+        return lambda: Rocks(str(tmp_path / "states"), durable=is_durable)
     return lambda: SQLite(str(tmp_path / "a.state"), durable=is_durable)
 
 

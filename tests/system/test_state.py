@@ -282,11 +282,13 @@ def ended() -> Iterator[None]:
     STARTED.clear()
 
 
-@pytest.fixture(params=["file", "postgresql"])
+@pytest.fixture(params=["file", "rocks", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for states, of each kind."""
     if request.param == "file":
         return str(tmp_path / "some.state")
+    if request.param == "rocks":
+        return f"rocks:///{tmp_path}/some"
     url: str = request.getfixturevalue("postgres")
     return url
 
@@ -362,10 +364,10 @@ def test_kills_around_rotations_and_timers_leave_each_event_and_alarm_in_the_sta
 
 
 def test_kills_keep_no_state_beyond_its_ttl_and_lose_no_event(
-    tmp_path: Path, run_seed: int
+    tmp_path: Path, store: str, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    job = Job(tmp_path, draw, follow=True)
+    job = Job(tmp_path, draw, follow=True, store=store)
     file = job.file.open("a")
     for number in range(STOPS):
         file.write("".join(f"{number * 100 + one}\n" for one in range(100)))

@@ -10,7 +10,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
-from os.path import getsize
+from os import scandir
+from os.path import getsize, isdir
 from time import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,6 +29,7 @@ from penstock.streams.state.store import backend_at
 
 if TYPE_CHECKING:
     from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
 
 __all__ = ["call"]
@@ -37,7 +39,7 @@ _WRITING = ("set", "drop")
 # Lines that are put out at once.
 _LINES = 1_000
 
-Backend: TypeAlias = "SQLite | PostgreSQL"
+Backend: TypeAlias = "SQLite | PostgreSQL | Rocks"
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -168,8 +170,16 @@ def _time(seconds: float) -> datetime | float:
 
 def _backup(store: Backend, options: argparse.Namespace) -> int:
     store.backup(options.path)
-    mention(f"{options.path} has a copy of the store, {counted(getsize(options.path), 'byte')}")
+    mention(f"{options.path} has a copy of the store, {counted(_size_of(options.path), 'byte')}")
     return 0
+
+
+def _size_of(path: str) -> int:
+    """The bytes of a file, or of the files of a folder."""
+    if not isdir(path):
+        return getsize(path)
+    with scandir(path) as files:
+        return sum(file.stat().st_size for file in files)
 
 
 # Writing.

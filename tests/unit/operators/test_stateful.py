@@ -78,11 +78,13 @@ def test_the_next_run_goes_on_with_the_states_of_the_last() -> None:
     assert visits("ab", store) == [4, 2]
 
 
-@pytest.fixture(params=["file", "postgresql"])
+@pytest.fixture(params=["file", "rocks", "postgresql"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for states, of each kind."""
     if request.param == "file":
         return str(tmp_path / "counts.state")
+    if request.param == "rocks":
+        return f"rocks:///{tmp_path}/counts"
     url: str = request.getfixturevalue("postgres")
     return url
 
@@ -746,11 +748,13 @@ def test_no_event_finds_a_state_whose_ttl_is_over_however_many_end_at_the_start(
 
 
 @pytest.mark.parametrize("cache", [1, 1_000])
-@pytest.mark.parametrize("kind", ["memory", "file", "postgresql"])
+@pytest.mark.parametrize("kind", ["memory", "file", "rocks", "postgresql"])
 def test_a_state_is_over_at_the_end_of_its_ttl_however_many_end_then(
     kind: str, cache: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    path = request.getfixturevalue("postgres") if kind == "postgresql" else tmp_path / "a.state"
+    path = f"rocks:///{tmp_path}/a" if kind == "rocks" else str(tmp_path / "a.state")
+    if kind == "postgresql":
+        path = request.getfixturevalue("postgres")
     store = Store.memory(cache=cache) if kind == "memory" else Store(path, cache=cache)
     found: list[int] = []
 

@@ -15,7 +15,9 @@ from penstock.streams.delivery.text import text_of
 from penstock.streams.io.kept_position import ABOUT
 from penstock.streams.state.backend import KeptStage, Row, Unit
 from penstock.streams.state.postgresql import PostgreSQL
+from penstock.streams.state.rocks import Rocks
 from penstock.streams.state.sqlite import SQLite
+from penstock.streams.state.store import backend_at
 
 Penstock = Callable[..., Any]
 
@@ -37,23 +39,33 @@ ENDS = [
 ]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    """A store with four keys of `visits`, none of `alarms`, and how far a table is done."""
-    path = str(tmp_path / "a.state")
-    backend = SQLite(path)
+def opened(path: str) -> SQLite | Rocks:
+    """The backend of a run that uses the store."""
+    backend: Any = backend_at(path)
     backend.open()
+    return backend
+
+
+@pytest.fixture(params=["file", "rocks"])
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a store, of each kind that has files."""
+    return str(tmp_path / "a.state") if request.param == "file" else f"rocks:///{tmp_path}/a"
+
+
+@pytest.fixture
+def store(empty: str) -> str:
+    """A store with four keys of `visits`, none of `alarms`, and how far a table is done."""
+    backend = opened(empty)
     backend.declare([KeptStage("visits", "user", 1), KeptStage("alarms", "device", 3)])
     backend.commit(Unit(rows={"visits": VISITS}, marks={"table jobs": b"?"}))
     backend.close()
-    return path
+    return empty
 
 
 @pytest.fixture
-def running(store: str) -> Generator[SQLite]:
+def running(store: str) -> Generator[SQLite | Rocks]:
     """A run that uses the store."""
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     yield backend
     backend.close()
 
@@ -71,7 +83,7 @@ def keys(text: str) -> list[Any]:
 
 
 def kept(path: str, stage: str = "visits") -> dict[bytes, Row]:
-    backend = SQLite(path)
+    backend = backend_at(path)
     backend.open_to_read()
     try:
         return {row.key: row for row in backend.scan(stage)}
@@ -81,8 +93,7 @@ def kept(path: str, stage: str = "visits") -> dict[bytes, Row]:
 
 def add(path: str, rows: list[Row]) -> None:
     """Give `alarms` these rows."""
-    backend = SQLite(path)
-    backend.open()
+    backend = opened(path)
     backend.commit(Unit(rows={"alarms": rows}))
     backend.close()
 
@@ -140,8 +151,7 @@ def test_of_a_file_it_is_shown_how_many_lines_are_done(penstock: Penstock, tmp_p
 def test_event_times_are_shown_apart_from_what_is_done(penstock: Penstock, store: str) -> None:
     mark = orjson.dumps({"": {"greatest": 1_700_000_300.0, "ahead": []}})
     new = orjson.dumps({"topic/0": {"greatest": None, "ahead": []}})
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     backend.commit(Unit(marks={"event_time at": mark, "event_time since": new}))
     backend.close()
     found = shown(penstock("state", "show", store).out)
@@ -162,8 +172,7 @@ def test_lines_that_are_done_before_others_are_shown_and_the_oldest_that_is_not(
 ) -> None:
     numbers = {"inode": 1, "size": 90, "offset": 80, "checksum": 0, "read": 90, "line": 4}
     position = orjson.dumps({**numbers, "finished": [[6, 8], [11, 12]], "unended": []}).decode()
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     backend.commit(Unit(marks={"file a.jsonl": text_of(ABOUT, position).encode()}))
     backend.close()
     assert "file a.jsonl 4 80 6 to 7, 11 5" in shown(penstock("state", "show", store).out)
@@ -180,8 +189,7 @@ def test_lines_that_are_done_before_others_are_shown_and_the_oldest_that_is_not(
 def test_of_a_partition_of_kafka_offsets_are_shown(penstock: Penstock, store: str) -> None:
     body = {"floor": 1200, "finished": text_of_most(1200, [(1203, 1210)], 99).text}
     said = text_of(("kafka",), orjson.dumps({**body, "generation": "x"}).decode()).encode()
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     backend.commit(Unit(marks={"kafka c/clicks/0": said, "kafka c/clicks/1": b"?"}))
     backend.close()
     rows = shown(penstock("state", "show", store).out)
@@ -255,8 +263,7 @@ def test_all_keys_are_exported_with_their_stages(penstock: Penstock, store: str)
 
 
 def test_more_keys_than_are_put_out_at_once_are_exported(penstock: Penstock, store: str) -> None:
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     backend.commit(
         Unit(rows={"alarms": [Row(b"%d" % n, b"0", 3, b"", None) for n in range(2_001)]})
     )
@@ -266,8 +273,7 @@ def test_more_keys_than_are_put_out_at_once_are_exported(penstock: Penstock, sto
 
 
 def test_a_timer_after_the_last_date_is_shown_as_a_number(penstock: Penstock, store: str) -> None:
-    backend = SQLite(store)
-    backend.open()
+    backend = opened(store)
     backend.commit(Unit(rows={"alarms": [Row(b"1", b"1", 3, b'{"never":1e300}', 1e300)]}))
     backend.close()
     (found,) = lines(penstock("state", "export", store, "--stage", "alarms").out)
@@ -322,11 +328,14 @@ def test_a_copy_has_all_that_is_in_the_store(
     copy = str(tmp_path / "copy.state")
     made = penstock("state", "backup", store, copy)
     assert made.status == 0
-    assert f"{copy} has a copy of the store, {Path(copy).stat().st_size:,} bytes" in made.err
-    assert kept(copy) == kept(store)
+    files = list(Path(copy).iterdir()) if store.startswith("rocks:") else [Path(copy)]
+    size = sum(file.stat().st_size for file in files)
+    assert f"{copy} has a copy of the store, {size:,} bytes" in made.err
+    scheme = "rocks:///" if store.startswith("rocks:") else ""
+    assert kept(scheme + copy) == kept(store)
     again = penstock("state", "backup", store, copy)
     assert again.status == 2
-    assert f"Cannot copy the store {store} to {copy}: " in again.err
+    assert f"Cannot copy the store {store.removeprefix('rocks:///')} to {copy}: " in again.err
 
 
 # Changing.
@@ -404,7 +413,7 @@ def test_the_next_run_goes_on_with_a_state_that_was_set(penstock: Penstock, tmp_
     "words", [("show",), ("peek", "--stage", "visits"), ("export",), ("backup",)]
 )
 def test_looking_disturbs_no_run(
-    penstock: Penstock, store: str, running: SQLite, tmp_path: Path, words: tuple[str, ...]
+    penstock: Penstock, store: str, running: SQLite | Rocks, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     running.commit(Unit(rows={"visits": [Row(b'"new"', b"1", 1, b"", None)]}))
     action, *options = words
@@ -422,7 +431,7 @@ def test_looking_disturbs_no_run(
     ],
 )
 def test_nothing_is_changed_while_a_run_uses_the_store(
-    penstock: Penstock, store: str, running: SQLite, words: tuple[str, ...]
+    penstock: Penstock, store: str, running: SQLite | Rocks, words: tuple[str, ...]
 ) -> None:
     action, *options = words
     before = kept(store)
@@ -447,7 +456,7 @@ def test_nothing_is_changed_while_a_run_uses_the_store(
         (("set", "--stage", "visits", "--key", "\udcff", "--state", "1"), "a key is a text, a "),
         (("peek", "--stage", "\udcff"), "has no stage"),
         (("peek", "--stage", "visits", "--count", "0"), "at least 1"),
-        (("backup", "/nowhere/copy.state"), "to /nowhere/copy.state: unable to open"),
+        (("backup", "/nowhere/copy.state"), "to /nowhere/copy.state: "),
     ],
 )
 def test_a_mistake_is_said_in_a_line_and_changes_nothing(
