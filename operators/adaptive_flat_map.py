@@ -57,6 +57,32 @@ P = ParamSpec("P")
 H = TypeVar("H", bound=Hashable)
 
 
+# What other libraries call the same.
+_MEANT = {
+    **dict.fromkeys(
+        [
+            "concurrency",
+            "concurrent",
+            "max_concurrency",
+            "max_concurrent",
+            "max_workers",
+            "n_workers",
+            "num_workers",
+            "parallel",
+            "parallelism",
+            "task_limit",
+            "workers",
+        ],
+        "limit=",
+    ),
+    **dict.fromkeys(
+        ["attempts", "max_attempts", "max_retries", "retries", "retry"], "on_error=retry(attempts)"
+    ),
+    **dict.fromkeys(["in_order", "keep_order", "order", "preserve_order"], "ordered="),
+    **dict.fromkeys(["buffer", "maxsize", "prefetch", "queue_size"], "window="),
+}
+
+
 class _Operator(Protocol[P]):
     # For a handler of `dict[str, Any]` mypy infers a result only if all overloads that match take
     # the same type. So the first one, which it names in its errors, must not match a dict.
@@ -118,12 +144,13 @@ def adaptive_flat_map(
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Call `handler(value)` for each event, with adaptive concurrency.
 
-    `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
-    `Shared(limiter)` for one that several stages share, or None for the default limiter without
-    bounds. `overload(error)` returns True if an error means that the dependency is overloaded (a
-    timeout always does), False if it says nothing about its capacity. A number (not a bool) means
-    overload too: for that many seconds, at most 60, this stage begins no call, nor does any stage
-    that shares its limit. Any other value is BadOverload. `on_limit_change(old, new, reason)` is
+    `limit` is a number of calls, which is short for `Fixed(limit)`, a pair `(floor, ceiling)` for
+    the default limiter, another limiter, `Shared(limiter)` for one that several stages share, or
+    None for the default limiter without bounds. `overload(error)` returns True if an error means
+    that the dependency is overloaded (a timeout always does), False if it says nothing about its
+    capacity. A number (not a bool) means overload too: for that many seconds, at most 60, this
+    stage begins no call, nor does any stage that shares its limit. Any other value is BadOverload.
+    `on_limit_change(old, new, reason)` is
     called when the limit changes, before anything begins under the new one; the reason is the
     limiter's own, or "retuned". An error in these two functions stops the pipeline, as does a
     limiter that raises or proposes an invalid limit (BadLimit): calls in flight finish, and the
@@ -151,7 +178,9 @@ def adaptive_flat_map(
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def limiter(run: Run) -> Limiter:
-            return limiter_for(run.limit or (first.pop() if first else _copied(original)))
+            if run.limit is not None:
+                return limiter_for(run.limit)
+            return limiter_for(first.pop() if first else _copied(original))
 
         work = CallOptions(
             handler=handler, limiter=limiter, is_shared=isinstance(limit, Shared), **options
@@ -197,7 +226,20 @@ def _options_of(options: dict[str, Any]) -> HandlerOptions:
     except TypeError as error:
         # It names the class, which nobody has called.
         text = str(error).replace("HandlerOptions.__init__()", "adaptive_flat_map()")
-        raise TypeError(text) from None
+        raise TypeError(text + _hint(options)) from None
+
+
+def _hint(options: dict[str, Any]) -> str:
+    """What may be meant by the first option that there is not."""
+    from difflib import get_close_matches
+
+    known = ("limit", *signature(HandlerOptions).parameters)
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            meant = _MEANT.get(name) or (f"{close[0]}=" if close else "")
+            return f". Did you mean {meant}?" if meant else ""
+    return ""
 
 
 def _copied(limit: Limit) -> Limit:

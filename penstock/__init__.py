@@ -271,7 +271,11 @@ if not TYPE_CHECKING:
                     show_page(value)
                 globals()[name] = value
                 return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import sys
+
+        from penstock.missing import missing
+
+        raise missing(name, sys._getframe(1))
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import add_note, message_of
@@ -95,6 +95,15 @@ class KeyFaults(ErrorPolicy):
         return super().survives(event, error, attempts)
 
 
+def _inner(value: Any, key: str | int) -> str:
+    """How to read a field of a field, where `key` is a name with dots that is none of `value`'s."""
+    outer, dot, _ = str(key).partition(".")
+    if not dot or not isinstance(value, Mapping) or outer not in value:
+        return ""
+    path = "".join(f"[{part!r}]" for part in str(key).split("."))
+    return f"; a name has no path in it: give a function, such as lambda value: value{path}"
+
+
 def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) -> str | None:
     """Why `value` has no usable `key`; None for a key function, whose own error says so."""
     if callable(key):
@@ -103,7 +112,7 @@ def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) ->
     try:
         found = key_function(key)(value)
     except LookupError:
-        return f"the event has no {part}"
+        return f"the event has no {part}" + _inner(value, key)
     except (TypeError, AttributeError):
         return f"the event is of type {type(value).__name__}, which has no {part}"
     except Exception:

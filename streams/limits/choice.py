@@ -13,17 +13,23 @@ from penstock.streams.limits.limiter import Limiter
 
 __all__ = ["Limit", "limit_of", "limiter_for"]
 
-Limit = Limiter | tuple[int, int] | None
+Limit = Limiter | tuple[int, int] | int | None
 
 
 def limiter_for(limit: Limit) -> Limiter:
-    """The limiter that `limit=` stands for: itself, a default between bounds, or the default.
+    """The limiter that `limit=` stands for: itself, `Fixed(limit)` for a number, a default between
+    bounds, or the default.
 
     Raises BuildError for anything else, for invalid bounds, and for a limiter whose first limit is
     not valid.
     """
     if limit is None:
         return default()
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        try:
+            return Fixed(limit)
+        except BadArgument as error:
+            raise BuildError(f"limit={limit!r}: {error}") from error
     if isinstance(limit, tuple):
         if len(limit) != 2:
             raise BuildError(f"limit={limit!r}: a pair (floor, ceiling) has two numbers")
@@ -40,10 +46,10 @@ def limiter_for(limit: Limit) -> Limiter:
             f"limit={given.__name__}: this makes limiters but is not one: call it, "
             "as in Fixed(8) or default()"
         )
-    if isinstance(given, int) or not callable(getattr(given, "on_complete", None)):
+    if isinstance(limit, int) or not callable(getattr(given, "on_complete", None)):
         raise BuildError(
-            f"limit={describe(given)}: give a limiter such as Fixed(8), a pair (floor, ceiling), "
-            "or nothing for the default"
+            f"limit={describe(given)}: give a number, a pair (floor, ceiling), a limiter such as "
+            "HillClimb(), or nothing for the default"
         )
     for method in ("on_complete", "on_completions", "on_arrive", "on_depart"):
         function = getattr(given, method, None)

@@ -75,9 +75,9 @@ class Shared:
     >>> orders = from_iterable([1, 2]).pipe(adaptive_flat_map(str, limit=database))
     >>> prices = from_iterable([3, 4]).pipe(adaptive_flat_map(str, limit=database))
 
-    `limiter` is what `limit=` takes: a limiter, a pair (floor, ceiling), or nothing for the
-    default. Unlike any other limiter it is not copied for each run: it keeps what it has learnt.
-    The stages may be of one pipeline or of several, on one event loop at a time.
+    `limiter` is what `limit=` takes: a number, a pair (floor, ceiling), a limiter, or nothing for
+    the default. Unlike any other limiter it is not copied for each run: it keeps what it has
+    learnt. The stages may be of one pipeline or of several, on one event loop at a time.
 
     However many stages there are, no more calls than the limit are in flight in all of them
     together, and the limiter receives each completion with the number in flight in all, except of
@@ -89,7 +89,7 @@ class Shared:
 
     A call whose iterator waits for room keeps its slot; so if a stage further down shares the
     limit, it fails with a BuildError. Time: a few additions per call and stage. Memory: constant.
-    Raises BuildError for anything but a limiter.
+    Raises BuildError for anything else.
     """
 
     def __init__(self, limiter: Limit = None) -> None:

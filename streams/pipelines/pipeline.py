@@ -102,7 +102,7 @@ class Pipeline:
         self,
         *,
         drain_deadline: float = 20.0,
-        limit: tuple[int, int] | None = None,
+        limit: tuple[int, int] | int | None = None,
         engine: Engine | None = None,
         workers: int | Literal["auto"] | WorkerFactory | None = None,
     ) -> Running:
@@ -110,10 +110,10 @@ class Pipeline:
 
         Leaving the block waits until the pipeline has ended, and raises its error; leaving it by an
         exception cancels it. `drain_deadline` is the seconds that in-flight work gets after an
-        error, and for which a sink of dead letters may accept nothing at the end; `limit`, a pair
-        (floor, ceiling), replaces the limits of all working stages, from the first event on;
-        `engine` runs it on many machines. With `workers`, a number or "auto", the handler and the
-        stages around it run in that many processes, as described for `run`. They are fresh
+        error, and for which a sink of dead letters may accept nothing at the end; `limit`, a number
+        or a pair (floor, ceiling), replaces the limits of all working stages, from the first event
+        on; `engine` runs it on many machines. With `workers`, a number or "auto", the handler and
+        the stages around it run in that many processes, as described for `run`. They are fresh
         interpreters, because a process with a loop cannot be forked: each imports the module that
         has the pipeline at its top level, so code that must run only once belongs under `if
         __name__ == "__main__":`. The loop's signal handlers and logging are left alone. Raises
@@ -191,7 +191,7 @@ class Pipeline:
         """The descriptors, of 0 and 1, that it reads and writes."""
         return standard_streams_of(all_stages(self.describe()))
 
-    def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
+    def describe(self, limit: tuple[int, int] | int | None = None) -> list[StageInfo]:
         """All stages with their bounds, source first, sinks last; nothing is run.
 
         The sum of what they hold is an upper bound of the events that are unfinished at once, in a

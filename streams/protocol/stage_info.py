@@ -80,7 +80,7 @@ class Picture(NamedTuple):
 
     feeders: int | None = None
     """The groups between which it rotates, if their number is given."""
-    under: Callable[[tuple[int, int]], StageInfo] | None = None
+    under: Callable[[tuple[int, int] | int], StageInfo] | None = None
     """The description of a stage with a limit under another one."""
     calls: str = ""
     """The name of the user's function that it calls with each event as soon as that comes."""
@@ -174,7 +174,7 @@ class StageInfo(NamedTuple):
         """The most events of the source that are ever in the stage's temporary file."""
         return self.spills * self.weight
 
-    def limited(self, limit: tuple[int, int] | None) -> StageInfo:
+    def limited(self, limit: tuple[int, int] | int | None) -> StageInfo:
         """The same stage in a run with this limit, a floor and a ceiling, if it has one."""
         if limit is None:
             return self

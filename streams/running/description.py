@@ -15,7 +15,7 @@ __all__ = ["description"]
 
 
 def description(
-    flowable: Stream[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | None = None
+    flowable: Stream[Any], sinks: Sequence[Sink[Any]], limit: tuple[int, int] | int | None = None
 ) -> list[StageInfo]:
     """The stages of a run with this limit, with their bounds, source first, sinks last.
 

@@ -53,7 +53,7 @@ class Handle:
         flowable: Stream[Any],
         sinks: Sequence[Sink[Any]],
         drain_deadline: float,
-        limit: tuple[int, int] | None = None,
+        limit: tuple[int, int] | int | None = None,
         overrides: Overrides | None = None,
         standard_streams: Iterable[int] = (),
     ) -> None:

@@ -60,7 +60,7 @@ class Run:
     def __init__(
         self,
         drain_deadline: float = 20.0,
-        limit: tuple[int, int] | None = None,
+        limit: tuple[int, int] | int | None = None,
         overrides: Overrides | None = None,
         outer: Run | None = None,
     ) -> None:

@@ -85,7 +85,7 @@ class Section:
         options: CallOptions = self.working.placement.work
         return options
 
-    def bound(self, limit: tuple[int, int] | None = None) -> int | None:
+    def bound(self, limit: tuple[int, int] | int | None = None) -> int | None:
         """The most events of the source that are ever unfinished in it, as in one process; None: no
         bound."""
         holds = [info.limited(limit).holds for info in self.infos_with_sinks]

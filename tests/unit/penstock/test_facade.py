@@ -115,3 +115,44 @@ def test_no_module_is_there_twice() -> None:
 def test_a_star_imports_every_public_name(tmp_path: Path) -> None:
     code = "from penstock import *; import penstock; print(set(penstock.__all__) - set(globals()))"
     assert run(f"{code}; print(ops.map)", cwd=tmp_path).stdout.startswith("set()\n<function map")
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("merge", "ops"),
+        ("BuildError", "streams.base.errors"),
+        ("default", "streams.limits"),
+        ("MemorySource", "streams.testing"),
+        ("Workflow", "streams.temporal"),
+    ],
+)
+def test_a_name_that_is_elsewhere_in_penstock_is_said_to_be_there(name: str, place: str) -> None:
+    hint = rf"Did you mean `from penstock\.{place} import {name}`\?"
+    with pytest.raises(
+        ImportError, match=rf"^cannot import name '{name}' from 'penstock'\. {hint}"
+    ):
+        exec(f"from penstock import {name}")
+    with pytest.raises(
+        AttributeError, match=rf"^module 'penstock' has no attribute '{name}'\. {hint}"
+    ):
+        exec(f"penstock.{name}")
+    exec(f"from penstock.{place} import {name}")
+
+
+def test_to_ask_whether_there_is_a_name_imports_nothing(tmp_path: Path) -> None:
+    code = (
+        "import penstock, sys; before = set(sys.modules); print(hasattr(penstock, 'merge')); "
+        "print(getattr(penstock, 'merge', None)); import penstock.missing; "
+        "print(sorted(name for name in set(sys.modules) - before if 'penstock' in name))"
+    )
+    assert run(code, cwd=tmp_path).stdout.split("\n")[:3] == [
+        "False",
+        "None",
+        "['penstock.missing']",
+    ]
+
+
+def test_a_name_that_is_nowhere_in_penstock_gets_the_message_of_python() -> None:
+    with pytest.raises(ImportError, match=r"^cannot import name 'frob' from 'penstock' \("):
+        exec("from penstock import frob")

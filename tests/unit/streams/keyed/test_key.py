@@ -41,6 +41,13 @@ def notes_for(value: Any, by: Any) -> list[str]:
         (7, 0, "the event is of type int, which has no item 0"),
         (["one"], 1, "the event has no item 1"),
         (
+            {"user": {"id": 7}},
+            "user.id",
+            "the event has no field 'user.id'; a name has no path in it: give a function, such as "
+            "lambda value: value['user']['id'];",
+        ),
+        ({"user": {"id": 7}}, "client.id", "the event has no field 'client.id'; to go on"),
+        (
             {"client_id": [7]},
             "client_id",
             "field 'client_id' of the event, of type list, cannot be a key",

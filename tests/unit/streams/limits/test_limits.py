@@ -93,7 +93,10 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
     assert str(caught.value) == message
 
 
-_GIVE = "give a limiter such as Fixed(8), a pair (floor, ceiling), or nothing for the default"
+_GIVE = (
+    "give a number, a pair (floor, ceiling), a limiter such as HillClimb(), "
+    "or nothing for the default"
+)
 _CALL = "this makes limiters but is not one: call it, as in Fixed(8) or default()"
 
 
@@ -109,7 +112,8 @@ _CALL = "this makes limiters but is not one: call it, as in Fixed(8) or default(
         ((3, -4), "limit=(3, -4): ceiling must be at least 1, got -4"),
         ((True, 4), "limit=(True, 4): floor must be an int, got True"),
         ((0, 0), "limit=(0, 0): the limit of Fixed must be at least 1, got 0"),
-        *((wrong, f"limit={wrong!r}: {_GIVE}") for wrong in (8, 0, -1, 8.0, "8", True, [1, 2])),
+        *((wrong, f"limit={wrong!r}: {_GIVE}") for wrong in (8.0, "8", True, [1, 2])),
+        *((n, f"limit={n}: the limit of Fixed must be at least 1, got {n}") for n in (0, -1)),
         (Fixed, f"limit=Fixed: {_CALL}"),
         (Shared, f"limit=Shared: {_CALL}"),
         (default, f"limit=default: {_CALL}"),

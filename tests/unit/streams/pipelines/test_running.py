@@ -17,6 +17,7 @@ from penstock import (
     Flowable,
     Pipeline,
     Running,
+    Shared,
     adaptive_flat_map,
     buffer,
     distinct_within,
@@ -664,11 +665,34 @@ def test_retune_names_the_stages_there_are(run: Run) -> None:
                 running.retune(Fixed(2))
             with pytest.raises(BuildError, match="stage=7"):
                 running.retune(Fixed(2), 7)
-            with pytest.raises(BuildError, match="limit=3"):
-                running.retune(3, 2)  # type: ignore[arg-type]
+            with pytest.raises(BuildError, match="limit=0"):
+                running.retune(0, 2)
             running.retune(Fixed(2), 3)
             limits = [stage.get("limit") for stage in running.statistics()["stages"]]
             assert limits == [None, 1, 2, None]
+
+    run(story())
+
+
+def test_a_number_is_a_limit_wherever_a_limit_is_accepted(run: Run) -> None:
+    async def story() -> None:
+        shared = Shared(2)
+        flow = CountedSource(range(9)).pipe(
+            adaptive_flat_map(second, 3), adaptive_flat_map(second, shared)
+        )
+        pipeline = flow.to(MemorySink())
+        assert [stage.note for stage in pipeline.describe(limit=4)][1:3] == [
+            "4 at once, 256 results",
+            "4 at once, 256 results",
+        ]
+        async with pipeline.start() as running:
+            await asyncio.sleep(0)
+            limits = [stage.get("limit") for stage in running.statistics()["stages"]]
+            assert limits == [None, 3, 2, None]
+        async with pipeline.start(limit=4) as running:
+            await asyncio.sleep(0)
+            limits = [stage.get("limit") for stage in running.statistics()["stages"]]
+            assert limits == [None, 4, 4, None]
 
     run(story())
 
@@ -683,9 +707,9 @@ def test_a_limit_may_be_replaced_before_the_pipeline_has_begun(run: Run) -> None
                 running.retune(Fixed(5))
             with pytest.raises(BuildError, match="stage=4"):
                 running.retune(Fixed(5), 4)
-            with pytest.raises(BuildError, match="limit=3"):
-                running.retune(3, 2)  # type: ignore[arg-type]
-            running.retune(Fixed(5), 2)
+            with pytest.raises(BuildError, match="limit=0"):
+                running.retune(0, 2)
+            running.retune(5, 2)
             await running.wait()
             peaks = [stage.get("peak_in_flight") for stage in running.statistics()["stages"]]
             assert peaks == [None, 5, 2, None]

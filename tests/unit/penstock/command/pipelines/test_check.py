@@ -65,7 +65,7 @@ def test_what_only_the_run_can_refuse_is_said(
         ("group_by('client_id')", "insert spread()"),
         ("group_by('a'), group_by('b')", "put spread() between them"),
         ("adaptive_flat_map(work, timeout=1)", "Make it async"),
-        ("adaptive_flat_map(work, limit=4)", "Fixed(8)"),
+        ("adaptive_flat_map(work, limit=0)", "must be at least 1"),
         ("distinct_within(-1, by='uuid')", "distinct_within"),
         ("spread(), adaptive_flat_map(work)", "put group_by(...) before it"),
     ],
