@@ -35,6 +35,7 @@ from inspect import signature
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.keys import By
 from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.options import CallOptions, HandlerOptions
@@ -78,6 +79,7 @@ _MEANT = {
     **dict.fromkeys(
         ["attempts", "max_attempts", "max_retries", "retries", "retry"], "on_error=retry(attempts)"
     ),
+    **dict.fromkeys(["by", "group_by", "key_by", "keys", "partition_by"], "key="),
     **dict.fromkeys(["in_order", "keep_order", "order", "preserve_order"], "ordered="),
     **dict.fromkeys(["buffer", "maxsize", "prefetch", "queue_size"], "window="),
 }
@@ -91,6 +93,7 @@ class _Operator(Protocol[P]):
         self,
         handler: Callable[[H], Awaitable[R] | AsyncIterator[R]],
         limit: Limit = ...,
+        key: By[H] | None = ...,
         *args: P.args,
         **options: P.kwargs,
     ) -> Callable[[Flowable[H]], Flowable[R]]: ...
@@ -100,6 +103,7 @@ class _Operator(Protocol[P]):
         self,
         handler: Callable[[T], Coroutine[Any, Any, R]],
         limit: Limit = ...,
+        key: By[T] | None = ...,
         *args: P.args,
         **options: P.kwargs,
     ) -> Callable[[Flowable[T]], Flowable[R]]: ...
@@ -109,6 +113,7 @@ class _Operator(Protocol[P]):
         self,
         handler: Callable[[T], AsyncIterator[R]],
         limit: Limit = ...,
+        key: By[T] | None = ...,
         *args: P.args,
         **options: P.kwargs,
     ) -> Callable[[Flowable[T]], Flowable[R]]: ...
@@ -118,6 +123,7 @@ class _Operator(Protocol[P]):
         self,
         handler: Callable[[T], R],
         limit: Limit = ...,
+        key: By[T] | None = ...,
         *args: P.args,
         **options: P.kwargs,
     ) -> Callable[[Flowable[T]], Flowable[R]]: ...
@@ -140,13 +146,19 @@ def _taking(options: Callable[P, HandlerOptions]) -> Callable[[Callable[..., Any
 
 @_taking(HandlerOptions)
 def adaptive_flat_map(
-    handler: Callable[[Any], Any], limit: Limit = None, **options: Any
+    handler: Callable[[Any], Any],
+    limit: Limit = None,
+    key: By[Any] | None = None,
+    **options: Any,
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Call `handler(value)` for each event, with adaptive concurrency.
 
     `limit` is a number of calls, which is short for `Fixed(limit)`, a pair `(floor, ceiling)` for
     the default limiter, another limiter, `Shared(limiter)` for one that several stages share, or
-    None for the default limiter without bounds. `overload(error)` returns True if an error means
+    None for the default limiter without bounds. With `key`, a name, an index or a function of the
+    value, the events of one key are processed one at a time and in order: it is short for
+    `group_by(key), spread()` in front, an error of the key included, which stops the pipeline.
+    `overload(error)` returns True if an error means
     that the dependency is overloaded (a timeout always does), False if it says nothing about its
     capacity. A number (not a bool) means overload too: for that many seconds, at most 60, this
     stage begins no call, nor does any stage that shares its limit. Any other value is BadOverload.
@@ -154,7 +166,8 @@ def adaptive_flat_map(
     called when the limit changes, before anything begins under the new one; the reason is the
     limiter's own, or "retuned". An error in these two functions stops the pipeline, as does a
     limiter that raises or proposes an invalid limit (BadLimit): calls in flight finish, and the
-    error names its origin and the stage. Raises BuildError directly after `group_by`, and for
+    error names its origin and the stage. Raises BuildError directly after `group_by`, with `key`
+    wherever events are in groups already, and for
     options that cannot be combined, such as `timeout` with a plain handler, which nothing can
     interrupt.
 
@@ -170,6 +183,8 @@ def adaptive_flat_map(
     told = "the error, that says whether it is a sign of overload"
     _check_plain("overload", given.overload, 1, told)
     check_timeout("adaptive_flat_map", handler, given.timeout)
+    if key is not None:
+        return _by_key(key, adaptive_flat_map(handler, limit, **options))
     # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
     # The first run has the given one, all others have copies of its original state.
@@ -220,6 +235,28 @@ def adaptive_flat_map(
     return operator
 
 
+def _by_key(
+    key: By[Any], stage: Callable[[Flowable[Any]], Flowable[Any]]
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The operator that is `group_by` and `spread` in front of this one."""
+    # Imported here: a pipeline without keys does not need them.
+    from penstock.operators.group_by import group_by
+    from penstock.operators.spread import spread
+
+    stages, name = (group_by(key), spread(), stage), f"adaptive_flat_map(key={describe(key)})"
+
+    @on_stream
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        if source.groups or source.turns or source.info.within is not None:
+            raise BuildError(
+                f"{name} groups events by itself, and these are in groups already: leave out key=, "
+                "or the group_by(...) in which it is"
+            )
+        return source.pipe(*stages)
+
+    return operator
+
+
 def _options_of(options: dict[str, Any]) -> HandlerOptions:
     try:
         return HandlerOptions(**options)
@@ -233,7 +270,7 @@ def _hint(options: dict[str, Any]) -> str:
     """What may be meant by the first option that there is not."""
     from difflib import get_close_matches
 
-    known = ("limit", *signature(HandlerOptions).parameters)
+    known = ("limit", "key", *signature(HandlerOptions).parameters)
     for name in options:
         if name not in known:
             close = get_close_matches(name, known, 1)
