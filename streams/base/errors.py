@@ -47,6 +47,7 @@ __all__ = [
     "LineTooLong",
     "MissingExtra",
     "NoLoop",
+    "NotAllFinished",
     "NotPicklable",
     "OutputClosed",
     "PayloadTooLarge",
@@ -166,6 +167,10 @@ class BatchContractError(PenstockError):
 
 class HandlerTimeout(PenstockError, TimeoutError):
     """A handler did not end within its timeout."""
+
+
+class NotAllFinished(PenstockError):
+    """A run has ended with some events bad, failed or unfinished, or has not ended yet."""
 
 
 class NotPicklable(PenstockError):

@@ -32,6 +32,7 @@ from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.process.loading import check_not_loading
 from penstock.streams.runtime.process.os_signals import drain_on_signals
 from penstock.streams.runtime.process.standard_streams import taken
+from penstock.streams.runtime.process.unrun import hint_if_unused, note_use
 from penstock.streams.stages.forgetting import refuse_engine
 from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.stages.stream import Stream
@@ -97,6 +98,7 @@ class Pipeline:
         self.flowable.check_readable()
         if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
+        hint_if_unused(Pipeline)
 
     def start(
         self,
@@ -197,6 +199,7 @@ class Pipeline:
         The sum of what they hold is an upper bound of the events that are unfinished at once, in a
         run started with this `limit`, unless `retune` gives a stage another one.
         """
+        note_use()
         return description(self.flowable, self.sinks, limit)
 
     def __repr__(self) -> str:
@@ -237,6 +240,8 @@ class PipelineRun(Coroutine[Any, Any, Report]):
     """The result of `Pipeline.run()`, used like a coroutine: awaited once."""
 
     def __init__(self, pipeline: Pipeline, whole_run: Coroutine[Any, Any, Report]) -> None:
+        # If it is never awaited, `__del__` says so.
+        note_use()
         self._pipeline = pipeline
         # Its real type, which mypy cannot express.
         self._coroutine: CoroutineType[Any, Any, Report] = whole_run  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams.base.compiled import library
-from penstock.streams.base.errors import BuildError, MissingExtra
+from penstock.streams.base.errors import BuildError, MissingExtra, NotAllFinished
 from penstock.streams.execution.call import IN_STATE
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -76,6 +76,19 @@ class Report(NamedTuple):
         if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
             return 3
         return 4 if self.outcome == "drained" else 0
+
+    def raise_for_status(self) -> Report:
+        """The report itself, unless something went wrong.
+
+        That is with an `exit_status` other than 0 and 4: it raises the error that stopped the
+        pipeline, else NotAllFinished, whose message is the text of the report.
+        """
+        status = self.exit_status
+        if status in (0, 4):
+            return self
+        if self.error is not None:
+            raise self.error
+        raise NotAllFinished(f"exit status {status}: {self}")
 
     def __str__(self) -> str:
         return _as_text(self.outcome, self.statistics)

@@ -32,6 +32,7 @@ from penstock.streams.runtime.nested_runs import Nesting
 from penstock.streams.runtime.observing import Observer, Statistics, TracedCalls, Tracing
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.places import LateNumbers, Places
+from penstock.streams.runtime.process.unrun import note_use
 from penstock.streams.runtime.sources import Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
@@ -70,6 +71,7 @@ class Run:
         # Shared with nested runs. `lessors` are sources that hold their events on lease: if there
         # is one, every stage checks each event by `may_begin` before it calls user code.
         if outer is None:
+            note_use()
             self._loop = running_loop()
             self.now, self.wall = clock_of(self._loop), wall_of(self._loop)
             # The context variables of the start. Callbacks and tasks have them, whoever makes them

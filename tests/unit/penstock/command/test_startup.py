@@ -38,7 +38,7 @@ LOADED = {
     "penstock.streams.running": "broadcast description handle open_sinks report",
     "penstock.streams.runtime": "arrivals attachments changeable channels context depth error_log "
     "nested_runs observing overrides places slot sources tasks timer wait",
-    "penstock.streams.runtime.process": "loading os_signals standard_streams",
+    "penstock.streams.runtime.process": "loading os_signals standard_streams unrun",
     "penstock.streams.rx": "apply bounds lift ours",
     "penstock.streams.stages": "demand_stage forgetting sink_stage source_stage stream time_slice "
     "user_stage",

@@ -368,6 +368,38 @@ def script(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_script_that_runs_nothing_says_so_and_what_to_write(tmp_path: Path) -> None:
+    done = script("others = [pipeline]", tmp_path)
+    assert done.stderr == (
+        "penstock: nothing ran: script.py makes 'pipeline', and does not run it. `penstock run "
+        "script.py` does; or write `run(pipeline)` in the file, under "
+        '`if __name__ == "__main__":`.\n'
+    )
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print(len(pipeline.describe()))", "2\n"),
+        ("print(pipeline)", "<Pipeline from_iterable > for_each>\n"),
+        ("asyncio.run(from_iterable([3]).to_list())", ""),
+        ("del pipeline", ""),
+    ],
+    ids=["described", "printed", "a stream is read", "none is left"],
+)
+def test_a_script_that_uses_what_it_has_made_is_told_nothing(
+    code: str, said: str, tmp_path: Path
+) -> None:
+    done = script(code, tmp_path)
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_a_script_that_fails_before_it_runs_anything_shows_only_its_error(tmp_path: Path) -> None:
+    done = script("raise ValueError(7)", tmp_path)
+    assert done.stderr.splitlines()[-1] == "ValueError: 7"
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.base.compiled import library
+from penstock.streams.base.errors import NotAllFinished
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.running.report import Outcome, Report, State
 
@@ -119,3 +120,35 @@ def test_the_repr_is_short() -> None:
     assert repr(Report("completed", NUMBERS)) == "<Report completed: 1,000 in, 990 finished>"
     report = Report("stopped", NUMBERS, ValueError("long " * 1000))
     assert repr(report) == "<Report stopped by ValueError: 1,000 in, 990 finished>"
+
+
+@pytest.mark.parametrize("outcome", ["completed", "drained", "output closed"])
+def test_a_report_of_a_run_in_which_all_went_well_raises_nothing(outcome: Outcome) -> None:
+    report = Report(outcome, NUMBERS)
+    assert report.raise_for_status() is report
+
+
+def test_a_report_raises_the_error_that_stopped_its_run() -> None:
+    error = KeyError("id")
+    with pytest.raises(KeyError) as raised:
+        Report("stopped", NUMBERS, error).raise_for_status()
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("outcome", "numbers"),
+    [
+        ("completed", {"failed": 3}),
+        ("drained", {"bad_lines": 1}),
+        ("incomplete", {}),
+        ("cancelled", {}),
+        ("running", {}),
+    ],
+)
+def test_a_report_of_events_that_did_not_all_finish_raises_with_its_own_text(
+    outcome: Outcome | State, numbers: dict[str, int]
+) -> None:
+    report = Report(outcome, {**NUMBERS, **numbers})
+    with pytest.raises(NotAllFinished) as raised:
+        report.raise_for_status()
+    assert str(raised.value) == f"exit status {report.exit_status}: {report}"
