@@ -135,12 +135,14 @@ class SourceTime:
     # Partitions.
 
     def watch(self, source: Partitioned) -> None:
-        """Have a line for each partition of the source."""
+        """Have a line for each partition of the source. As long as it reads none, that of all
+        events holds the watermark where others are read too."""
         self._source = source
-        self._lines[_WHOLE].is_here = False
         source.watch(self)
 
     def joined(self, partition: Hashable, name: str, /) -> None:
+        if not self._reads_any():
+            self._lines[_WHOLE].is_here = False
         if not self._kept:
             gone = [
                 key
@@ -161,7 +163,15 @@ class SourceTime:
 
     def left(self, partition: Hashable, /) -> None:
         self._lines[partition].leave()
+        if not self._reads_any():
+            whole = self._lines[_WHOLE]
+            whole.is_here = True
+            whole.begin_silence()
         self.changed()
+
+    def _reads_any(self) -> bool:
+        """Whether the source reads a partition."""
+        return any(line.is_here for line in self.lines if line.partition is not _WHOLE)
 
     def emptied(self, partition: Hashable, /) -> None:
         self._lines[partition].is_empty = True
@@ -255,7 +265,11 @@ class SourceTime:
     def statistics(self) -> dict[str, Any]:
         """The `watermarks`, one for each partition that is read: see `TimeLine.statistics`. The
         `partition` of all that a source without partitions has is ""."""
-        return {"watermarks": [line.statistics() for line in self.lines if line.is_here]}
+        lines = [line for line in self.lines if line.is_here]
+        if self._source is not None:
+            # One that only holds the watermark back has no number.
+            lines = [line for line in lines if line.partition is not _WHOLE or line.first > -inf]
+        return {"watermarks": [line.statistics() for line in lines]}
 
 
 def first_term(lines: Iterable[TimeLine]) -> float:

@@ -596,7 +596,12 @@ class Membership:
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
-        await self._fetch(consumer, [await self._begin(consumer, place) for place in committed])
+        begins = [await self._begin(consumer, place) for place in committed]
+        # All at once: nothing may happen by the times of some before others are known.
+        for place in committed:
+            partition = self.partitions[place.topic, place.partition]
+            self._reader.joined(partition, partition.name)
+        await self._fetch(consumer, begins)
 
     async def _identify(self, topics: set[str]) -> None:
         """Find out the ids of topics, where they are not known and brokers can be asked."""
@@ -633,7 +638,6 @@ class Membership:
         if before is not None:
             self.partitions[key] = before
             before.is_ours, before.committed, before.at_end = True, None, False
-            self._reader.joined(before, before.name)
             at = before.position
             return before.place(OFFSET_BEGINNING if at is None else at)
         floor = end = None
@@ -665,7 +669,6 @@ class Membership:
             self.stored.hold(partition)
         if self.suspects is not None:
             self.suspects.take(partition, doubt, end)
-        self._reader.joined(partition, partition.name)
 
     async def _finished(self, committed: TopicPartition) -> tuple[int | None, Metadata]:
         """The offset up to which all of a partition is finished, None if nothing is, and what is
@@ -779,6 +782,7 @@ class Membership:
                 partition.generation = self._topic_ids.get(key[0], "")
                 partition.begins = self.stored is not None
                 self._hold(partition, None, end)
+                self._reader.joined(partition, partition.name)
                 self._run.errors.warn(
                     f"read_kafka: offset {position} of {key[0]}, partition {key[1]}, is not there: "
                     "the topic was created again, or has lost records. Reading goes on with its "

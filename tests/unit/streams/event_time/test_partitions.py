@@ -190,6 +190,30 @@ def test_without_any_partition_the_watermark_stays_where_it_is() -> None:
     assert source.time.statistics() == {"watermarks": []}
 
 
+def test_a_source_without_any_partition_holds_back_the_watermark_of_others() -> None:
+    source, other = Source(), Source("b", idle=inf)
+    stage = TimeLines(other.run, Any, (), None, bool)  # type: ignore[arg-type]
+    stage._add(source.time)
+    stage._add(other.time)
+    other.put("b", 100)
+    # It is not known yet which it reads.
+    assert stage.watermark() == -inf
+    source.watcher.joined("a", "a")
+    source.put("a", 50)
+    assert stage.watermark() == 50
+    other.put("b", 200)
+    # They are given to it anew.
+    source.watcher.left("a")
+    assert stage.watermark() == 50
+    source.watcher.joined("a", "a")
+    source.put("a", 150)
+    assert stage.watermark() == 150
+    source.watcher.left("a")
+    other.put("b", 300)
+    source.silence(31)
+    assert stage.watermark() == 300
+
+
 def test_each_partition_goes_on_from_what_is_stored_of_it() -> None:
     source = Source("a")
     one = b'"a":{"greatest":100.0,"first":100.0,"ahead":[]}'
