@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.operators.group_by import group_by
     from penstock.operators.in_processes import in_processes
     from penstock.operators.in_threads import in_threads
+    from penstock.operators.join import join
     from penstock.operators.monitor import monitor
     from penstock.operators.rate_limit import RateLimit, rate_limit
     from penstock.operators.spread import spread
@@ -129,6 +130,7 @@ __all__ = [
     "in_processes",
     "in_threads",
     "inbox",
+    "join",
     "latency_histogram",
     "latest",
     "lift",
@@ -169,6 +171,7 @@ _PUBLIC = {
     "operators.group_by": ("group_by",),
     "operators.in_processes": ("in_processes",),
     "operators.in_threads": ("in_threads",),
+    "operators.join": ("join",),
     "operators.monitor": ("monitor",),
     "operators.rate_limit": ("rate_limit", "RateLimit"),
     "operators.spread": ("spread",),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     # Of two definitions mypy takes the first, pyright and the interpreter take the last.
     # isort: off
     from penstock.operators.rx import *  # noqa: F403
-    from penstock import group_by as group_by
+    from penstock import group_by as group_by, join as join
     # isort: on
 
 from reactivex.operators import *  # type: ignore[assignment, no-redef]  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
@@ -33,6 +33,7 @@ from penstock import (
     group_by as group_by,
     in_processes as in_processes,
     in_threads as in_threads,
+    join as join,
     monitor as monitor,
     rate_limit as rate_limit,
     spread as spread,

@@ -37,6 +37,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/counts-per-minute.md",
         "how-to/visits.md",
         "how-to/top-n.md",
+        "how-to/joins.md",
         "many-machines.md",
         "jetstream.md",
         "kafka.md",

@@ -17,8 +17,7 @@ Errors:  the first error of a stream passes on after the events that came before
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -27,13 +26,11 @@ from reactivex import operators as stock
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.pipelines.flowable import Flowable
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
-from penstock.streams.runtime.context import Run
 from penstock.streams.rx.combining.flattening import flattened
 from penstock.streams.rx.combining.inputs import as_stream
-from penstock.streams.rx.combining.several import PREFETCH, Several, Waiting, several
+from penstock.streams.rx.combining.merging import Merging
+from penstock.streams.rx.combining.several import PREFETCH, several
 from penstock.streams.rx.lift import WithStock
 
 __all__ = ["merge"]
@@ -68,50 +65,10 @@ def merge(
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         info = StageInfo("merge", f"of {len(others) + 1}", 0, merges=True)
-        return several(source, others, _Merging, info, prefetch=prefetch)
+        return several(source, others, Merging, info, prefetch=prefetch)
 
     return WithStock(operator, stock.merge(*sources))
 
 
 def _flattened(source: Flowable[Any], max_concurrent: int) -> Flowable[Any]:
     return flattened("merge_all", source, None, max_concurrent)
-
-
-class _Merging(Several):
-    """`_ready` are the streams with events that wait, the next in rotation first."""
-
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        streams: Sequence[Flowable[Any]],
-        prefetch: int,
-    ) -> None:
-        super().__init__(downstream, run, info, streams, prefetch)
-        self._ready: deque[Waiting] = deque()
-
-    def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
-        if not source.events:
-            self._ready.append(source)
-        source.events += events
-
-    def combine(self) -> bool:
-        ready = self._ready
-        if self.demand and ready:
-            sent: list[Event[Any]] = []
-            while ready and len(sent) < self.demand:
-                source = ready.popleft()
-                sent.append(source.events.popleft())
-                if source.events:
-                    ready.append(source)
-            self.demand -= len(sent)
-            send_list(self.downstream, sent)
-            return True
-        if all(each.has_ended for each in self.inputs):
-            self.finish()
-        return False
-
-    def release(self) -> None:
-        self._ready.clear()
-        super().release()

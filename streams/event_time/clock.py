@@ -87,7 +87,9 @@ class Watermark:
         return float(self.stamp(event))
 
 
-def watermark_behind(source: Any, timed: Sequence[Timed]) -> Callable[..., Watermark]:
-    """What makes the watermark of a stage behind a stream, with the rest of its arguments; `timed`
-    is what gives the events their times."""
-    return partial(Watermark, timed, are_merged([stream.info for stream in source.chain()]))
+def watermark_behind(source: Any, timed: Sequence[Timed], *others: Any) -> Callable[..., Watermark]:
+    """What makes the watermark of a stage behind a stream, and others that it reads besides, with
+    the rest of its arguments; `timed` is what gives the events their times."""
+    chains = [stream.chain() for stream in (source, *others)]
+    merges = all(are_merged([stream.info for stream in chain]) for chain in chains)
+    return partial(Watermark, timed, merges)

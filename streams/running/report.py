@@ -223,6 +223,10 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_LOST = {"lost_windows": "open windows", "lost_rows": "rows that wait for partners"}
+"""What a stage has lost with the run, by the number."""
+
+
 def notes_on(stages: list[dict[str, Any]]) -> list[str]:
     """What to know of stages for which events came too late, and whose kept states grow."""
     return [*_late(stages), *_lost(stages), *_grown(stages)]
@@ -241,12 +245,14 @@ def _late(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _lost(stages: list[dict[str, Any]]) -> list[str]:
-    """A line of the report for each stage whose open windows have ended with the run."""
+    """A line of the report for each stage whose open windows, or rows that wait for a partner, have
+    ended with the run."""
     return [
-        f"open windows: {stage['lost_windows']:,}, in stage {stage['stage']} '{stage['name']}', "
+        f"{what}: {stage[number]:,}, in stage {stage['stage']} '{stage['name']}', "
         "have ended with the run: store= keeps them for the next"
+        for number, what in _LOST.items()
         for stage in stages
-        if stage.get("lost_windows")
+        if stage.get(number)
     ]
 
 

@@ -257,7 +257,8 @@ _REFUSED = {
     **_refused(
         "join group_join",
         "keeps the values of both sources for as long as their durations last",
-        "with_latest_from(other), or Flowable.of(...) around the join of plain sources",
+        "penstock.join(other, by, within) for the times of events, with_latest_from(other), or "
+        "Flowable.of(...) around the join of plain sources",
     ),
     # Where work runs
     **_refused(

@@ -37,6 +37,7 @@ ORDER = [
     "aggregates",
     "windows",
     "rx",
+    "joins",
     "sql_queue",
     "running",
     "telemetry",

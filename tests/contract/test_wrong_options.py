@@ -12,7 +12,7 @@ import reactivex
 from reactivex import operators as ops
 
 import penstock
-from penstock import agg, tumbling
+from penstock import agg, from_iterable, tumbling
 from penstock.streams.base.errors import BuildError
 
 # What the other arguments are, where they are needed.
@@ -33,6 +33,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "in_processes": (2,),
     "in_threads": (2,),
     "inbox": (5,),
+    "join": (from_iterable([1]), "n", 10),
     "lift": (ops.map(str),),
     "monitor": ("G a", "n"),
     "queue_stats": ("sqlite:///queue.db",),

@@ -34,7 +34,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("sql_queue", "rx", "running"),
     (None, "event_time", "telemetry"),
     ("windows", None, "workers"),
-    ("monitoring", "pipelines", None),
+    ("monitoring", "pipelines", "joins"),
     ("nats", "groups", "kafka"),
     ("work_pulling", None, "testing"),
     (None, None, "streams"),

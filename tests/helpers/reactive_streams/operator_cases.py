@@ -32,6 +32,7 @@ from penstock import (
     group_by,
     in_processes,
     in_threads,
+    join,
     lift,
     monitor,
     rate_limit,
@@ -343,6 +344,19 @@ OPERATORS = [
             window(tumbling(1), agg.list(lambda number: number)),
         ),
         lambda n: [Window(None, number, number + 1, [number], 1, True) for number in range(n)],
+    ),
+    _operator(
+        "join",
+        _both(
+            event_time(lambda number: number, idle=None),
+            join(
+                from_iterable([]).pipe(event_time(lambda number: number, idle=None)),
+                lambda number: number,
+                1,
+                how="left",
+            ),
+        ),
+        lambda n: [(number, None) for number in range(n)],
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),

@@ -33,6 +33,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "monitor": ("true",),
     "violations": ("true",),
     "rate_limit": (10,),
+    "join": (_other(), "id", 10),
     "stateful": (max, str),
     "event_time": ("at",),
     "chunk": (2, 1.0),

@@ -23,6 +23,7 @@ from penstock import (
     for_each,
     from_iterable,
     group_by,
+    join,
     monitor,
     rate_limit,
     read_jetstream,
@@ -315,6 +316,8 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("distinct_within", "on_error"): lambda p: distinct_within(1, "id", on_error=p),
     ("event_time", "on_error"): lambda p: event_time("at", on_error=p),
     ("group_by", "on_error"): lambda p: group_by("id", on_error=p),
+    ("join", "late"): lambda p: join(from_iterable([1]), "id", 1, time="at", late=p),
+    ("join", "on_error"): lambda p: join(from_iterable([1]), "id", 1, time="at", on_error=p),
     ("monitor", "on_error"): lambda p: monitor("G p", on_error=p, p=bool),
     ("monitor", "on_violation"): lambda p: monitor(
         "G p", on_violation=p.sink if isinstance(p, Route) else "report", p=bool
