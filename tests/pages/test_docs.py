@@ -87,6 +87,11 @@ def without_delays(printed: str, expected: str) -> str:
     return printed if BLOCKED.search(expected) else BLOCKED.sub("", printed)
 
 
+def without_hint(printed: str) -> str:
+    """Without the hint that a file made a pipeline and ran nothing: a later block runs it."""
+    return re.sub(r"^penstock: nothing ran: .*\n", "", printed, flags=re.M)
+
+
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return subprocess.run(
@@ -135,8 +140,10 @@ def complaints(block: Block, folder: Path) -> Iterator[str]:
         return
     if done.returncode:
         yield f"ended with status {done.returncode} and printed\n{done.stdout}"
-    elif not matches(block.expected or "", without_delays(done.stdout, block.expected or "")):
-        yield f"printed\n{done.stdout}\nand not\n{block.expected or 'nothing'}"
+        return
+    printed = without_hint(done.stdout) if block.language == "python" else done.stdout
+    if not matches(block.expected or "", without_delays(printed, block.expected or "")):
+        yield f"printed\n{printed}\nand not\n{block.expected or 'nothing'}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
