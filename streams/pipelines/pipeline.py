@@ -146,18 +146,21 @@ class Pipeline:
         drain_deadline: float = 20.0,
         workers: int | Literal["auto"] | None = None,
         report_page: str | os.PathLike[str] | None = None,
+        progress: bool = False,
     ) -> PipelineRun:
         """`await pipeline.run()`: run to the end of the input.
 
         Raises the error that stopped it, else returns the report; the arguments are those of
-        `start`, and `report_page` is the path of `Running.report_page`. Like a coroutine, it begins
+        `start`, `report_page` is the path of `Running.report_page`, and `progress=True` is
+        `Running.show_progress`. If its task is cancelled, as by the interrupt of a cell in a
+        notebook, the report is a note on the CancelledError. Like a coroutine, it begins
         when it is awaited or made a task, and warns if it never was.
         """
         check_not_loading()
 
         async def whole_run() -> Report:
             running = self.start(drain_deadline=drain_deadline, workers=workers)
-            return await _end_of(running, report_page)
+            return await _end_of(running, report_page, progress=progress)
 
         return PipelineRun(self, whole_run())
 
@@ -332,11 +335,19 @@ def run(
         return runner.run(main())
 
 
-async def _end_of(running: Running, report_page: str | os.PathLike[str] | None) -> Report:
-    async with running:
-        if report_page is not None:
-            running.report_page(report_page)
-        return await running.wait()
+async def _end_of(
+    running: Running, report_page: str | os.PathLike[str] | None, *, progress: bool = False
+) -> Report:
+    try:
+        async with running:
+            if report_page is not None:
+                running.report_page(report_page)
+            if progress:
+                running.show_progress()
+            return await running.wait()
+    except asyncio.CancelledError as error:
+        error.add_note(str(running.report()))
+        raise
 
 
 @contextmanager

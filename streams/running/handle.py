@@ -170,6 +170,20 @@ class Handle:
         outcome = self._outcome if self._state == "closed" else self._state
         return Report(outcome, self.statistics(), self._error)
 
+    def _repr_html_(self) -> str:
+        return self.report()._repr_html_()
+
+    def show_progress(self, every: float = 0.5) -> None:
+        """Show the numbers in this cell of a notebook, anew each `every` seconds, then the report.
+
+        That is also there when the cell is interrupted, which cancels the pipeline. Costs one
+        snapshot of the statistics each time. Raises BuildError where no notebook runs, and for an
+        `every` that is not a positive number.
+        """
+        from penstock.streams.running.cell import Cell
+
+        Cell(self, self._done, every)
+
     # Control.
 
     def pause(self) -> None:

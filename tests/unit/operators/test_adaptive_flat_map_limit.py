@@ -170,7 +170,7 @@ def test_two_pipelines_in_one_loop_do_not_share_a_limit(run: Run) -> None:
     "make",
     [
         lambda: adaptive_flat_map(3),  # type: ignore[call-overload]
-        lambda: adaptive_flat_map(later, 8),  # type: ignore[call-overload]
+        lambda: adaptive_flat_map(later, 0),
         lambda: adaptive_flat_map(later, (5, 2)),
         lambda: adaptive_flat_map(later, window=0),
         lambda: adaptive_flat_map(declared, timeout=0),

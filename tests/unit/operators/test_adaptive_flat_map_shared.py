@@ -545,7 +545,7 @@ def test_an_inline_stage_needs_no_loop_for_a_shared_limit() -> None:
 
 def test_only_a_limiter_can_be_shared() -> None:
     with pytest.raises(BuildError):
-        Shared(3)  # type: ignore[arg-type]
+        Shared("3")  # type: ignore[arg-type]
     with pytest.raises(BuildError):
         Shared((3, 1))
 

@@ -1,0 +1,57 @@
+"""The progress of a run in the cell of a notebook, and its report when it has ended."""
+
+from __future__ import annotations
+
+import sys
+from asyncio import TimerHandle
+from typing import TYPE_CHECKING, Any
+
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import is_positive
+
+if TYPE_CHECKING:
+    from penstock.streams.running.handle import Handle
+
+__all__ = ["Cell"]
+
+
+class Cell:
+    """Shows a run in the cell that started it, each `every` seconds, and then its report.
+
+    It has no task: an update is one snapshot of the statistics, in a timer of the loop. Raises
+    BuildError outside the kernel of a notebook, and for seconds that are not positive.
+    """
+
+    def __init__(self, running: Handle, done: Any, every: float) -> None:
+        if not is_positive(every):
+            raise BuildError(f"show_progress(every={every!r}): give seconds above 0")
+        self._running = running
+        self._loop = done.get_loop()
+        self._every = every
+        self._display = _display()(running, display_id=True)
+        self._timer: TimerHandle = self._loop.call_later(every, self._update)
+        done.add_done_callback(self._end)
+
+    def _update(self) -> None:
+        self._display.update(self._running)
+        self._timer = self._loop.call_later(self._every, self._update)
+
+    def _end(self, _: object) -> None:
+        self._timer.cancel()
+        self._display.update(self._running.report())
+
+
+def _display() -> Any:
+    """The function that shows something in a cell."""
+    # In a notebook it is loaded.
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # A shell in a terminal cannot replace what it has shown.
+    if not hasattr(shell, "kernel"):
+        raise BuildError(
+            "progress is shown in the cell of a notebook, and this is none: `penstock run` shows "
+            "it in a terminal, and running.statistics() has the numbers"
+        )
+    from importlib import import_module
+
+    return import_module("IPython.display").display
