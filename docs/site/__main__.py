@@ -23,6 +23,7 @@ from docs.site.navigation import HOME, SECTIONS
 from docs.site.staging import BrokenLink, stage
 
 ROOT = Path(__file__).parents[2]
+PICTURE = re.compile(r'<svg class="marble".*?</svg>', re.DOTALL)
 Navigation = list[dict[str, object]]
 
 
@@ -49,6 +50,7 @@ def build(target: Path) -> Path:
     config = target / "zensical.toml"
     config.write_text(settings.replace("[project]\n", f"[project]\n{added}", 1), encoding="utf-8")
     _run_zensical(config)
+    _leave_pictures_out_of_the_search(site)
     llms.write(_all_sections(), pages, site)
     wrong = list(faults(site))
     if wrong:
@@ -62,6 +64,21 @@ def _run_zensical(config: Path) -> None:
     if done.returncode:
         # It colours each character of a line, whatever its output is.
         raise BuildFailed(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr))
+
+
+def _leave_pictures_out_of_the_search(site: Path) -> None:
+    """Without the texts in marble diagrams, which the index has as one word without spaces."""
+    place = site / "search.json"
+    index = json.loads(place.read_text(encoding="utf-8"))
+    drawn: dict[str, list[str]] = {}
+    for item in index["items"]:
+        page = item["location"].partition("#")[0]
+        if page not in drawn:
+            pictures = PICTURE.findall((site / page).read_text(encoding="utf-8"))
+            drawn[page] = [re.sub(r"<[^>]*>", "", picture) for picture in pictures]
+        for words in drawn[page]:
+            item["text"] = item["text"].replace(words, "")
+    place.write_text(json.dumps(index), encoding="utf-8")
 
 
 def _check_that_each_page_has_a_section(pages: Path) -> None:

@@ -12,10 +12,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from docs.site.reference import entries
+
 __all__ = ["BrokenLink", "stage"]
 
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s]*)((?:#[^)\s]*)?\))|((?:src|href)=\")([^\"#]*)((?:#[^\"]*)?\")")
+# Home is in no section, so the column of its pages would be empty.
+ALONE = "---\nhide:\n  - navigation\n---\n\n"
+# The first cell of a row; the page of the name has its signature.
+SIGNATURE = re.compile(r"^(\| )`(\w+)\(.*?\)`(?= \|)", re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".sh": "sh", ".css": "css"}
 
 
@@ -39,6 +45,10 @@ def stage(home: Path, target: Path) -> None:
         text = (home / source).read_text(encoding="utf-8")
         if source.endswith(".md"):
             text, found = _relinked(text, home, source, place)
+            if place == "index.md":
+                text = ALONE + text
+            if place == "operators.md":
+                text = _without_signatures(text)
             queue |= {name: to for name, to in found.items() if name not in places}
             places |= found
         else:
@@ -46,6 +56,19 @@ def stage(home: Path, target: Path) -> None:
         path = target / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+def _without_signatures(text: str) -> str:
+    """The page of operators with links in place of signatures, which the pages of the names have:
+    in a table on a narrow screen they leave no room for anything else."""
+    paths = {(entry.section == "rx", entry.name): entry.path for entry in entries()}
+    sections = re.split(r"^(?=##)", text, flags=re.MULTILINE)
+
+    def linked(section: str) -> str:
+        is_rx = section.startswith("### Operators of Rx")
+        return SIGNATURE.sub(lambda row: f"{row[1]}[`{row[2]}`]({paths[is_rx, row[2]]})", section)
+
+    return "".join(map(linked, sections))
 
 
 def _place(name: str) -> str:

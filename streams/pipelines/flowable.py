@@ -121,6 +121,15 @@ def _by_ours(
     return stream.pipe(ours.find(operator)(*arguments, **options))
 
 
+def _as_sink(given: Any) -> Any:
+    """The sink that an observer is; anything else as it is."""
+    if not issubclass(type(given), ObserverBase):
+        return given
+    from penstock.streams.boundary.observer_sink import ObserverSink
+
+    return ObserverSink(given)
+
+
 def _itself(value: Any) -> Any:
     return value
 
@@ -486,11 +495,15 @@ class Flowable(Stream[T_co], _Methods[T_co]):
             "`async for found in stream.pipe(ops.contains(value))`, which gives one bool"
         )
 
-    def to(self, *sinks: Sink[T_co]) -> Pipeline:
-        """End the stream in one or more sinks: a pipeline, ready to be run many times."""
+    def to(self, *sinks: Sink[T_co] | ObserverBase[T_co]) -> Pipeline:
+        """End the stream in one or more sinks: a pipeline, ready to be run many times.
+
+        An observer of reactivex, such as a subject, is a sink too: it gets every value, the end and
+        the error. It asks for nothing, so the stream goes as fast as `on_next` returns.
+        """
         from penstock.streams.pipelines.pipeline import Pipeline
 
-        return Pipeline(self, sinks)
+        return Pipeline(self, tuple(map(_as_sink, sinks)))
 
     @staticmethod
     def of(observable: Observable[T], on_overflow: Overflow | None = None) -> Flowable[T]:

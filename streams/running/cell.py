@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from asyncio import TimerHandle
-from typing import TYPE_CHECKING, Any
+from asyncio import Future, TimerHandle
+from collections.abc import Callable
+from typing import Any
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.validation import is_positive
-
-if TYPE_CHECKING:
-    from penstock.streams.running.handle import Handle
+from penstock.streams.running.report import Report
 
 __all__ = ["Cell"]
 
@@ -18,27 +17,28 @@ __all__ = ["Cell"]
 class Cell:
     """Shows a run in the cell that started it, each `every` seconds, and then its report.
 
-    It has no task: an update is one snapshot of the statistics, in a timer of the loop. Raises
+    `report` returns how it ended, or before the end its present state; `done` ends with it. There
+    is no task: an update is one snapshot of the statistics, in a timer of the loop. Raises
     BuildError outside the kernel of a notebook, and for seconds that are not positive.
     """
 
-    def __init__(self, running: Handle, done: Any, every: float) -> None:
+    def __init__(self, report: Callable[[], Report], done: Future[None], every: float) -> None:
         if not is_positive(every):
             raise BuildError(f"show_progress(every={every!r}): give seconds above 0")
-        self._running = running
+        self._report = report
         self._loop = done.get_loop()
         self._every = every
-        self._display = _display()(running, display_id=True)
+        self._display = _display()(report(), display_id=True)
         self._timer: TimerHandle = self._loop.call_later(every, self._update)
         done.add_done_callback(self._end)
 
     def _update(self) -> None:
-        self._display.update(self._running)
+        self._display.update(self._report())
         self._timer = self._loop.call_later(self._every, self._update)
 
     def _end(self, _: object) -> None:
         self._timer.cancel()
-        self._display.update(self._running.report())
+        self._display.update(self._report())
 
 
 def _display() -> Any:

@@ -171,7 +171,7 @@ class Handle:
         return Report(outcome, self.statistics(), self._error)
 
     def _repr_html_(self) -> str:
-        return self.report()._repr_html_()
+        return self.report().as_html()
 
     def show_progress(self, every: float = 0.5) -> None:
         """Show the numbers in this cell of a notebook, anew each `every` seconds, then the report.
@@ -182,7 +182,7 @@ class Handle:
         """
         from penstock.streams.running.cell import Cell
 
-        Cell(self, self._done, every)
+        Cell(self.report, self._done, every)
 
     # Control.
 

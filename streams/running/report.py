@@ -93,7 +93,7 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         return _as_text(self.outcome, self.statistics)
 
-    def _repr_html_(self) -> str:
+    def as_html(self) -> str:
         """The same text, with a bar before the end, if the end is in sight; notebooks show it."""
         from html import escape
 
@@ -101,6 +101,9 @@ class Report(NamedTuple):
         is_shown = part is not None and self.outcome in ("running", "paused", "draining")
         bar = f'<progress value="{part:.3f}"></progress>' if is_shown else ""
         return f"{bar}<pre>{escape(str(self))}</pre>"
+
+    def _repr_html_(self) -> str:
+        return self.as_html()
 
     def __repr__(self) -> str:
         numbers = self.statistics

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from penstock.streams.base.errors import WrongType
+from penstock.streams.base.validation import require_parameters
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import UNBOUNDED, Subscriber
@@ -34,8 +37,8 @@ COMPLETED = Completed()
 
 
 def play(
-    marbles: str,
-    operator: Callable[[Any], Any] | None = None,
+    marbles: str | list[str] | tuple[str, ...],
+    operator: Callable[..., Any] | None = None,
     *,
     tick: float = 1.0,
     request: int | None = None,
@@ -43,12 +46,14 @@ def play(
     error: Exception | None = None,
     until: float | None = None,
 ) -> list[tuple[float, Any]]:
-    """The output of `operator` when it reads the diagram: pairs (time in seconds, signal).
+    """The output of `operator` when it reads the diagrams: pairs (time in seconds, signal).
 
     A signal is a value, COMPLETED, or the exception that the stream failed with. The operator may
-    be one of ours, a stock one, or a function that takes the stream through several. `tick`,
-    `lookup` and `error` are those of `parse_marbles`. `request` is the whole demand, by default
-    unbounded; items that are not requested yet wait in the source. `!` cancels.
+    be one of ours, a stock one, or a function that takes the stream through several. If there are
+    several diagrams, in a list, it is a function that makes one stream of theirs. All of them begin
+    at 0, whenever they are read. `tick`, `lookup` and `error` are those of `parse_marbles`.
+    `request` is the whole demand, by default unbounded; items that are not requested yet wait in
+    the source. `!`, in any diagram, cancels.
 
     Runs on a new `VirtualTimeLoop`, so it cannot be called while a loop is running. Ends when
     nothing can happen any more, or at the time `until`; fails if anything is left behind once the
@@ -56,13 +61,21 @@ def play(
 
     >>> play("-1-2|", lambda source: source)
     [(1.0, 1), (3.0, 2), (4.0, COMPLETED)]
+    >>> play(["-1-3|", "--2|"], lambda one, other: one.merge(other))
+    [(1.0, 1), (2.0, 2), (3.0, 3), (4.0, COMPLETED)]
     """
     if operator is None:
         raise WrongType(
             'play(diagram) lacks the operator that reads it: play("-a-b|", ops.map(f)), or '
             "play(diagram, lambda source: source) to see the diagram itself"
         )
-    signals = parse_marbles(marbles, tick=tick, lookup=lookup, error=error)
+    diagrams = [*marbles] if isinstance(marbles, list | tuple) else [marbles]
+    if not diagrams:
+        raise WrongType("play([], ...): give at least one diagram")
+    if len(diagrams) > 1:
+        require_parameters(operator, "play(diagrams, operator)", len(diagrams), "a stream of each")
+    played = [parse_marbles(one, tick=tick, lookup=lookup, error=error) for one in diagrams]
+    first, *others = map(_marbles, played)
     probe: Probe[Any] = Probe(request=UNBOUNDED if request is None else request)
 
     async def story() -> None:
@@ -70,9 +83,13 @@ def play(
         assert isinstance(loop, _QuietLoop)
         async with no_leaks():
             run = Run()
-            stream: Flowable[Any] = _marbles(signals).pipe(operator)
+            # Alone, an operator of reactivex is recognised.
+            read: Callable[[Any], Any] = operator
+            if others:
+                read = partial(_read_all, operator, others)
+            stream: Flowable[Any] = first.pipe(read)
             connect(stream, probe, run)
-            for signal in signals:
+            for signal in chain.from_iterable(played):
                 if signal.kind == "cancel":
                     loop.call_at(signal.time, probe.cancel)
             await loop.quiet(until)
@@ -90,6 +107,10 @@ def play(
         if (shown := _shown(one)) is not None:
             seen.append((one.time, shown[0]))
     return seen
+
+
+def _read_all(operator: Callable[..., Any], others: list[Flowable[Any]], first: Any) -> Any:
+    return operator(first, *others)
 
 
 def _shown(one: Received) -> tuple[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from pathlib import Path
@@ -86,6 +87,45 @@ def test_llms_txt_lists_every_page_and_each_is_there_as_markdown(site: Path) -> 
 def test_a_search_finds_a_page_by_its_words(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
     assert "replay-dead-letters.html" in index
+
+
+def test_the_texts_of_diagrams_are_not_searched(site: Path) -> None:
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    (found,) = [
+        one for one in items if one["location"].endswith("operators/adaptive_flat_map.html")
+    ]
+    assert "with adaptive concurrency" in found["text"]
+    assert "each call takes three ticks" not in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("resume after crash", "how-to/survive-a-crash.html"),
+        ("several results", "tutorial.html#drop-an-event-or-give-several-results"),
+        ("drop an event", "tutorial.html#drop-an-event-or-give-several-results"),
+    ],
+)
+def test_a_task_in_the_words_of_a_user_is_the_heading_of_its_page(
+    site: Path, words: str, page: str
+) -> None:
+    # The search ranks what is in a heading first.
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    (found,) = [one for one in items if one["location"] == page]
+    assert set(words.split()) <= set(re.findall(r"\w+", found["title"].lower()))
+
+
+def test_the_page_of_operators_links_to_their_signatures(site: Path) -> None:
+    text = (site / "operators.html").read_text(encoding="utf-8")
+    for link in ("operators/window", "rx/window", "sinks/write_table", "sources/WorkPool"):
+        name = link.rpartition("/")[2]
+        assert f'<a href="reference/{link}.html"><code>{name}</code></a>' in text
+    assert "max_groups=None" not in text
+
+
+def test_home_has_no_column_for_the_pages_of_a_section(site: Path) -> None:
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'class="md-sidebar md-sidebar--primary"[^>]* hidden', home)
 
 
 @pytest.mark.parametrize(

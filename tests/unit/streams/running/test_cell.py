@@ -54,11 +54,7 @@ def test_progress_is_shown_twice_a_second_and_then_the_report(run: Run, notebook
     begun = notebook.shown[0][0]
     assert [round(at - begun, 3) for at, _ in notebook.shown] == [0, 0.5, 1, 1.5, 2, 2]
     assert "not ended (running)" in notebook.shown[1][1]
-    assert (
-        notebook.shown[-1][1]
-        == report._repr_html_()
-        == f"<pre>{report}</pre>"
-    )
+    assert notebook.shown[-1][1] == report._repr_html_() == f"<pre>{report}</pre>"
 
 
 def test_an_interrupted_cell_shows_the_report_which_is_on_the_error_too(

@@ -7,7 +7,7 @@ import pytest
 from reactivex import operators as ops
 
 from penstock import adaptive_flat_map, distinct_within, rate_limit
-from penstock.streams.base.errors import WrongType
+from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.limits import Fixed
 from penstock.streams.testing import COMPLETED, play
 from penstock.streams.testing.plugin import VirtualClock
@@ -64,10 +64,38 @@ def test_a_play_beyond_the_horizon_is_refused() -> None:
         play("1", ops.map(abs), until=1e9)
 
 
+def test_several_diagrams_are_streams_of_one_clock() -> None:
+    seen = play(["-a---b|", "--c-|"], lambda one, other: one.merge(other))
+    assert seen == [(1, "a"), (2, "c"), (5, "b"), (6, COMPLETED)]
+    pairs = play(["-a-b-|", "--1--2|"], lambda one, other: one.zip(other))
+    assert pairs[:2] == [(2, ("a", 1)), (5, ("b", 2))]
+
+
+def test_a_diagram_that_is_read_later_has_kept_its_items() -> None:
+    seen = play(("-a--|", "-b---c|"), lambda one, other: one.concat(other))
+    assert seen == [(1, "a"), (4, "b"), (5, "c"), (6, COMPLETED)]
+
+
+def test_an_error_in_one_of_several_diagrams_is_that_of_the_output() -> None:
+    error = ValueError("x")
+    seen = play(["-a---|", "--#"], lambda one, other: one.merge(other), error=error)
+    assert seen == [(1, "a"), (2, error)]
+
+
+def test_a_cancel_in_any_of_several_diagrams_ends_what_is_seen() -> None:
+    assert play(["-a---b|", "---!"], lambda one, other: one.merge(other)) == [(1, "a")]
+
+
+def test_an_operator_of_reactivex_keeps_its_demand_when_it_is_played_alone() -> None:
+    assert play("-1-2-3|", ops.map(str), request=1) == [(1, "1")]
+
+
 def test_what_is_no_diagram_or_lacks_its_operator_is_an_error_that_says_what_to_write() -> None:
     two: Any = ("-1|", "a|")
-    with pytest.raises(WrongType, match="a diagram is one text"):
+    with pytest.raises(BuildError, match="a stream of each"):
         play(two, ops.map(str))
+    with pytest.raises(WrongType, match="a diagram is one text"):
+        play(5, ops.map(str))  # type: ignore[arg-type]  # the test
     for diagrams in ("-1|", two):
         with pytest.raises(WrongType, match="lacks the operator"):
             play(diagrams)
