@@ -202,8 +202,17 @@ function drawArrows() {
   line([[last.x, last.bottom], [last.x, placed(list.querySelector(".sinks")).top]], sentOver(end.stage), [last.x, last.bottom + 17]);
 }
 
-function levelOf(share) {
+// As many calls as the limit allows are normal work; only what waits can be too much.
+function levelOf(share, isLimit) {
+  if (isLimit) return share >= 0.9 ? "at its limit" : "calm";
   return share >= 0.9 ? "full" : share >= 0.5 ? "busy" : "calm";
+}
+
+const REASONS = { probing: "tries a few calls more or fewer, and keeps what does better" };
+
+function reasonOf(reason) {
+  const meant = Object.keys(REASONS).find((word) => reason.startsWith(word));
+  return meant ? `${reason} (${REASONS[meant]})` : reason;
 }
 
 function showStages() {
@@ -213,7 +222,8 @@ function showStages() {
     let used;
     let bound;
     let text = "";
-    if (numbers.limit !== undefined) {
+    let isLimit = numbers.limit !== undefined;
+    if (isLimit) {
       used = numbers.in_flight;
       bound = numbers.limit;
       text = `${count(used)} of ${count(bound)} calls`;
@@ -229,10 +239,11 @@ function showStages() {
       // The stage below holds it up, however few its own calls are.
       used = undelivered;
       bound = holds;
+      isLimit = false;
     }
     const share = bound && used !== undefined ? Math.min(1, used / bound) : null;
     if (share !== null) {
-      const level = levelOf(share);
+      const level = levelOf(share, isLimit);
       parts.box.dataset.level = level;
       parts.box.title = `${level}: ${count(used)} of ${count(bound)}`;
       put(parts.level, `${level} · ${Math.round(100 * share)} %`);
@@ -242,7 +253,7 @@ function showStages() {
     put(parts.right, factsOf(parts.stage, numbers));
     put(parts.inputs, (numbers.inputs ?? []).map(inputText).filter(Boolean).join(" · "));
     if (numbers.limit !== undefined) {
-      put(parts.why, numbers.limit_reason ? `limit ${count(numbers.limit)}: ${numbers.limit_reason}` : "");
+      put(parts.why, numbers.limit_reason ? `limit ${count(numbers.limit)}: ${reasonOf(numbers.limit_reason)}` : "");
       spark(parts, number);
     }
     if (parts.rate) {
@@ -367,6 +378,9 @@ function spark(parts, number) {
     parts.spark = shape("svg", { class: "spark", viewBox: "0 0 300 34", preserveAspectRatio: "none", role: "img" });
     parts.spark.append(shape("path", { class: "used" }), shape("path", { class: "limit" }));
     parts.box.insertBefore(parts.spark, parts.why);
+    parts.scale = element("p", "axis");
+    parts.scale.append(element("span"), element("span"));
+    parts.box.insertBefore(parts.scale, parts.why);
   }
   const top = Math.max(1, ...points.map((one) => Math.max(one.calls[number][0], one.calls[number][1])));
   const step = 300 / Math.max(LEAST, points.length);
@@ -375,6 +389,8 @@ function spark(parts, number) {
   const used = points.map((one, at) => `L${x(at)} ${y(one.calls[number][0])}`).join("");
   const limit = points.map((one, at) => `${at ? "L" : "M"}${x(at)} ${y(one.calls[number][1])}`).join("");
   parts.spark.setAttribute("aria-label", `The limit in the last ${duration(points.length)}, at most ${top}`);
+  put(parts.scale.children[0], `${duration(Math.max(LEAST, points.length))} ago, top: ${count(top)}`);
+  put(parts.scale.children[1], "now");
   parts.spark.children[0].setAttribute("d", points.length ? `M${x(0)} 32${used}L300 32Z` : "");
   parts.spark.children[1].setAttribute("d", limit);
 }
@@ -430,16 +446,40 @@ function showThroughput() {
   area.setAttribute("d", speeds.length ? `M${x(0)} 126${curve(1).replace(/^M/, "L")}L600 126Z` : "");
   arrived.setAttribute("d", curve(0));
   finished.setAttribute("d", curve(1));
+  byId("throughput-scale").replaceChildren(...[top, top / 2, 0].map((n) => element("span", "", `${rate(n)}/s`)));
   put(byId("throughput-from"), `${duration(span)} ago`);
   put(byId("throughput-top"), speeds.length ? `highest ${rate(top)}/s` : "");
   put(byId("span"), `the last ${duration(span)}`);
 }
 
+// Of the whole latencies of the last minute: the upper ends of the rows of the picture.
+function lastMinute() {
+  const counts = new Map();
+  const since = (samples[samples.length - 1]?.at ?? 0) - 60;
+  for (const one of samples) {
+    if (one.at <= since) continue;
+    for (const [row, n] of Object.entries(one.heat)) counts.set(Number(row), (counts.get(Number(row)) ?? 0) + n);
+  }
+  const found = [...counts].sort((a, b) => a[0] - b[0]);
+  const all = found.reduce((sum, [, n]) => sum + n, 0);
+  const at = (share) => {
+    let left = share * all;
+    for (const [row, n] of found) {
+      left -= n;
+      if (left <= 1e-9) return fixed.latencies[row + 1] === undefined ? `> ${duration(fixed.latencies[row])}` : `≤ ${duration(fixed.latencies[row + 1])}`;
+    }
+    return "–";
+  };
+  return all ? [["total, last minute", ...[0.5, 0.99, 0.999, 1].map(at)]] : [];
+}
+
 function showLatency() {
   const parts = now.latency ?? {};
-  rows("latency", ["waiting", "service", "total"].filter((part) => parts[part]).map((part) => [
+  const since = ["waiting", "service", "total"].filter((part) => parts[part]).map((part) => [
     part, ...["median", "p99", "p999", "max"].map((name) => duration(parts[part].count ? parts[part][name] : null)),
-  ]));
+  ]);
+  rows("latency", since.length ? [...since, ...lastMinute()] : []);
+  put(byId("latency-since"), parts.total ? `Of ${count(parts.total.count)} events since the start, ${duration(now.seconds)} ago; the last minute in the steps of the picture` : "");
 }
 
 function showHeat() {
@@ -510,6 +550,11 @@ function showErrors() {
   const kinds = Object.entries(now.errors ?? {}).sort((a, b) => b[1] - a[1]);
   const line = (kind, events, one) => [kind, events, one ? one.text || one.where : ""];
   const shown = kinds.map(([kind, n]) => line(kind, count(n), now.examples?.[kind]));
+  // They end as the event that they repeat, whose error is counted once.
+  const repeated = (now.failed ?? 0) - kinds.reduce((sum, [, n]) => sum + n, 0);
+  if (repeated > 0 && fixed.stages.some((stage) => stage.name === "distinct_within")) {
+    shown.push(line("duplicates of failed events", count(repeated)));
+  }
   if (now.ended_by) shown.unshift(line(now.ended_by.error, "ended the run", now.ended_by));
   byId("errors-panel").hidden = !shown.length;
   rows("errors", shown);
@@ -688,7 +733,10 @@ async function control(wanted) {
 
 async function begin() {
   for (const button of document.querySelectorAll("button[data-do]")) {
-    button.addEventListener("click", () => control(button.dataset.do));
+    button.addEventListener("click", () => {
+      const { do: wanted } = button.dataset;
+      if (wanted !== "drain" || confirm("Drain? The pipeline reads nothing more, finishes what is in it, and ends.")) control(wanted);
+    });
   }
   setInterval(() => {
     if (heard !== null && performance.now() - heard > SILENT && now.state !== "closed") setState("silent");
