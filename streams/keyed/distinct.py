@@ -299,7 +299,7 @@ class DistinctStage(BaseStage):
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`.
 
         `waiting` are duplicates of events that are unfinished; those of events that a later stage
-        skipped or routed are among the `skipped`.
+        skipped or routed are among the `skipped`, as `skipped_duplicates`.
         """
         if self._seen:
             self._expire()
@@ -311,6 +311,7 @@ class DistinctStage(BaseStage):
             "forgotten_early": self._forgotten,
             **faults,
             "skipped": faults["skipped"] + self._unfinished.skipped,
+            "skipped_duplicates": self._unfinished.skipped,
         }
 
 

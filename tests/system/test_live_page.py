@@ -172,8 +172,8 @@ def test_a_box_fills_when_the_handler_is_slowed_and_empties_again(serve: Serve, 
     page = look(served.url)
     expect(box(page, 2)).to_have_attribute("data-level", "calm")
     served.takes(1.0)
-    expect(box(page, 2)).to_have_attribute("data-level", "at its limit")
-    expect(box(page, 2).locator(".level")).to_contain_text("at its limit")
+    expect(box(page, 2)).to_have_attribute("data-level", "full")
+    expect(box(page, 2).locator(".level")).to_contain_text("full")
     filled = box(page, 2).locator(".fill").evaluate("fill => parseFloat(fill.style.width)")
     assert filled >= 90
     keep(page, "full-light-1280")

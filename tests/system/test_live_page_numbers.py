@@ -203,11 +203,14 @@ def _compare_counts(
         f"{now['in_flight']:,} / {now['limit']:,}",
     ]
     assert shown["account"] == [[name, f"{n:,}", _part(n, now["in"])] for name, n in account]
-    assert shown["errors"] == [[kind, f"{n:,}"] for kind, n in now["errors"].items()]
+    errors = [[kind, f"{n:,}"] for kind, n in now["errors"].items()]
+    if repeated := distinct["skipped_duplicates"]:
+        errors.append(["duplicates of failed events", f"{repeated:,}"])
+    assert shown["errors"] == errors
     routed = [["5 adaptive_flat_map", f"{flat['routed']:,}"]] if flat["routed"] else []
     assert shown["letters"] == routed
     parts = now["latency"]
-    assert shown["latency"] == [
+    assert shown["latency"][:3] == [
         [
             part,
             *(
@@ -255,11 +258,17 @@ def _compare_counts(
         (each["waiting"] / (bounds[6] or 1), True),
         (0.0, False),
     ]
-    assert shown["levels"] == [_level(share) if is_shown else "" for share, is_shown in used]
+    assert shown["levels"] == [
+        (_level_of_calls if place == 4 else _level)(share) if is_shown else ""
+        for place, (share, is_shown) in enumerate(used)
+    ]
     assert [float(fill.rstrip("%") or 0) for fill in shown["fills"]] == pytest.approx(
         [100 * share for share, _ in used], abs=0.1
     )
-    assert shown["why"] == [f"limit {flat['limit']}: {flat['limit_reason']}"]
+    reason = flat["limit_reason"]
+    if reason.startswith("probing"):
+        reason += " (tries a few calls more or fewer, and keeps what does better)"
+    assert shown["why"] == [f"limit {flat['limit']}: {reason}"]
 
 
 def _compare_ages(shown: dict[str, Any], now: dict[str, Any], then: dict[str, Any]) -> None:
@@ -343,6 +352,22 @@ def _compare_heat(shown: dict[str, Any], seconds: list[Second]) -> None:
     assert shown["scale"] == [
         _duration(LATENCIES[row]) for row in (high, (high + low + 1) // 2, low)
     ]
+    recent = [0] * len(LATENCIES)
+    for sample in samples:
+        if sample.at > samples[-1].at - 60:
+            for row, n in sample.heat.items():
+                recent[row] += n
+    if not any(recent):
+        assert shown["latency"][3:] == []
+    else:
+        upto = list(accumulate(recent))
+        places = [
+            next(row for row, n in enumerate(upto) if n >= share * upto[-1] - 1e-9)
+            for share in (0.5, 0.99, 0.999, 1.0)
+        ]
+        assert shown["latency"][3:] == [
+            ["total, last minute", *(f"≤ {_duration(LATENCIES[row + 1])}" for row in places)]
+        ]
     heat = shown["heat"]
     assert (heat["width"], heat["height"]) == (max(10, len(samples)), high - low + 1)
     most = log1p(max([1, *(n for sample in samples for n in sample.heat.values())]))
@@ -386,6 +411,10 @@ def _part(n: int, whole: int) -> str:
 def _level(share: float) -> str:
     name = "full" if share >= 0.9 else "busy" if share >= 0.5 else "calm"
     return f"{name} · {_whole(100 * share)} %"
+
+
+def _level_of_calls(share: float) -> str:
+    return f"{'at its limit' if share >= 0.9 else 'calm'} · {_whole(100 * share)} %"
 
 
 def _bytes(n: int) -> str:

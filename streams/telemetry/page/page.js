@@ -551,10 +551,8 @@ function showErrors() {
   const line = (kind, events, one) => [kind, events, one ? one.text || one.where : ""];
   const shown = kinds.map(([kind, n]) => line(kind, count(n), now.examples?.[kind]));
   // They end as the event that they repeat, whose error is counted once.
-  const repeated = (now.failed ?? 0) - kinds.reduce((sum, [, n]) => sum + n, 0);
-  if (repeated > 0 && fixed.stages.some((stage) => stage.name === "distinct_within")) {
-    shown.push(line("duplicates of failed events", count(repeated)));
-  }
+  const repeated = Object.values(now.stages ?? {}).reduce((sum, one) => sum + (one.skipped_duplicates ?? 0), 0);
+  if (repeated) shown.push(line("duplicates of failed events", count(repeated)));
   if (now.ended_by) shown.unshift(line(now.ended_by.error, "ended the run", now.ended_by));
   byId("errors-panel").hidden = !shown.length;
   rows("errors", shown);

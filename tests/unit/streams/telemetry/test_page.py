@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from penstock import (
     adaptive_flat_map,
     batch,
     collect,
+    distinct_within,
     for_each,
     from_iterable,
     inbox,
+    latency_histogram,
     rate_limit,
     retry,
     route,
@@ -234,6 +237,64 @@ def test_results_that_wait_for_the_next_stage_fill_the_box_of_their_own(run: Run
     assert working["undelivered"] > 200
     assert "full · 100 %" in boxes[1][0]
     assert f"0 of 8 calls{working['undelivered']} results wait for the next stage" in boxes[1]
+
+
+def test_as_many_calls_as_the_limit_allows_are_normal_work(run: Run) -> None:
+    boxes, numbers = boxes_of(run, adaptive_flat_map(slowly, Fixed(3)))
+    assert numbers["stages"][1]["in_flight"] == 3
+    assert "at its limit · 100 %" in boxes[1][0]
+    assert "full" not in "".join(boxes[1])
+
+
+def test_the_word_for_a_probe_is_explained(run: Run) -> None:
+    class Probing(Fixed):
+        reason = "probing"
+
+    boxes, _ = boxes_of(run, adaptive_flat_map(slowly, Probing(3)))
+    said = "limit 3: probing (tries a few calls more or fewer, and keeps what does better)"
+    assert any(said in text for text in boxes[1])
+
+
+def test_percentiles_say_since_when_they_count_and_the_last_minute_has_its_own(run: Run) -> None:
+    async def quicker(number: int) -> int:
+        await asyncio.sleep(3 if number < 10 else 0.003)
+        return number
+
+    async def story() -> list[dict[str, Any]]:
+        pipeline = from_iterable(range(100_000)).pipe(adaptive_flat_map(quicker, Fixed(1)))
+        async with pipeline.to(latency_histogram(report=lambda text: None)).start() as running:
+            found = await lines_of(running, 95.5)
+            running.cancel()
+        return found
+
+    *_, seen = looked_at(opened(*run(story())), shown=("latency", "latency-since"))
+    assert re.match(r"Of [\d,]+ events since the start, 95 s ago; the last", seen["latency-since"])
+    total, minute = seen["latency"][-2:]
+    assert (total[0], minute[0]) == ("total", "total, last minute")
+    assert all(cell.startswith("≤ ") for cell in minute[1:])
+
+
+def test_duplicates_of_an_event_that_failed_have_a_line_among_the_failures(run: Run) -> None:
+    async def fails(event: dict[str, int]) -> None:
+        await asyncio.sleep(1)
+        raise ConnectionError("away")
+
+    numbers: dict[str, Any] = {}
+
+    async def story() -> list[dict[str, Any]]:
+        flow = from_iterable([{"id": n % 2} for n in range(9)]).pipe(
+            distinct_within(60, by="id"), adaptive_flat_map(fails, Fixed(4), on_error="skip")
+        )
+        async with flow.merge(inbox(1)).to(collect([])).start() as running:
+            found = await lines_of(
+                running, 3.5, meanwhile=lambda: numbers.update(running.statistics())
+            )
+            running.cancel()
+        return found
+
+    *_, seen = looked_at(opened(*run(story())), shown=("errors",))
+    assert (numbers["failed"], numbers["errors"]) == (9, {"ConnectionError": 2})
+    assert seen["errors"][1:] == [["duplicates of failed events", "7", ""]]
 
 
 def test_the_boxes_show_all_that_is_in_flight_and_waits(run: Run) -> None:
