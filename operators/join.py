@@ -49,9 +49,9 @@ from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.joins.join_stage import JoinStage
 from penstock.streams.joins.rows import PairedRows
 from penstock.streams.joins.sides import MergedSides
-from penstock.streams.joins.stage import JoinStage
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
@@ -220,7 +220,9 @@ def join(
             is_stored = store is not None
             clock = partial(watermark_behind(left, timed, right), run, info, commits, is_stored)
             options = late, on_error, is_stored
-            stage = JoinStage(downstream, run, info, by, rows, clock, states, commits, *options)
+            stage = JoinStage(
+                downstream, run, info, (by, by), rows, clock, states, commits, *options
+            )
             return MergedSides(stage, run, info, streams, prefetch)
 
         return several(left, [right], make, info)

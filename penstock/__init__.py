@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from penstock.operators.in_processes import in_processes
     from penstock.operators.in_threads import in_threads
     from penstock.operators.join import join
+    from penstock.operators.lookup import lookup
     from penstock.operators.monitor import monitor
     from penstock.operators.rate_limit import RateLimit, rate_limit
     from penstock.operators.spread import spread
     from penstock.operators.stateful import stateful
+    from penstock.operators.table import table
     from penstock.operators.using import using
     from penstock.operators.violations import violations
     from penstock.operators.window import window
@@ -134,6 +136,7 @@ __all__ = [
     "latency_histogram",
     "latest",
     "lift",
+    "lookup",
     "monitor",
     "ops",
     "queue_stats",
@@ -150,6 +153,7 @@ __all__ = [
     "sliding",
     "spread",
     "stateful",
+    "table",
     "tumbling",
     "using",
     "violations",
@@ -172,10 +176,12 @@ _PUBLIC = {
     "operators.in_processes": ("in_processes",),
     "operators.in_threads": ("in_threads",),
     "operators.join": ("join",),
+    "operators.lookup": ("lookup",),
     "operators.monitor": ("monitor",),
     "operators.rate_limit": ("rate_limit", "RateLimit"),
     "operators.spread": ("spread",),
     "operators.stateful": ("stateful",),
+    "operators.table": ("table",),
     "operators.using": ("using",),
     "operators.violations": ("violations",),
     "operators.window": ("window",),

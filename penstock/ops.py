@@ -34,10 +34,12 @@ from penstock import (
     in_processes as in_processes,
     in_threads as in_threads,
     join as join,
+    lookup as lookup,
     monitor as monitor,
     rate_limit as rate_limit,
     spread as spread,
     stateful as stateful,
+    table as table,
     using as using,
     violations as violations,
 )

@@ -84,10 +84,13 @@ def _nearest(stages: Sequence[StageInfo]) -> Iterator[Timed | None]:
 
 
 def with_times(
-    operator: str, source: Any, own: Callable[[Any], Any] | None
+    operator: str,
+    source: Any,
+    own: Callable[[Any], Any] | None,
+    options: str = "time=, lateness= and max_ahead=",
 ) -> tuple[Any, list[Timed]]:
     """A stream for an operator, and what gives their times to its events: an `event_time` above it,
-    or `own`, which is put in front if the operator has such options.
+    or `own`, which is put in front if the operator has such `options`.
 
     Raises BuildError if there are both.
     """
@@ -97,7 +100,7 @@ def with_times(
     if timed:
         raise BuildError(
             f"{operator}(...) reads the times that the event_time in front gives: leave its own "
-            "time=, lateness= and max_ahead= away"
+            f"{options} away"
         )
     source = own(source)
     return source, timed_above([source.info])

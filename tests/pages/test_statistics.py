@@ -65,14 +65,15 @@ STAGES = {
     "streams/event_time/line.py:statistics": ("Operators", "`event_time`"),
     "streams/event_time/source_time.py:statistics": ("Operators", "`event_time`"),
     "streams/windows/stage.py:statistics": ("Operators", "`window`"),
-    "streams/joins/stage.py:statistics": ("Operators", "`join`"),
+    "streams/joins/join_stage.py:statistics": ("Operators", "`join`"),
+    "streams/joins/lookup_stage.py:statistics": ("Operators", "`lookup`"),
     "streams/joins/sides.py:statistics": (
         "Operators",
-        "`stateful`, `window`, `join`, `count_over_time`, others with a store",
+        "`stateful`, `window`, `join`, `lookup`, `count_over_time`, others with a store",
     ),
     "streams/state/held_stage.py:statistics": (
         "Operators",
-        "`stateful`, `window`, `join`, `count_over_time`, others with a store",
+        "`stateful`, `window`, `join`, `lookup`, `count_over_time`, others with a store",
     ),
     "streams/monitoring/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/monitoring/timed_watching.py:statistics": (

@@ -13,10 +13,13 @@ from penstock import (
     calendar,
     event_time,
     from_iterable,
+    join,
+    lookup,
     read_jsonl,
     session,
     sliding,
     stateful,
+    table,
     tumbling,
     window,
 )
@@ -128,3 +131,21 @@ assert_type(
     ),
     Flowable[Window[int]],
 )
+
+
+class Payment:
+    client = "a"
+    at = 0.0
+
+
+payments = from_iterable([Payment()]).pipe(event_time(lambda payment: payment.at))
+assert_type(orders.pipe(join(payments, "client", 60)), Flowable[tuple[Order, Payment]])
+assert_type(
+    orders.pipe(join(payments, "client", 60, how="left")), Flowable[tuple[Order, Payment | None]]
+)
+assert_type(
+    orders.pipe(join(payments, "client", 60, how="outer")),
+    Flowable[tuple[Order | None, Payment | None]],
+)
+newest = table(payments, lambda payment: payment.client)
+assert_type(orders.pipe(lookup(newest, "client", wait=5)), Flowable[tuple[Order, Payment | None]])

@@ -10,6 +10,7 @@ import reactivex
 from reactivex import Observable
 from reactivex.subject import Subject
 
+from penstock import from_iterable, table
 from penstock import ops as _ops
 from penstock.operators import rx
 from penstock.streams.base.errors import BuildError
@@ -34,6 +35,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "violations": ("true",),
     "rate_limit": (10,),
     "join": (_other(), "id", 10),
+    "lookup": (table(from_iterable([1]), str, time="at"), str),
     "stateful": (max, str),
     "event_time": ("at",),
     "chunk": (2, 1.0),
@@ -62,7 +64,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 _MAPPING = ("concat_map", "exhaust_map", "flat_map", "flat_map_latest", "switch_map")
 # They read no events.
-_NO_OPERATORS = {"Group", "in_processes", "in_threads", "using"}
+_NO_OPERATORS = {"Group", "in_processes", "in_threads", "table", "using"}
 
 _NAMES = sorted({*with_pages("operators"), *rx.__all__} - _NO_OPERATORS)
 

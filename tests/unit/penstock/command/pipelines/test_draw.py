@@ -24,6 +24,7 @@ from penstock import (
     from_iterable,
     group_by,
     join,
+    lookup,
     monitor,
     rate_limit,
     read_jetstream,
@@ -33,6 +34,7 @@ from penstock import (
     retry,
     route,
     stateful,
+    table,
     tumbling,
     violations,
     window,
@@ -318,6 +320,8 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("group_by", "on_error"): lambda p: group_by("id", on_error=p),
     ("join", "late"): lambda p: join(from_iterable([1]), "id", 1, time="at", late=p),
     ("join", "on_error"): lambda p: join(from_iterable([1]), "id", 1, time="at", on_error=p),
+    ("lookup", "late"): lambda p: lookup(_table(), "id", as_of="at", late=p),
+    ("lookup", "on_error"): lambda p: lookup(_table(), "id", as_of="at", on_error=p),
     ("monitor", "on_error"): lambda p: monitor("G p", on_error=p, p=bool),
     ("monitor", "on_violation"): lambda p: monitor(
         "G p", on_violation=p.sink if isinstance(p, Route) else "report", p=bool
@@ -339,6 +343,10 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("WorkPool.offer", "on_error"): lambda p: WorkPool().offer([1], on_error=p),
 }
 OPTIONS = {option for _, option in LETTERS}
+
+
+def _table() -> Any:
+    return table(from_iterable([1]), "id", time="at")
 
 
 def _timed(operator: Any) -> Any:
