@@ -20,6 +20,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/draining.md",
         "how-to/memory.md",
         "how-to/testing.md",
+        "how-to/other-libraries.md",
         "how-to/own-operator.md",
         "web-service.md",
         "how-to/crawler.md",
