@@ -85,11 +85,15 @@ def over_time(
     size: tuple[int, int] = (540, 190),
     label: str,
     top: float = 0.0,
+    whole: bool = False,
 ) -> str:
-    """Series over the seconds of a run, on an axis up to `top` or the greatest of them."""
+    """Series over the seconds of a run, on an axis up to `top` or the greatest of them.
+
+    With `whole` they are of whole numbers, and so are the labels of the axis.
+    """
     highest = max([top, *(y for line in lines for _, y in line.points)])
     plot = _Plot(size, max(seconds, 1e-9), _rounded_up(highest))
-    parts = [plot.rules([(y, number(y)) for y in ticks(plot.top)])]
+    parts = [plot.rules([(y, number(y)) for y in ticks(plot.top, 1.0 if whole else 0.0)])]
     parts += [plot.below(x, in_time(x), "start" if x == 0 else "middle") for x in _times(seconds)]
     for line in lines:
         if not line.points:
@@ -196,9 +200,10 @@ def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     ] + [points[-1]]
 
 
-def ticks(top: float) -> list[float]:
-    """Four or five round numbers from 0 to `top`, which is one of them if it is round."""
-    step = _rounded_up(top / 5)
+def ticks(top: float, least: float = 0.0) -> list[float]:
+    """Four or five round numbers from 0 to `top`, which is one of them if it is round; fewer where
+    they would be nearer together than `least`."""
+    step = max(_rounded_up(top / 5), least)
     return [step * n for n in range(floor(top / step + 1e-9) + 1)]
 
 

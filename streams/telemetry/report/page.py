@@ -192,6 +192,7 @@ def _throughput(numbers: dict[str, Any], points: list[Point]) -> Iterator[str]:
         seconds=seconds,
         size=(540, 110),
         label="Waiting events",
+        whole=True,
     )
 
 
@@ -228,6 +229,7 @@ def _limit(
         ],
         seconds=seconds,
         label="Limit and calls in flight",
+        whole=True,
     )
     yield f"<p>At the end {text(last)}: {text(stage['limit_reason'] or 'it never changed')}.</p>"
     if not reasons:

@@ -91,6 +91,7 @@ def _steps(runs: Sequence[Measured]) -> Iterator[str]:
             size=(360, 110),
             label=f"{run.variant}: waiting events",
             top=charts.most,
+            whole=True,
         )
         yield f"<p>{run.throughput:,.0f} events/s</p><ul>"
         faults = broken(run)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,18 @@ def test_the_marks_of_an_axis_are_few_and_round(top: float) -> None:
     assert marks[0] == 0
     assert 3 <= len(marks) <= 6
     assert marks[-1] <= top * (1 + 1e-9)
+
+
+@given(st.integers(0, 10**9))
+def test_the_marks_of_an_axis_of_counts_are_whole_numbers(most: int) -> None:
+    line = Line("waiting", "one", [(0, 0), (1, most)])
+    chart = over_time([line], seconds=1, label="waiting", whole=True)
+    marks = re.findall(r'text-anchor="end">([^<]+)<', chart)
+    sizes = {"G": 1e9, "M": 1e6, "k": 1e3}
+    values = [float(mark.rstrip("GMk")) * sizes.get(mark[-1], 1) for mark in marks]
+    assert values[0] == 0
+    assert 2 <= len(values) <= 6
+    assert all(value == pytest.approx(round(value)) for value in values)
 
 
 def test_as_many_nines_are_shown_as_there_are_events_for() -> None:
