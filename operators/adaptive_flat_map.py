@@ -173,6 +173,15 @@ def adaptive_flat_map(
 
     Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
     in docs/limits.md.
+
+    >>> from penstock import adaptive_flat_map, for_each, from_iterable, run
+    >>> async def double(number):
+    ...     return 2 * number
+    >>> stage = adaptive_flat_map(double, limit=8, ordered=True)
+    >>> report = run(from_iterable([1, 2, 3]).pipe(stage).to(for_each(print)))
+    2
+    4
+    6
     """
     name, given = handler_name(handler), _options_of(options)
     check_policy(given.on_error, "adaptive_flat_map", retries=True)

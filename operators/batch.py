@@ -66,6 +66,14 @@ def batch(
     oldest event to its result, on average under load. Events of one group may go into one call, in
     their order. Raises BuildError for invalid options, directly after `group_by`, and for `timeout`
     with a plain handler, which nothing can interrupt.
+
+    >>> from penstock import batch, for_each, from_iterable, run
+    >>> def squares(numbers):
+    ...     return [number * number for number in numbers]
+    >>> report = run(from_iterable([1, 2, 3]).pipe(batch(squares)).to(for_each(print)))
+    1
+    4
+    9
     """
     name = handler_name(handler)
     check_policy(on_error, "batch", retries=True)

@@ -38,6 +38,12 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
     For handlers that take lists, with a size that tunes itself, see `batch`. Raises BuildError
     unless `size` is at least 1 and `wait` positive, and between `spread` and a working stage: a
     list would hold the turns of the groups whose events it waits for.
+
+    >>> from penstock import chunk, for_each, from_iterable, run
+    >>> report = run(from_iterable(range(5)).pipe(chunk(2)).to(for_each(print)))
+    [0, 1]
+    [2, 3]
+    [4]
     """
     require_count("chunk", size=size)
     require_seconds("chunk", **given(wait=wait))

@@ -96,6 +96,14 @@ def count_over_time(
     and the default is "count_over_time by ...". Raises BuildError for options that do not go
     together, for those that an `event_time` in front has, and inside groups. Source: Snodgrass,
     "Developing Time-Oriented Database Applications in SQL" (1999).
+
+    >>> from penstock import count_over_time, for_each, from_iterable, run
+    >>> visits = [{"from": 0, "to": 20}, {"from": 10, "to": 30}]
+    >>> periods = from_iterable(visits).pipe(count_over_time())
+    >>> report = run(periods.to(for_each(lambda p: print(p.begin, p.end, p.value))))
+    0 10 1
+    10 20 2
+    20 30 1
     """
     # Imported here: it imports much that other pipelines do not need.
     from penstock.streams.event_time.above import with_times

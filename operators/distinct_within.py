@@ -100,6 +100,14 @@ def distinct_within(
     store; the default is "distinct_within by ...". Raises BuildError when `seconds` is not
     positive, `max_keys` or `hold` is below 1 or given with a store, `max_ahead` is given without
     `time`, or `time` behind an `event_time`.
+
+    >>> from penstock import distinct_within, for_each, from_iterable, run
+    >>> orders = from_iterable([{"id": 1}, {"id": 1}, {"id": 2}])
+    >>> report = run(orders.pipe(distinct_within(10, by="id")).to(for_each(print)))
+    {'id': 1}
+    {'id': 2}
+    >>> report.statistics["dropped"]
+    {'duplicate': 1}
     """
     if not is_positive(seconds):
         swapped = isinstance(seconds, str) and is_positive(by)

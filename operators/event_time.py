@@ -56,6 +56,13 @@ def event_time(
     silence closes windows. With `idle=None` only events move it, as for a replay that shall come
     out the same each time. What is ahead of others waits for them. Put it directly behind the
     source. Raises BuildError for wrong options, and behind a stage that reads several streams.
+
+    >>> from penstock import agg, event_time, for_each, from_iterable, run, tumbling, window
+    >>> clicks = from_iterable([{"at": 5}, {"at": 40}, {"at": 70}])
+    >>> minutes = clicks.pipe(event_time("at"), window(tumbling(60), agg.count()))
+    >>> report = run(minutes.to(for_each(lambda one: print(one.start, one.value))))
+    0.0 2
+    60.0 1
     """
     silent = inf if idle is None else seconds_in("event_time", LEAST, idle=idle)
     late = seconds_in("event_time", lateness=lateness)

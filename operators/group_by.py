@@ -144,6 +144,15 @@ def group_by(
     "spill", "wait" or `route(sink)`. `spill_events` and `spill_bytes` bound the file, for all keys
     together. Raises BuildError for a `buffer`, a `share`, `spill_events` or `spill_bytes` below 1,
     a `share` above the buffer, `each` without `idle`, and `idle` or `max_groups` without `each`.
+
+    >>> from penstock import adaptive_flat_map, collect, from_iterable, group_by, run, spread
+    >>> names = []
+    >>> flow = from_iterable(["ann 1", "bob 1", "ann 2"]).pipe(
+    ...     group_by(lambda text: text[:3]), spread(), adaptive_flat_map(str.upper)
+    ... )
+    >>> report = run(flow.to(collect(names)))
+    >>> [name for name in names if name.startswith("ANN")]
+    ['ANN 1', 'ANN 2']
     """
     require_count(
         "group_by",

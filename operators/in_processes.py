@@ -54,6 +54,12 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     when `n` is below 1 or the handler is asynchronous; the stage that it is given to raises
     BuildError when it cannot be pickled, as a lambda cannot, or has no file to be imported from,
     such as one typed into an interactive session.
+
+    >>> from math import factorial
+    >>> from penstock import adaptive_flat_map, collect, from_iterable, in_processes
+    >>> flow = from_iterable([1_000, 2_000]).pipe(adaptive_flat_map(in_processes(2)(factorial)))
+    >>> print(flow.to(collect([])))
+    <Pipeline from_iterable > adaptive_flat_map > collect>
     """
     size = pool_size("in_processes", n)
     # Slow to import, which would block the loop, and most pipelines do not need it.

@@ -35,6 +35,12 @@ def in_threads(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     The handler must be safe to call from several threads. Context variables have the values of the
     start in it, and what it sets is not seen by other calls. Raises BuildError when `n` is below
     1 or the handler is asynchronous, which needs no threads.
+
+    >>> from penstock import adaptive_flat_map, for_each, from_iterable, in_threads, run
+    >>> stage = adaptive_flat_map(in_threads(2)(str.upper), ordered=True)
+    >>> report = run(from_iterable(["a", "b"]).pipe(stage).to(for_each(print)))
+    A
+    B
     """
     size = pool_size("in_threads", n)
 

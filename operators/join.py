@@ -153,6 +153,14 @@ def join(
     be plain: dicts with texts as keys, lists, texts, numbers and None. `name` identifies the stage
     in its store; the default is "join by ...". Raises BuildError for wrong options, and unless
     there is one of `event_time` and `time`.
+
+    >>> from penstock import event_time, for_each, from_iterable, join, run
+    >>> orders = from_iterable([{"order": n, "at": n} for n in (1, 2)]).pipe(event_time("at"))
+    >>> payments = from_iterable([{"order": 2, "at": 8}]).pipe(event_time("at"))
+    >>> paid = orders.pipe(join(payments, by="order", within=60, how="left"))
+    >>> report = run(paid.to(for_each(print)))
+    ({'order': 2, 'at': 2}, {'order': 2, 'at': 8})
+    ({'order': 1, 'at': 1}, None)
     """
     streams = [as_stream("join", other)]
     seconds = seconds_in("join", within=within)

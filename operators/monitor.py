@@ -103,6 +103,13 @@ def monitor(
     invalid options.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
+
+    >>> from penstock import collect, from_iterable, monitor, run
+    >>> paid = monitor("G(order -> X pay)", order={"kind": "order"}, pay={"kind": "pay"})
+    >>> events = [{"kind": "order"}, {"kind": "pay"}, {"kind": "order"}, {"kind": "order"}]
+    >>> report = run(from_iterable(events).pipe(paid).to(collect([])))
+    >>> report.statistics["stages"][1]["violations"]
+    1
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.monitoring.kept_watching import is_kept, kept_watching

@@ -214,6 +214,11 @@ def rate_limit(
     correct an estimated cost when the true one is known (`charge`); it has its own `per` and
     `burst`. Several limits are several stages, one after the other. Raises BuildError unless the
     rate and `per` are positive and `burst` at least 1.
+
+    >>> from penstock import for_each, from_iterable, rate_limit, run
+    >>> report = run(from_iterable("ab").pipe(rate_limit(100, per=1)).to(for_each(print)))
+    a
+    b
     """
     if not isinstance(rate, RateLimit):
         limit = RateLimit(rate, per, burst)

@@ -127,6 +127,14 @@ def spread(feeders: int | None = None) -> _Spread:
     the job spreader; None rotates over all. A live group is empty when none of its events waits and
     its turn is not held. Raises BuildError when `feeders` is below 1, and over a source of single
     events.
+
+    >>> from penstock import for_each, from_iterable, run, spread
+    >>> jobs = from_iterable([["a1", "a2"], ["b1", "b2"]]).pipe(spread())
+    >>> report = run(jobs.to(for_each(print)))
+    a1
+    b1
+    a2
+    b2
     """
     require_count("spread", **given(feeders=feeders))
     return _Spread(feeders)

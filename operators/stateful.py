@@ -138,6 +138,15 @@ def stateful(
     states changes, raise `version`; `migrate` has, by version, the function that converts a state
     to the next version. It is called when a key is read. Raises BuildError for wrong options and
     for an async function.
+
+    >>> from penstock import for_each, from_iterable, run, stateful
+    >>> def visit(count, event):
+    ...     return count + 1, [(event["user"], count + 1)]
+    >>> visits = from_iterable([{"user": "ann"}, {"user": "bob"}, {"user": "ann"}])
+    >>> report = run(visits.pipe(stateful(visit, by="user", start=0)).to(for_each(print)))
+    ('ann', 1)
+    ('bob', 1)
+    ('ann', 2)
     """
     for what, function in given(step=step, on_timer=on_timer).items():
         _check_function(what, function)

@@ -43,6 +43,17 @@ def using(
     entering it returns is the first argument of the handler, as of `async def fetch(session, url)`.
     It is entered and left in one task. Raises BuildError if `make` cannot be called or the handler
     is not an `async def`.
+
+    >>> from contextlib import asynccontextmanager
+    >>> from penstock import adaptive_flat_map, for_each, from_iterable, run, using
+    >>> @asynccontextmanager
+    ... async def connection():
+    ...     yield {"a": 1}
+    >>> async def look_up(prices, name):
+    ...     return prices[name]
+    >>> stage = adaptive_flat_map(using(connection)(look_up))
+    >>> report = run(from_iterable(["a"]).pipe(stage).to(for_each(print)))
+    1
     """
     if not callable(make):
         raise BuildError(

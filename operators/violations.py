@@ -107,6 +107,12 @@ def violations(
     invalid options, such as an `idle` below the longest bound.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
+
+    >>> from penstock import for_each, from_iterable, run, violations
+    >>> paid = violations("G(order -> X pay)", order={"kind": "order"}, pay={"kind": "pay"})
+    >>> events = from_iterable([{"kind": "order"}, {"kind": "order"}, {"kind": "pay"}])
+    >>> report = run(events.pipe(paid).to(for_each(print)))
+    G(order -> X pay) is violated by event 2: {'kind': 'order'}
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.monitoring.watching import Rule

@@ -129,6 +129,13 @@ def window(
     Without a `store` the windows last as long as the run; `name` identifies the stage in its store,
     and the default is "window by ...". Raises BuildError for wrong options, and unless there is one
     of `event_time` and `time`.
+
+    >>> from penstock import agg, event_time, for_each, from_iterable, run, tumbling, window
+    >>> sales = from_iterable([{"at": 30 * n, "cents": n} for n in range(3)])
+    >>> minutes = sales.pipe(event_time("at"), window(tumbling(60), agg.sum("cents")))
+    >>> report = run(minutes.to(for_each(lambda one: print(one.start, one.end, one.value))))
+    0.0 60.0 1
+    60.0 120.0 2
     """
     windows = windows_of(shape, aggregate_of(value), keep)
     asks_each = None if early is None else seconds_in("window", LEAST, early=early)

@@ -26,7 +26,14 @@ T = TypeVar("T")
 
 
 def collect(into: list[T]) -> Sink[T]:
-    """Append every value to `into`, which the caller owns; each run appends to it."""
+    """Append every value to `into`, which the caller owns; each run appends to it.
+
+    >>> from penstock import collect, from_iterable, run
+    >>> values = []
+    >>> report = run(from_iterable([1, 2]).to(collect(values)))
+    >>> values
+    [1, 2]
+    """
     return _Collect(into)
 
 

@@ -41,6 +41,11 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
     `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed, each batch by
     itself), "-" for standard output, or an open descriptor. Raises MissingExtra for `.zst` without
     the extra zstd. In `to(...)` it is a BuildError, because events there have not failed.
+
+    >>> from penstock import adaptive_flat_map, collect, dead_letters, from_iterable, route
+    >>> stage = adaptive_flat_map(int, on_error=route(dead_letters("refused.jsonl")))
+    >>> print(from_iterable(["1", "x"]).pipe(stage).to(collect([])))
+    <Pipeline from_iterable > adaptive_flat_map > collect>
     """
     check_suffix(output_name(path))
     return _DeadLetters(path)

@@ -46,6 +46,11 @@ def for_each(
     each process of a run with `workers=` calls it with its own results, one after the other (see
     docs/several-cores.md). Raises BuildError if `function` cannot be called, or for a wrong
     `on_error`.
+
+    >>> from penstock import for_each, from_iterable, run
+    >>> report = run(from_iterable(["a", "b"]).to(for_each(print)))
+    a
+    b
     """
     check_handler(function, "for_each")
     check_policy(on_error, "for_each")

@@ -58,6 +58,10 @@ def write_jetstream(
     keeps the order whatever fails. With `in_workers` each process of a run with `workers=` has a
     connection and publishes its own results (see docs/several-cores.md). Raises BuildError for
     invalid options, MissingExtra without nats-py.
+
+    >>> from penstock import from_iterable, write_jetstream
+    >>> print(from_iterable([{"id": 1}]).to(write_jetstream("orders", id="id")))
+    <Pipeline from_iterable > write_jetstream>
     """
     check_policy(on_error, "write_jetstream")
     if not callable(subject) and (not is_text(subject) or set(subject) & set(" \t\r\n*>")):

@@ -49,6 +49,10 @@ def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "
     descriptor, which stays open. The file is opened when a run starts, and truncated unless
     `append`; a pipeline that continues an earlier one (`position=`) is refused without `append`.
     Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without the extra `zstd`.
+
+    >>> from penstock import from_iterable, write_jsonl
+    >>> print(from_iterable([{"id": 1}]).to(write_jsonl("orders.jsonl")))
+    <Pipeline from_iterable > write_jsonl>
     """
     check_policy(on_error, "write_jsonl")
     check_suffix(output_name(path))

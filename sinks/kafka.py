@@ -95,6 +95,10 @@ def write_kafka(
     With `in_workers` each process of a run with `workers=` has a client and writes its own results
     (see docs/several-cores.md), without `transactional`, for which the parent's reader is needed.
     Raises BuildError for invalid options and settings, MissingExtra without confluent-kafka.
+
+    >>> from penstock import from_iterable, write_kafka
+    >>> print(from_iterable([{"id": 1}]).to(write_kafka("orders", key="id")))
+    <Pipeline from_iterable > write_kafka>
     """
     check_policy(on_error, "write_kafka")
     if not is_text(topic) and not callable(topic):

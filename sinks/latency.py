@@ -62,6 +62,11 @@ class latency_histogram(Sink[Any]):
     the summaries by name instead of having them printed (None: print nothing, and only fill
     `running.statistics()["latency"]`). Raises BuildError unless `every` is positive, MissingExtra
     for a `log` without the extra.
+
+    >>> from penstock import collect, from_iterable, latency_histogram, run
+    >>> numbers = from_iterable([1, 2]).to(collect([]), latency_histogram(report=lambda text: None))
+    >>> run(numbers).statistics["latency"]["total"]["count"]
+    2
     """
 
     reads_values = False

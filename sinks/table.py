@@ -78,6 +78,11 @@ def write_table(
     `workers=` writes its own results (see docs/several-cores.md), which cannot be in one
     transaction with rows of the source. Raises BuildError for invalid options, MissingExtra if
     PostgreSQL's package is not installed.
+
+    >>> from penstock import from_iterable, write_table
+    >>> totals = from_iterable([{"customer": "ann", "cents": 5}])
+    >>> print(totals.to(write_table("sqlite:///shop.db", "totals", columns=["customer", "cents"])))
+    <Pipeline from_iterable > write_table>
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import open_store

@@ -72,6 +72,15 @@ def inbox(capacity: int) -> Inbox[Any]:
 
     `hooks: Inbox[Hook] = inbox(100)` says what its events are. Raises BadArgument unless
     `capacity` is at least 1.
+
+    >>> import asyncio
+    >>> from penstock import for_each, inbox
+    >>> async def main():
+    ...     orders = inbox(10)
+    ...     async with orders.to(for_each(print)).start():
+    ...         await orders.put({"id": 1}, wait=True)
+    >>> asyncio.run(main())
+    {'id': 1}
     """
     return Inbox(capacity)
 

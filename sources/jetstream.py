@@ -97,6 +97,10 @@ def read_jetstream(
     or with `new` ones, and redelivers a message to another reader when its lease has not been
     renewed for `lease` seconds. `servers` may include user and password. Raises BuildError for
     invalid addresses, names and times, MissingExtra without nats-py.
+
+    >>> from penstock import for_each, read_jetstream
+    >>> print(read_jetstream("orders", durable="billing").to(for_each(print)))
+    <Pipeline read_jetstream > for_each>
     """
     if not is_text(subject_or_stream) or (set(subject_or_stream) & set(" \t\r\n")):
         raise BuildError(f"read_jetstream({subject_or_stream!r}): give a stream or a subject")

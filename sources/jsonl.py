@@ -109,6 +109,15 @@ def read_jsonl(
 
     Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
     `zstd`.
+
+    >>> import os
+    >>> from penstock import for_each, read_jsonl, run
+    >>> reading, writing = os.pipe()
+    >>> os.write(writing, b'{"id": 1}'), os.close(writing)
+    (9, None)
+    >>> report = run(read_jsonl(reading).to(for_each(print)))
+    {'id': 1}
+    >>> os.close(reading)
     """
     line_format = (
         Format(_object, _objects, skips_blank=True, values=Mapping, repeatable=True)

@@ -181,6 +181,10 @@ def read_kafka(
     `config` has other settings of the client by their names in librdkafka, such as
     `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for invalid
     options and settings, MissingExtra without confluent-kafka.
+
+    >>> from penstock import for_each, read_kafka
+    >>> print(read_kafka("orders", group="billing").to(for_each(print)))
+    <Pipeline read_kafka > for_each>
     """
     names = texts_of(topics)
     if not names or not all(names):

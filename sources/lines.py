@@ -86,6 +86,15 @@ def read_lines(
     All arguments are those of `read_jsonl`. Another encoding is a `decode`: `read_lines(path,
     decode=lambda line: line.decode("latin-1"))`. Raises BuildError for options that cannot be
     combined, MissingExtra for `.zst` without the extra `zstd`.
+
+    >>> import os
+    >>> from penstock import for_each, read_lines, run
+    >>> reading, writing = os.pipe()
+    >>> os.write(writing, b"a line"), os.close(writing)
+    (6, None)
+    >>> report = run(read_lines(reading).to(for_each(print)))
+    a line
+    >>> os.close(reading)
     """
     line_format = (
         Format(_text, _texts, skips_blank=False)

@@ -55,6 +55,10 @@ def queue_stats(
     """Measure the queue of `read_table` with the same first arguments every `every` seconds.
 
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
+
+    >>> from penstock import for_each, queue_stats
+    >>> print(queue_stats("sqlite:///orders.db", "orders", every=60).to(for_each(print)))
+    <Pipeline queue_stats > for_each>
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import DatabaseLost, open_store, redacted

@@ -85,6 +85,11 @@ def read_table(
     or to end when all are done, `wait_for_leases` whether that includes rows that another reader
     has in work, dead or alive. `name` is the reader's name, by default the machine and the process.
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
+
+    >>> from penstock import read_table, write_table
+    >>> url = "sqlite:///orders.db"
+    >>> print(read_table(url, "orders", by="customer").to(write_table(url, "bills")))
+    <Pipeline read_table > write_table>
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import ClaimTerms, open_store, redacted

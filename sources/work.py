@@ -54,7 +54,19 @@ __all__ = ["WorkPool"]
 
 
 class WorkPool:
-    """A pool in which jobs are offered and requested: in this process, or on `servers`."""
+    """A pool in which jobs are offered and requested: in this process, or on `servers`.
+
+    >>> import asyncio
+    >>> from penstock import WorkPool, collect
+    >>> async def main():
+    ...     pool, results = WorkPool(), []
+    ...     async with pool.work(str.upper).start() as worker:
+    ...         await pool.offer(["a", "b"]).to(collect(results)).run()
+    ...         worker.cancel()
+    ...     print(sorted(results))
+    >>> asyncio.run(main())
+    ['A', 'B']
+    """
 
     def __init__(
         self,
