@@ -93,6 +93,14 @@ def lookup(
     The table's `store` keeps the events that wait, too: they must be plain as its rows are. `name`
     identifies the stage there; the default is "lookup by ...". Results have no times of their own.
     Raises BuildError for wrong options.
+
+    >>> from penstock import event_time, for_each, from_iterable, lookup, run, table
+    >>> plans = table(from_iterable([{"user": "ann", "at": 0, "plan": "free"}]), by="user", time="at")
+    >>> clicks = from_iterable([{"user": "ann", "at": 5}, {"user": "bob", "at": 6}])
+    >>> found = clicks.pipe(event_time("at"), lookup(plans, by="user"))
+    >>> report = run(found.to(for_each(lambda pair: print(pair[0]["user"], pair[1]))))
+    ann {'user': 'ann', 'at': 0, 'plan': 'free'}
+    bob None
     """
     if not isinstance(cast(object, table), Table):
         raise BuildError(
