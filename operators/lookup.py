@@ -95,7 +95,8 @@ def lookup(
     Raises BuildError for wrong options.
 
     >>> from penstock import event_time, for_each, from_iterable, lookup, run, table
-    >>> plans = table(from_iterable([{"user": "ann", "at": 0, "plan": "free"}]), by="user", time="at")
+    >>> rows = from_iterable([{"user": "ann", "at": 0, "plan": "free"}])
+    >>> plans = table(rows, by="user", time="at")
     >>> clicks = from_iterable([{"user": "ann", "at": 5}, {"user": "bob", "at": 6}])
     >>> found = clicks.pipe(event_time("at"), lookup(plans, by="user"))
     >>> report = run(found.to(for_each(lambda pair: print(pair[0]["user"], pair[1]))))
