@@ -1,8 +1,8 @@
 """Pair each event with the row of a table that was valid when the event happened.
 
 Items:   `(event, row)`, one for each event: with the row of its key in the `table` that was valid
-         at its time, or `(event, None)` if there was none. In the order of times; without times,
-         with the newest row and in order.
+         at its time, or `(event, None)` if there was none. In the order of times, but for those
+         that wait for a row; without times, with the newest row and in order.
 Time:    when the watermark of both streams has passed the time of the event: then all rows up to it
          have come. Without a row by then it waits up to `wait` seconds of event time for one that
          comes late. Silence moves the watermark, and a silent table is not waited for. Without

@@ -52,10 +52,7 @@ class LookupStage(SidedStage):
             self._emit(event, found)
         else:
             dropped.append(event)
-        if not self._is_stored:
-            # An earlier event of the same list may have had it forgotten.
-            self._states.cells[cell.key] = cell
-            self._forget_empty(cell)
+        self._forget_empty(cell)
 
     def _send(self, cell: Cell, found: list[Any], done: Closed | Asked) -> None:
         self._count(found)

@@ -171,6 +171,24 @@ def test_an_event_without_a_row_waits_for_one_that_comes_late() -> None:
     assert played(play, wait=0.5)[0] == (2.0, "x", None)
 
 
+def test_an_event_waits_no_longer_than_until_a_late_row_is_seen() -> None:
+    async def play(event: Put, row: Put, running: Running) -> None:
+        await row("other", 104, "l")
+        for name, at in (("x", 103), ("y", 104)):
+            await event(name, at)
+        await asyncio.sleep(1)
+        # The watermark has passed 103 already.
+        await row("a", 101)
+        await asyncio.sleep(1)
+        for at in (105, 120):
+            await row("other", at, "l")
+            await event("z", at, "l")
+            await asyncio.sleep(1)
+
+    found = played(play, wait=10)
+    assert found[:2] == [(2.0, "y", "a"), (2.0, "x", "a")]
+
+
 def test_a_late_event_finds_rows_that_are_kept() -> None:
     rows = [row(10, n=1), row(20, n=2)]
     found, numbers = looked_up([row(100), row(15)], rows, keep=90)
