@@ -17,7 +17,7 @@ FOLDERS = ("streams", "operators", "sources", "sinks")
 def copied(into: Path) -> Path:
     """A copy of what the package is built from, without extension modules."""
     without = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
-    for name in (*FOLDERS, "penstock"):
+    for name in (*FOLDERS, "examples", "penstock"):
         shutil.copytree(HOME / name, into / name, symlinks=True, ignore=without)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(HOME / name, into)

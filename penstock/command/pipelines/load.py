@@ -51,11 +51,24 @@ def load_module(
     if os.path.isdir(path):
         raise BuildError(f"{path} is a folder: name the file in it that has the {what}")
     if not os.path.exists(path):
+        path = _installed(path)
+    if not os.path.exists(path):
         raise BuildError(f"{path} does not exist (seen from {os.getcwd()})")
     folder = os.path.dirname(os.path.realpath(path))
     sys.argv = [path, *arguments]
     sys.path.insert(0, folder)
     return _import(path, what, whole)
+
+
+def _installed(path: str) -> str:
+    """The path of an example that is installed with penstock, for `examples/NAME.py`; otherwise the
+    path as it is."""
+    import penstock
+
+    if os.path.dirname(path) != "examples":
+        return path
+    found = os.path.join(os.path.dirname(penstock.__file__), path)
+    return found if os.path.exists(found) else path
 
 
 def path_and_name(where: str) -> tuple[str, str | None]:

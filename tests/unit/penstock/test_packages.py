@@ -30,7 +30,7 @@ def installed_as(checkout: Path) -> set[str]:
     """The modules of the folders, by their paths where they are installed."""
     found = {
         f"penstock/{path.relative_to(checkout)}"
-        for name in FOLDERS
+        for name in (*FOLDERS, "examples")
         for path in (checkout / name).rglob("*.py")
     }
     for path in [
@@ -55,11 +55,37 @@ def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) 
     ]
 
 
+def test_an_example_runs_where_the_package_is_installed(tmp_path: Path) -> None:
+    """Also where there is no folder of that name."""
+    wheel = build("build_wheel", copied(tmp_path / "checkout"), tmp_path)
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    (elsewhere / "prompts.jsonl").write_text('{"id": "p1", "prompt": "What is a penstock?"}\n')
+    code = (
+        f"import sys; sys.path[:0] = [{str(site)!r}]; sys.path += "
+        f"[{sysconfig.get_path('purelib')!r}]; from penstock.__main__ import main; sys.exit(main())"
+    )
+    arguments = ["draw", "examples/prompts.py", "--", "prompts.jsonl", "answers.jsonl"]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, *arguments],
+        cwd=elsewhere,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "read_jsonl" in done.stdout
+
+
 def test_a_source_distribution_has_the_folders(checkout: Path, tmp_path: Path) -> None:
     with tarfile.open(build("build_sdist", checkout, tmp_path)) as archive:
         paths = {name.partition("/")[2] for name in archive.getnames()}
     names = {name for name in paths if name.endswith(".py")}
-    folders = {path for path in installed_as(checkout) if path.split("/")[1] in FOLDERS}
+    folders = {
+        path for path in installed_as(checkout) if path.split("/")[1] in (*FOLDERS, "examples")
+    }
     as_they_stand = {path.removeprefix("penstock/") for path in folders}
     assert names == as_they_stand | (installed_as(checkout) - folders) | {"setup.py"}
     # What is compiled from it.
