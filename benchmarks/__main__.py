@@ -248,6 +248,13 @@ def windows() -> None:
     print(report())
 
 
+def answers() -> None:
+    """answers to callers of an inbox, next to put"""
+    from benchmarks.answers import report
+
+    print(report())
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -268,6 +275,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "state": state,
     "many_keys": many_keys,
     "windows": windows,
+    "answers": answers,
     "matrix": matrix,
     "page": live_pages,
     "start": start,

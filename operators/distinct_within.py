@@ -18,10 +18,11 @@ Memory:  one key and one number for each key of the window, which ends with the 
          `forgotten_early`. A duplicate that comes so late that its original has left the window may
          pass; in event time it does, and the key of a late event is seen at the watermark. One
          small entry for each event that is unfinished. At most `hold` duplicates wait for the end
-         of their originals. With a `store` the keys of the window are there, and those of the last
-         `cache` keys (see Store) in memory; keys that have left the window are deleted by later
-         commits, at most 2,000 by each. At most 10,000 events are unfinished behind the stage or
-         wait for a commit.
+         of their originals, and the answers about the last `hold` events that callers have asked
+         about (`Inbox.ask`) are kept. With a `store` the keys of the window are there, and those of
+         the last `cache` keys (see Store) in memory; keys that have left the window are deleted by
+         later commits, at most 2,000 by each. At most 10,000 events are unfinished behind the stage
+         or wait for a commit.
 Demand:  one more for each event dropped, but none while `hold` duplicates wait, or with a `store`
          while 10,000 events do.
 Ends:    with the source.
@@ -89,7 +90,9 @@ def distinct_within(
     """Let a key pass once in `seconds`, by the times at which its events were created.
 
     `by` is the key: a name, an index or a function. A name is an item of a mapping, or an attribute
-    of any other object. `hold` duplicates may wait for the end of unfinished events.
+    of any other object. `hold` duplicates may wait for the end of unfinished events. A duplicate
+    that a caller asks about (`Inbox.ask`) gets the answer about the first event with its key, if
+    that is one of the last `hold` events that were asked about.
 
     Behind an `event_time` the times at which the events happened count. `time` with its `max_ahead`
     is short for one directly in front of this stage, without lateness and with `idle=None`. Such a
@@ -206,7 +209,7 @@ def _stored(
             faults = KeyFaults(on_error, run, info, by)
             times = PassedTime(run, info, timed, commits) if timed else None
             return StoredDistinctStage(
-                *(downstream, run, info, by, times, seconds, states, commits, faults)
+                *(downstream, run, info, by, times, seconds, states, commits, faults, _HOLD)
             )
 
         return source.then(make, info, passes=True)

@@ -1,15 +1,16 @@
 """A push source: other code puts events in, such as a web service its requests.
 
-Items:   every value that was put, in the order in which room was found for it.
+Items:   every value that was put or asked about, in the order in which room was found for it.
 Time:    in the loop iteration after it was taken in, or when it is requested. An event counts as
          created when it was taken in.
-Memory:  `capacity` events, and the callers that wait for room.
+Memory:  `capacity` events, and the callers that wait for room; for each event that a caller has
+         asked about, its results until it has ended.
 Demand:  events wait until they are requested; when `capacity` events wait, callers wait too.
 Ends:    when the block of `async with pipeline.start()` is left, or by a drain: callers are refused
          with InboxClosed, and what was taken in is finished. A cancel, an error or a deadline that
-         passes returns the rest: callers with `wait` get Returned. Returned events without a
-         waiting caller are lost; a warning at the end reports their number and the first few
-         values.
+         passes returns the rest: callers that ask, or put with `wait`, get Returned. Returned
+         events without a waiting caller are lost; a warning at the end reports their number and the
+         first few values.
 Errors:  none of its own. A second run at the same time fails with BuildError.
 
     put        --1--2--345--------
@@ -26,21 +27,26 @@ from collections.abc import Callable, Iterable
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from penstock.streams.base.clock import running_loop
+from penstock.streams.base.clock import monotonic, running_loop
 from penstock.streams.base.errors import (
+    AnswerTimeout,
     BadArgument,
     BufferFull,
     BuildError,
+    Dropped,
     InboxClosed,
     NoLoop,
     Returned,
     as_raised,
     describe,
 )
-from penstock.streams.base.validation import is_count
+from penstock.streams.base.validation import is_count, is_positive
+from penstock.streams.execution.call import IN_STATE, NO_RESULTS
 from penstock.streams.pipelines.flowable import Flowable
+from penstock.streams.protocol.answers import Answer, Asked, dropped
 from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -57,13 +63,15 @@ _SHOWN = 5
 
 # Belongs to the caller's loop, or to a thread. Errors are set as results, because a caller that has
 # gone away would not retrieve an exception.
-_Refusal = InboxClosed | NoLoop
+_Refusal = InboxClosed | NoLoop | BuildError | AnswerTimeout
 # The answer to a waiting caller: a refusal, or how to withdraw its event.
 _Answer = _Refusal | Callable[[], None]
 _OnLoop = asyncio.Future[_Answer]
 _Accepted = _OnLoop | futures.Future[_Answer]
-_Ended = asyncio.Future[BaseException | None] | futures.Future[BaseException | None]
-_Caller = tuple[T, _Ended | None]
+_OnLoopEnded = asyncio.Future[BaseException | None]
+_ThreadsEnded = futures.Future[BaseException | None]
+_Ended = _OnLoopEnded | _ThreadsEnded
+_Caller = tuple[T, _Ended | None, Answer | None]
 
 
 @source
@@ -88,19 +96,22 @@ def inbox(capacity: int) -> Inbox[Any]:
 class Inbox(Flowable[T]):
     """The stream that `inbox` returns, with the methods to put events in.
 
-    It belongs to one run at a time, on whose loop `put` and `put_nowait` are called. Until a run
-    begins, `put` waits, and raises NoLoop if it begins on another loop; once the run drains or has
-    ended, all three methods raise InboxClosed, until another run begins. That also holds for a run
-    that ended without reading the inbox, such as one cancelled before it began. A run begins in
-    the loop iteration after `start()`. `put` waits for it, also after an earlier run; for the other
-    two methods the inbox stays until then as it was before `start()`.
+    It belongs to one run at a time, on whose loop `put`, `put_nowait` and `ask` are called. Until a
+    run begins, `put` and `ask` wait, and raise NoLoop if it begins on another loop; once the run
+    drains or has ended, all methods raise InboxClosed, until another run begins. That also holds
+    for a run that ended without reading the inbox, such as one cancelled before it began. A run
+    begins in the loop iteration after `start()`. `put` and `ask` wait for it, also after an earlier
+    run; for the methods that do not wait, and for those of threads, the inbox stays until then as
+    it was before `start()`.
     """
 
     def __init__(self, capacity: int) -> None:
         if not is_count(capacity):
             raise BadArgument(f"inbox(capacity={capacity!r}): at least 1 event must fit")
         entrance = self._entrance = _Entrance[T]()
-        info = StageInfo("inbox", bound=capacity, delivery=Delivery(on_end=entrance.end))
+        info = StageInfo(
+            "inbox", bound=capacity, delivery=Delivery(answers=True, on_end=entrance.end)
+        )
 
         def attach(downstream: Subscriber[T], run: Run) -> None:
             _Reader(downstream, run, info, entrance).start()
@@ -122,26 +133,93 @@ class Inbox(Flowable[T]):
         Raises InboxClosed when the pipeline drains or has ended; if that was by an error, it is the
         `__cause__`.
         """
+        if not wait:
+            await self._put(value, None, None)
+            return
+        ended: _OnLoopEnded = asyncio.get_running_loop().create_future()
+        await self._put(value, ended, None)
+        if (error := await ended) is not None:
+            raise as_raised(error)
+
+    async def ask(self, value: T, *, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+        """Put a value in, and return what came of it: the value that reached the sinks.
+
+        That is the result of the pipeline for this event, also through `batch` and after retries;
+        several results are a list of them, in the order in which the sinks got them. A value that
+        was made of several events, as by `chunk`, is the result of each of them. Its type is not
+        known here: it is whatever the stages make.
+
+        Returns when the event has finished, as `put` with `wait`: with a store, or with sinks that
+        confirm, after its commit. Raises the event's own error when it failed, was skipped or
+        routed; Dropped, with its `cause`, when it ended without a result; Returned when it was
+        returned unfinished. A duplicate gets the answer about the first event with its key, for as
+        long as `distinct_within` remembers that; Duplicate if nobody has asked about the first one,
+        or more than `hold` others were asked about since.
+
+        After `timeout` seconds, the wait for room included, raises AnswerTimeout. Then, and when
+        the caller is cancelled, an event that was taken in goes on.
+
+        Raises what `put` raises, BadArgument for a wrong timeout, and BuildError where the results
+        reach no sinks in this process: in a stream that is read without a pipeline or made while
+        it runs, or with `workers` that write or encode them.
+        """
+        return _as_one(await self._ask(value, timeout))
+
+    async def ask_all(
+        self,
+        value: T,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[Any]:
+        """As `ask`, but always a list: empty when the handler has returned no results."""
+        return _as_list(await self._ask(value, timeout))
+
+    async def _ask(self, value: T, timeout: float | None) -> Answer:  # noqa: ASYNC109
+        answer = Answer()
         loop = asyncio.get_running_loop()
-        ended = loop.create_future() if wait else None
+        ended: _OnLoopEnded = loop.create_future()
+        if timeout is None:
+            await self._put(value, ended, answer)
+            await ended
+            return answer
+        _check(timeout)
+        # Costs a third of `asyncio.timeout`.
+        timer = loop.call_later(timeout, _expire, ended, timeout)
+        try:
+            await self._put(value, ended, answer)
+            error = await ended
+        finally:
+            timer.cancel()
+        if isinstance(error, AnswerTimeout):
+            raise error
+        return answer
+
+    async def _put(self, value: T, ended: _OnLoopEnded | None, answer: Answer | None) -> None:
+        """Wait until there is room, and put a value in."""
         if self._entrance.is_closed:
             # A run that was started in this loop iteration begins in the next.
             await asyncio.sleep(0)
         reader = self._entrance.reader_with_room()
         if reader is not None:
-            reader.take_in(value, ended)
-        else:
-            accepted: _OnLoop = loop.create_future()
-            self._entrance.enter(accepted, value, ended)
-            try:
-                answer = await accepted
-            except asyncio.CancelledError:
-                self._entrance.leave(accepted)
-                raise
-            if isinstance(answer, Exception):
-                raise self._entrance.refused(answer)
-        if ended is not None and (error := await ended) is not None:
-            raise as_raised(error)
+            if answer is not None and reader.run.asked is None:
+                raise _unanswered()
+            reader.take_in(value, ended, answer)
+            reader.wake_soon()
+            return
+        accepted: _OnLoop = asyncio.get_running_loop().create_future()
+        self._entrance.enter(accepted, (value, ended, answer))
+        if answer is not None and ended is not None:
+            ended.add_done_callback(partial(_give_up, accepted))
+        try:
+            taken = await accepted
+        except asyncio.CancelledError:
+            self._entrance.leave(accepted)
+            raise
+        if isinstance(taken, AnswerTimeout):
+            self._entrance.leave(accepted)
+            raise taken
+        if isinstance(taken, Exception):
+            raise self._entrance.refused(taken)
 
     def put_nowait(self, value: T) -> None:
         """Put a value in if there is room, else raise BufferFull; on the pipeline's loop.
@@ -150,7 +228,8 @@ class Inbox(Flowable[T]):
         """
         reader = self._entrance.reader_with_room()
         if reader is not None:
-            reader.take_in(value, None)
+            reader.take_in(value, None, None)
+            reader.wake_soon()
         elif self._entrance.reader is None:
             raise BufferFull("put_nowait(): no running pipeline reads this inbox yet")
         else:
@@ -164,18 +243,53 @@ class Inbox(Flowable[T]):
 
         Raises BuildError in a thread with a running event loop, which it would block.
         """
-        if running_loop() is not None:
-            raise BuildError(
-                "put_threadsafe() blocks its thread, and an event loop runs in this one: use "
-                "`await inbox.put(value)` here"
-            )
-        accepted: futures.Future[_Answer] = futures.Future()
-        ended: futures.Future[BaseException | None] | None = futures.Future() if wait else None
-        self._entrance.enter_from_thread(accepted, value, ended)
+        ended: _ThreadsEnded | None = futures.Future() if wait else None
+        accepted = self._enter_from_thread((value, ended, None))
         if isinstance(answer := accepted.result(), Exception):
             raise self._entrance.refused(answer)
         if ended is not None and (error := ended.result()) is not None:
             raise error
+
+    def ask_threadsafe(self, value: T, *, timeout: float | None = None) -> Any:
+        """`ask` for threads without an event loop; blocks the calling thread.
+
+        What waits for room when the `timeout` passes is still taken in later. Raises BuildError in
+        a thread with a running event loop, which it would block.
+        """
+        return _as_one(self._ask_threadsafe(value, timeout))
+
+    def ask_all_threadsafe(self, value: T, *, timeout: float | None = None) -> list[Any]:
+        """As `ask_threadsafe`, but always a list, as `ask_all`."""
+        return _as_list(self._ask_threadsafe(value, timeout))
+
+    def _ask_threadsafe(self, value: T, timeout: float | None) -> Answer:
+        until = inf
+        if timeout is not None:
+            _check(timeout)
+            until = monotonic() + timeout
+        answer = Answer()
+        ended: _ThreadsEnded = futures.Future()
+        accepted = self._enter_from_thread((value, ended, answer))
+        # Errors are results here, so a TimeoutError is that of this wait.
+        try:
+            taken = accepted.result(timeout)
+            if not isinstance(taken, Exception):
+                ended.result(None if timeout is None else max(0.0, until - monotonic()))
+        except TimeoutError:
+            raise _overdue(timeout or 0.0) from None
+        if isinstance(taken, Exception):
+            raise self._entrance.refused(taken)
+        return answer
+
+    def _enter_from_thread(self, caller: _Caller[T]) -> futures.Future[_Answer]:
+        if running_loop() is not None:
+            raise BuildError(
+                "put_threadsafe() and ask_threadsafe() block their thread, and an event loop runs "
+                "in this one: use `await inbox.put(value)` or `await inbox.ask(value)` here"
+            )
+        accepted: futures.Future[_Answer] = futures.Future()
+        self._entrance.enter_from_thread(accepted, caller)
+        return accepted
 
 
 class _Entrance(Generic[T]):
@@ -243,14 +357,14 @@ class _Entrance(Generic[T]):
             raise _elsewhere()
         return reader if reader.has_room else None
 
-    def enter(self, accepted: _OnLoop, value: T, ended: _Ended | None) -> None:
+    def enter(self, accepted: _OnLoop, caller: _Caller[T]) -> None:
         """Wait for room, or for a run to begin."""
         # Before the run begins its loop is unknown.
         with self._lock:
             self._check_open()
             if self._is_elsewhere(accepted):
                 raise _elsewhere()
-            self.callers[accepted] = value, ended
+            self.callers[accepted] = caller
 
     def leave(self, accepted: _OnLoop) -> None:
         """Stop waiting, and withdraw an event taken in meanwhile."""
@@ -269,11 +383,11 @@ class _Entrance(Generic[T]):
             and accepted.get_loop() is not self._run.loop
         )
 
-    def enter_from_thread(self, accepted: _Accepted, value: T, ended: _Ended | None) -> None:
+    def enter_from_thread(self, accepted: _Accepted, caller: _Caller[T]) -> None:
         """Wait for room, in any thread."""
         with self._lock:
             self._check_open()
-            self._from_threads.append((accepted, (value, ended)))
+            self._from_threads.append((accepted, caller))
             if self.reader is not None:
                 self.reader.run.call_soon_threadsafe(self.reader.info, self.reader.admit)
 
@@ -306,6 +420,8 @@ class _Reader(BaseSourceStage):
         self._entrance = entrance
         self._taken_in: deque[Event[Any]] = deque()
         self._awaited: dict[Event[Any], _Ended] = {}
+        # Those of other inboxes are in it, too.
+        self._asked: Asked = {} if run.asked is None else run.asked
         self._stopped = False
         self._lost = 0
         self._first_lost: list[str] = []
@@ -320,15 +436,13 @@ class _Reader(BaseSourceStage):
     def has_room(self) -> bool:
         return len(self._taken_in) < (self.info.bound or 0)
 
-    def take_in(self, value: Any, ended: _Ended | None) -> None:
-        """Accept a value; there must be room."""
-        self._add(value, ended)
-        self.wake_soon()
-
-    def _add(self, value: Any, ended: _Ended | None) -> Event[Any]:
+    def take_in(self, value: Any, ended: _Ended | None, answer: Answer | None) -> Event[Any]:
+        """Accept a value; there must be room. `wake_soon` is to be called then."""
         event = Event(value, self.run.now(), self)
         if ended is not None:
             self._awaited[event] = ended
+            if answer is not None:
+                self._asked[event] = answer
         self._taken_in.append(event)
         return event
 
@@ -337,6 +451,7 @@ class _Reader(BaseSourceStage):
         if event in self._taken_in:
             self._taken_in.remove(event)
             self._awaited.pop(event, None)
+            self._asked.pop(event, None)
             self.admit()
             self._complete_if_drained()
 
@@ -347,10 +462,15 @@ class _Reader(BaseSourceStage):
         self._entrance.let_threads_in_line()
         callers = self._entrance.callers
         while callers and self.has_room:
-            accepted, (value, ended) = callers.popitem(last=False)
+            accepted, (value, ended, answer) = callers.popitem(last=False)
             # A caller that was cancelled, although it has not resumed yet, has put nothing.
-            if not accepted.done():
-                accepted.set_result(partial(self._withdraw, self._add(value, ended)))
+            if accepted.done():
+                continue
+            if answer is not None and self.run.asked is None:
+                accepted.set_result(_unanswered())
+            else:
+                event = self.take_in(value, ended, answer)
+                accepted.set_result(partial(self._withdraw, event))
         if self._taken_in:
             # After all callers have been notified, so that they can still withdraw their events.
             self.wake_soon()
@@ -400,7 +520,9 @@ class _Reader(BaseSourceStage):
 
     async def _forget(self) -> None:
         """Release all callers that wait for an event of a run that is over."""
-        self._tell(list(self._awaited), _returned())
+        left = list(self._awaited)
+        self._note_ends(left, _returned())
+        self._tell(left, _returned())
         if self._lost:
             more = self._lost - len(self._first_lost)
             values = ", ".join(self._first_lost) + (f" and {more:,} more" if more else "")
@@ -421,7 +543,15 @@ class _Reader(BaseSourceStage):
                         self._first_lost.append(describe(event.value))
             error = _returned()
         if self._awaited:
+            if self._asked:
+                self._note_ends(events, dropped(why) if ending is Ending.DROPPED else error)
             self._tell(events, error)
+
+    def _note_ends(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
+        for event in events:
+            answer = self._asked.pop(event, None)
+            if answer is not None:
+                answer.error = error
 
     def _tell(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
         for event in events:
@@ -448,10 +578,58 @@ def _refuse(accepted: _OnLoop, refusal: _Refusal) -> None:
         accepted.set_result(refusal)
 
 
+def _check(timeout: float) -> None:
+    if not is_positive(timeout):
+        raise BadArgument(f"ask(timeout={timeout!r}): must be positive seconds, or None")
+
+
+def _overdue(seconds: float) -> AnswerTimeout:
+    return AnswerTimeout(
+        f"no answer within {seconds:g} s. If the event was taken in, it goes on: give it more "
+        "time, or ask again behind distinct_within"
+    )
+
+
+def _expire(ended: _OnLoopEnded, seconds: float) -> None:
+    if not ended.done():
+        ended.set_result(_overdue(seconds))
+
+
+def _give_up(accepted: _OnLoop, ended: _OnLoopEnded) -> None:
+    if not (accepted.done() or ended.cancelled()):
+        error = ended.result()
+        assert isinstance(error, AnswerTimeout)
+        accepted.set_result(error)
+
+
+def _as_one(answer: Answer) -> Any:
+    results = answer.all()
+    if not results:
+        raise dropped(NO_RESULTS)
+    return results[0] if len(results) == 1 else results
+
+
+def _as_list(answer: Answer) -> list[Any]:
+    try:
+        return answer.all()
+    except Dropped as error:
+        if error.cause not in (NO_RESULTS, IN_STATE):
+            raise
+        return []
+
+
+def _unanswered() -> BuildError:
+    return BuildError(
+        "ask() returns what reaches the sinks of a pipeline in this process: read the inbox in a "
+        "pipeline (.to(sink), and start()), and with workers= give it a sink that gets the results "
+        "as they are, such as for_each or collect"
+    )
+
+
 def _elsewhere() -> NoLoop:
     return NoLoop(
         "this inbox is read on an event loop that does not run here: from another thread use "
-        "put_threadsafe(value)"
+        "put_threadsafe(value) or ask_threadsafe(value)"
     )
 
 

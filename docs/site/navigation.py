@@ -23,6 +23,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/other-libraries.md",
         "how-to/own-operator.md",
         "web-service.md",
+        "how-to/answers.md",
         "how-to/crawler.md",
         "prompts.md",
         "batches.md",

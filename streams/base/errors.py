@@ -18,6 +18,7 @@ _SHOWN_OF_GROUP = 3
 
 __all__ = [
     "CALL_ERRORS",
+    "AnswerTimeout",
     "BadArgument",
     "BadLimit",
     "BadLine",
@@ -34,6 +35,8 @@ __all__ = [
     "DatabaseUnavailable",
     "DeliveriesExceeded",
     "DrainTimeout",
+    "Dropped",
+    "Duplicate",
     "EventOmitted",
     "FolderInUse",
     "HandlerCancelled",
@@ -228,6 +231,22 @@ class InboxClosed(PenstockError):
 
 class Returned(PenstockError):
     """An event was returned to its source before it was finished."""
+
+
+class Dropped(PenstockError):
+    """An event that a caller has asked about ended without a result: it was dropped on purpose."""
+
+    cause = ""
+    """Why, as in the statistics: "filter", "duplicate", "no results", the name of an operator."""
+
+
+class Duplicate(Dropped):
+    """An event that a caller has asked about was a duplicate, and the answer about the first one
+    is not kept."""
+
+
+class AnswerTimeout(PenstockError, TimeoutError):
+    """An event that a caller has asked about did not end in time; it goes on."""
 
 
 class InputCorrupt(PenstockError):

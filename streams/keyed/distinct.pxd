@@ -7,7 +7,7 @@ from penstock.streams.protocol.stage cimport BaseStage
 
 cdef class DistinctStage(BaseStage):
     cdef public object _run, _info, _key, _event_times, _max_keys, _hold, _faults, _until_more
-    cdef public object _seen, _times, _ends, _full
+    cdef public object _seen, _times, _ends, _full, _asked, _answers
     cdef public Current _current
     cdef public double _clock, _seconds
     cdef public Py_ssize_t _next_look, _forgotten, _peak, _room, _owed, _coming

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, MutableMapping
 from itertools import takewhile
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, own_error
 from penstock.streams.base.keys import Key
@@ -28,6 +28,9 @@ from penstock.streams.protocol.stage import BaseStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.wait import Wait
+
+if TYPE_CHECKING:
+    from penstock.streams.protocol.answers import FirstAnswers
 
 __all__ = ["DistinctStage"]
 
@@ -99,6 +102,12 @@ class DistinctStage(BaseStage):
         # From when each counts as seen: of a late event, when that came.
         self._ends = self._times if event_times is None else array("d")
         self._unfinished = _Unfinished(self._seen, self._ask_for_owed, self._broke)
+        self._asked = run.asked
+        self._answers: FirstAnswers | None = None
+        if run.asked is not None:
+            from penstock.streams.protocol.answers import FirstAnswers
+
+            self._answers = FirstAnswers(run.asked, hold)
         # While as many duplicates wait as may.
         self._full = Wait(run, info, self._why_nothing_is_read)
         # The largest time seen lately, which may be a little more than this. Of event times, up to
@@ -190,6 +199,7 @@ class DistinctStage(BaseStage):
         key_of, event_times, late_at = self._key.get, self._event_times, -inf
         refused: tuple[int, Exception] | None = None
         duplicates: list[tuple[Event[Any], int]] = []
+        already = len(fresh)
         for event in events:
             number += 1
             try:
@@ -231,9 +241,21 @@ class DistinctStage(BaseStage):
             fresh.append(event)
             if max_keys is not None and len(seen) > max_keys:
                 self._make_room()
+        if self._asked:
+            self._note_answers(fresh[already:], duplicates)
         for event, first in duplicates:
             self._duplicate(event, first)
         return refused
+
+    def _note_answers(
+        self, fresh: list[Event[Any]], duplicates: list[tuple[Event[Any], int]]
+    ) -> None:
+        assert self._answers is not None
+        for event in fresh:
+            outer = event.outer
+            self._answers.note(outer if type(outer) is int else outer[0], event)
+        for event, first in duplicates:
+            self._answers.give(first, event)
 
     def _broke(self, raised: BaseException) -> None:
         """A key that has been looked up before cannot be any more, as one whose hash reads a file:

@@ -44,6 +44,8 @@ class Delivery(NamedTuple):
     """Whether the states of a stage stay right when an event that was done comes again."""
     inside: Callable[[], list[StageInfo]] | None = None
     """The stages inside each group."""
+    answers: bool = False
+    """A source whose callers may ask for the results of an event."""
     on_end: Callable[[Any], object] | None = None
     """Called with the run of a pipeline that has ended, in which the stage may never have begun."""
 

@@ -25,6 +25,7 @@ from penstock.streams.diagnostics.blocked_loop import WATCHDOG
 from penstock.streams.failures.policy import OverflowPolicy, check_overflow, check_share
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.numbering import all_stages
+from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.running.description import description
 from penstock.streams.running.open_sinks import Opening, OpenSinks
@@ -97,11 +98,22 @@ class Handle:
 
     def _begin(self) -> None:
         try:
-            head = self._sinks.open(self._plan)
+            head: Subscriber[Any] = self._sinks.open(self._plan)
         finally:
             self._beginning = None
+        if self._may_be_asked():
+            from penstock.streams.running.answering import Answering
+
+            self._run.asked = {}
+            head = Answering(head, self._run.asked)
         self._flowable.attach(head, self._run)
         self._sinks.check_connected()
+
+    def _may_be_asked(self) -> bool:
+        """Whether a caller may ask for the results of an event, and they come to the sinks here."""
+        return self._run.overrides.returns_values and any(
+            stage.delivery.answers for stage in all_stages(self._stages)
+        )
 
     async def __aenter__(self) -> Self:
         """On leaving the block, wait for the end of the input, and finish its events.

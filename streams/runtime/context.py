@@ -38,6 +38,7 @@ from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from penstock.streams.diagnostics.histogram import LatencyHistogram
+    from penstock.streams.protocol.answers import Asked
 
 __all__ = ["Run"]
 
@@ -83,6 +84,8 @@ class Run:
             self.current = current()
             self.attachments, self.arrivals = Attachments(), Arrivals()
             self.late_numbers = LateNumbers()
+            # The answers that callers wait for; None where the results reach no sinks.
+            self.asked: Asked | None = None
         else:
             self._loop, self._context = outer._loop, outer._context
             self.now, self.wall = outer.now, outer.wall
@@ -91,6 +94,7 @@ class Run:
             self.current = outer.current
             self.attachments, self.arrivals = outer.attachments, outer.arrivals
             self.late_numbers = outer.late_numbers
+            self.asked = outer.asked
         # Whether it is the running of a pipeline, which waits for all of its events.
         self.is_pipeline = False
         # Its own. Observers are there from before the stages are attached, or not at all;

@@ -33,6 +33,9 @@ class Overrides:
     encoded: Container[object] = ()
     """The sinks to which values come encoded, by `Sink.encode`."""
 
+    returns_values: bool = True
+    """Whether the sinks get results as the stages have made them, and not as bytes or nothing."""
+
     is_bounded: bool = False
     """Whether another process bounds what comes: how much may wait of all keys, and of one."""
 

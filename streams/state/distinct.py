@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import By
@@ -21,6 +21,9 @@ from penstock.streams.state.changes import END, Cell, Change, Root
 from penstock.streams.state.commits import Commits
 from penstock.streams.state.held_stage import BaseHeldStage
 from penstock.streams.state.states import States
+
+if TYPE_CHECKING:
+    from penstock.streams.protocol.answers import FirstAnswers
 
 __all__ = ["StoredDistinctStage", "TimesOfKeys"]
 
@@ -62,6 +65,7 @@ class StoredDistinctStage(BaseHeldStage):
         states: TimesOfKeys,
         commits: Commits,
         faults: KeyFaults,
+        most_answers: int,
     ) -> None:
         super().__init__(downstream, run, info, by, states, commits, faults)
         self._event_times = event_times
@@ -73,6 +77,12 @@ class StoredDistinctStage(BaseHeldStage):
         self._latest = -inf
         self._held: deque[tuple[Root, Event[Any], float]] = deque()
         self._ends = _Ends()
+        self._asked = run.asked
+        self._answers: FirstAnswers | None = None
+        if run.asked is not None:
+            from penstock.streams.protocol.answers import FirstAnswers
+
+            self._answers = FirstAnswers(run.asked, most_answers)
         commits.delete_over(states.name, self._until)
         run.attachments.then(self.begin)
 
@@ -91,6 +101,7 @@ class StoredDistinctStage(BaseHeldStage):
     def apply(self, events: list[Event[Any]], roots: list[Root], cells: list[Cell], /) -> bool:
         states, seconds = self._states, self._seconds
         end = END if self._event_times is None else _LEAVES
+        answers = self._answers if self._asked else None
         duplicates: list[Event[Any]] = []
         lost: list[Event[Any]] = []
         todo = zip(events, roots, cells, self._times, strict=False)
@@ -112,8 +123,12 @@ class StoredDistinctStage(BaseHeldStage):
                 change = states.change(cell, root, time, {end: until})
                 self._ends.put(event, change, before)
                 self._out.append(event)
+                if answers is not None:
+                    answers.note((cell.key, time), event)
             else:
                 duplicates.append(event)
+                if answers is not None:
+                    answers.give((cell.key, first), event)
                 is_stored = last is None or last.data is _STORED
                 change = states.keep(cell, root, cell.timers)
                 if is_stored:

@@ -44,6 +44,7 @@ def in_workers(
     overrides = Overrides(section.last, dealing)
     overrides.elsewhere = frozenset(stage.number for stage in section.infos)
     overrides.encoded = section.encoding
+    overrides.returns_values = section.encode is None
     if section.decode is not None:
         overrides.decoded_again = chain[0].info.number
     overrides.openings = {
