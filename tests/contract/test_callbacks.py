@@ -157,6 +157,7 @@ NOT_A_STAGES = {
     "cell.py",
     "descriptor.py",
     "pipeline.py",
+    "cell.py",
     "context.py",
     "handle.py",
     "os_signals.py",
