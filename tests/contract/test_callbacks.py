@@ -157,7 +157,6 @@ NOT_A_STAGES = {
     "cell.py",
     "descriptor.py",
     "pipeline.py",
-    "cell.py",
     "context.py",
     "handle.py",
     "os_signals.py",
