@@ -7,6 +7,8 @@ Demand:  unbounded: an observer has no way to ask for less.
 Ends:    an event is finished when `on_next` has returned. The end of the stream, also by a drain,
          is `on_completed`, and an error `on_error`; the run raises it too. A cancel is no signal.
 Errors:  what the observer raises fails the event, and the pipeline stops. It gets no more signals.
+         BuildError at the start of a run if the observer has ended or is disposed; an event for one
+         that has ended since then fails with a PenstockError.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from reactivex.abc import ObserverBase
 
-from penstock.streams.base.errors import CALL_ERRORS, own_error
+from penstock.streams.base.errors import CALL_ERRORS, BuildError, PenstockError, own_error
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import COMPLETING
 from penstock.streams.protocol.stage_info import StageInfo
@@ -35,6 +37,11 @@ class ObserverSink(Sink[T]):
         self._observer = observer
 
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
+        if _has_ended(self._observer):
+            raise BuildError(
+                f"this {type(self._observer).__name__} has ended, and passes nothing on: make one "
+                "for each run"
+            )
         return _Observing(closed, self._observer)
 
 
@@ -44,6 +51,10 @@ class _Observing(BaseSinkStage):
         self._observer = observer
 
     def accept(self, event: Event[Any]) -> None:
+        # It would ignore the value, and say nothing.
+        if _has_ended(self._observer):
+            name = type(self._observer).__name__
+            raise PenstockError(f"this {name} has ended before the stream, and passes nothing on")
         self._observer.on_next(event.value)
 
     def end_if_idle(self) -> None:
@@ -58,3 +69,8 @@ class _Observing(BaseSinkStage):
             self.break_off(own_error(raised))
         else:
             self.close(self.error)
+
+
+def _has_ended(observer: ObserverBase[Any]) -> bool:
+    """Whether it is completed, failed or disposed. An observer of the user's need not say so."""
+    return getattr(observer, "is_stopped", False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from reactivex import Observer
+from reactivex.abc import ObserverBase
 from reactivex.subject import ReplaySubject, Subject
 
 from penstock import adaptive_flat_map, for_each, from_iterable
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.testing import ManualPublisher, MemorySource
 from penstock.streams.testing.plugin import Run
 
@@ -105,3 +107,55 @@ def test_what_an_observer_raises_at_the_end_stops_the_pipeline(run: Run) -> None
 def test_the_observer_is_shown_as_the_sink() -> None:
     sink = from_iterable([1]).to(Subject[int]()).describe()[-1]
     assert (sink.name, sink.detail) == ("observer", "Subject")
+
+
+@pytest.mark.parametrize("end", ["on_completed", "dispose"])
+def test_an_observer_that_has_ended_is_refused_before_anything_is_read(run: Run, end: str) -> None:
+    subject: Subject[int] = Subject()
+    getattr(subject, end)()
+    source = MemorySource([1, 2])
+    with pytest.raises(BuildError, match=r"Subject has ended.*make one for each run"):
+        run(source.to(subject).run())
+    assert (source.acked, source.failed) == ([], [])
+
+
+def test_a_second_run_into_the_same_subject_is_refused(run: Run) -> None:
+    pipeline = from_iterable([1, 2]).to(Subject[int]())
+    run(pipeline.run())
+    with pytest.raises(BuildError, match="has ended"):
+        run(pipeline.run())
+
+
+@pytest.mark.parametrize("end", ["on_completed", "dispose"])
+def test_an_event_for_an_observer_that_has_ended_in_the_middle_fails(run: Run, end: str) -> None:
+    subject: Subject[int] = Subject()
+    heard: list[int] = []
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        if number == 2:
+            getattr(subject, end)()
+
+    subject.subscribe(hear)
+    source = MemorySource([1, 2, 3, 4])
+    with pytest.raises(PenstockError, match="Subject has ended"):
+        run(source.to(subject).run())
+    assert heard == [1, 2]
+    assert (source.acked, source.failed) == ([1, 2], [3])
+
+
+def test_an_observer_that_does_not_say_whether_it_has_ended_gets_every_event(run: Run) -> None:
+    class Plain(ObserverBase[int]):
+        heard: ClassVar[list[int]] = []
+
+        def on_next(self, value: int) -> None:
+            self.heard.append(value)
+
+        def on_error(self, error: Exception) -> None:
+            raise error
+
+        def on_completed(self) -> None:
+            pass
+
+    run(from_iterable([1, 2]).to(Plain()).run())
+    assert Plain.heard == [1, 2]
