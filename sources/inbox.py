@@ -217,9 +217,17 @@ class Inbox(Flowable[T]):
             raise
         if isinstance(taken, AnswerTimeout):
             self._entrance.leave(accepted)
-            raise taken
+            raise AnswerTimeout(self._not_taken_in())
         if isinstance(taken, Exception):
             raise self._entrance.refused(taken)
+
+    def _not_taken_in(self) -> str:
+        why = (
+            "no running pipeline reads this inbox"
+            if self._entrance.reader is None
+            else f"all {self.info.bound:,} places of this inbox are taken"
+        )
+        return f"the value was not put in before the timeout, and will not be: {why}"
 
     def put_nowait(self, value: T) -> None:
         """Put a value in if there is room, else raise BufferFull; on the pipeline's loop.
@@ -527,8 +535,8 @@ class _Reader(BaseSourceStage):
             more = self._lost - len(self._first_lost)
             values = ", ".join(self._first_lost) + (f" and {more:,} more" if more else "")
             self.run.errors.warn(
-                f"lost, because they were not finished and no caller waits for them (put without "
-                f"wait=True): {self._lost:,} of the events in the {self.info.name}: {values}"
+                "lost, because they were not finished and no caller waits for them any more: "
+                f"{self._lost:,} of the events in the {self.info.name}: {values}"
             )
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
@@ -551,13 +559,13 @@ class _Reader(BaseSourceStage):
         for event in events:
             answer = self._asked.pop(event, None)
             if answer is not None:
-                answer.error = error
+                answer.error = _own(error)
 
     def _tell(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
         for event in events:
             ended = self._awaited.pop(event, None)
             if ended is not None and not ended.done():
-                ended.set_result(error)
+                ended.set_result(_own(error))
 
     def statistics(self) -> dict[str, Any]:
         """`buffered` events are accepted and not requested yet; `callers` wait for room;
@@ -571,6 +579,11 @@ class _Reader(BaseSourceStage):
             "callers": len(self._entrance.callers),
             "lost": self._lost,
         }
+
+
+def _own(error: BaseException | None) -> BaseException | None:
+    """`error` for one caller: each that raises it would add its frames for all others."""
+    return _returned() if isinstance(error, Returned) else error
 
 
 def _refuse(accepted: _OnLoop, refusal: _Refusal) -> None:

@@ -12,6 +12,7 @@ key says when that row is due.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from heapq import merge
@@ -64,6 +65,10 @@ _SIGN = 1 << 63
 # meanwhile.
 _ATTEMPTS, _PAUSE = 5, 0.05
 
+# What RocksDB says of a folder that another process has open, or this one (rocksdict 0.3.29; its
+# errors have no class).
+_LOCKED = re.compile("While lock file|lock hold by current process")
+
 # Entries of a copy that are written at once.
 _COPIED = 1_000
 
@@ -92,7 +97,7 @@ class Rocks:
             try:
                 db = self._db = Rdict(self._path, _options())
             except Exception as error:
-                if "LOCK" not in str(error):
+                if not _LOCKED.search(str(error)):
                     raise
                 raise CannotOpen(
                     f"{self._path} is locked: another run uses the store. Wait until it has ended, "
@@ -110,7 +115,7 @@ class Rocks:
         now. Raises CannotOpen if it is not a store."""
         if not os.path.isfile(os.path.join(self._path, "CURRENT")):
             why = (
-                "it is no folder of RocksDB"
+                "it is not a folder of RocksDB"
                 if os.path.exists(self._path)
                 else "no run has made it yet"
             )
@@ -315,8 +320,7 @@ class Rocks:
         """What is stored with this prefix, in order of the keys, from a first key on and up to an
         end: all as of one commit."""
         options = ReadOptions()
-        end = end or prefix[:-1] + bytes([prefix[-1] + 1])
-        options.set_iterate_upper_bound(end)
+        options.set_iterate_upper_bound(end or _behind(prefix))
         with self._named("read"):
             # Any: the keys and values of folders that hold other types than bytes.
             items: Any = self._opened.items(from_key=first or prefix, read_opt=options)
@@ -349,6 +353,12 @@ def _options() -> Options:
 
 def _key(kind: bytes, number: int) -> bytes:
     return kind + _NUMBER.pack(number)
+
+
+def _behind(prefix: bytes) -> bytes:
+    """The first key behind all with this prefix, which begins with a letter."""
+    whole = prefix.rstrip(b"\xff")
+    return whole[:-1] + bytes([whole[-1] + 1])
 
 
 def _row(key: bytes, value: bytes) -> Row:

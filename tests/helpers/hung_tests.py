@@ -23,3 +23,8 @@ class EachTestOnce(LoadFileScheduling):
                     super().remove_node(node)
                     return name
         return super().remove_node(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        # One that takes the place of another may not have collected the tests yet.
+        if node in self.registered_collections:
+            super()._reschedule(node)
