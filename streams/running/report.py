@@ -75,6 +75,9 @@ class Report(NamedTuple):
         # A stage such as `catch` has gone on after an error of its stream, or the run is stopped.
         if numbers["failed"] > numbers.get("recovered", 0) or numbers["bad_lines"]:
             return 3
+        # The results of a window or a timer are events of no source.
+        if any(stage.get("skipped") or stage.get("routed") for stage in numbers["stages"]):
+            return 3
         return 4 if self.outcome == "drained" else 0
 
     def raise_for_status(self) -> Report:
