@@ -69,19 +69,24 @@ class LookupStage(SidedStage):
             f"the table at the watermark {watermark}"
         )
 
+    def _lost_of(self, state: Any) -> int:
+        return self._rows.waiting(state)
+
     def statistics(self) -> dict[str, Any]:
-        """How many `rows` of the keys in memory are kept, also older ones; events that were sent
-        with a row, `found`, and without one, `missing`; events that were `late`, which are among
-        those `skipped` or `routed`; and the `watermark`, None before the first event and after the
-        last."""
+        """How many `rows` of the keys in memory are kept, also older ones, and how many `events` of
+        these keys wait, or did in a run that has ended without a store, as `lost_events`; events
+        that were sent with a row, `found`, and without one, `missing`; events that were `late`,
+        which are among those `skipped` or `routed`; and the `watermark`, None before the first
+        event and after the last."""
         numbers = super().statistics()
-        rows = numbers.pop("open_windows")
-        del numbers["lost_windows"]
+        rows, lost = numbers.pop("open_windows"), numbers.pop("lost_windows")
         return {
             **numbers,
             "late": numbers["late"],
             "watermark": numbers["watermark"],
             "rows": rows,
+            "events": self._states.sum_of(self._rows.waiting),
+            "lost_events": lost,
             "found": self._found,
             "missing": self._missing,
         }

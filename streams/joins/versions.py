@@ -55,6 +55,10 @@ class VersionedRows:
     def open(self, state: Any, /) -> int:
         return len(state[0])
 
+    def waiting(self, state: Any, /) -> int:
+        """How many events wait."""
+        return len(state[1])
+
     def due(self, state: Any, /) -> float | None:
         rows, waiting = state
         due: float = waiting[0][_DUE] if waiting else inf

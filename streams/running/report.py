@@ -238,7 +238,11 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_LOST = {"lost_windows": "open windows", "lost_rows": "rows that wait for partners"}
+_LOST = {
+    "lost_windows": "open windows",
+    "lost_rows": "rows that wait for partners",
+    "lost_events": "events that wait for rows",
+}
 """What a stage has lost with the run, by the number."""
 
 
@@ -260,7 +264,7 @@ def _late(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _lost(stages: list[dict[str, Any]]) -> list[str]:
-    """A line of the report for each stage whose open windows, or rows that wait for a partner, have
+    """A line of the report for each stage whose open windows, or rows or events that wait, have
     ended with the run."""
     return [
         f"{what}: {stage[number]:,}, in stage {stage['stage']} '{stage['name']}', "

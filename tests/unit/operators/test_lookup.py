@@ -298,6 +298,49 @@ def test_events_that_wait_are_there_in_the_next_run() -> None:
     assert found == [(row(100, n=1), row(90, n=2))]
 
 
+def test_events_that_have_ended_with_a_run_without_a_store_are_reported() -> None:
+    async def main() -> Any:
+        boxes = inbox(10), inbox(2_000)
+        events, rows = (box.pipe(event_time("at", idle=None, max_ahead=None)) for box in boxes)
+        running = events.pipe(lookup(table(rows, "key"), "key")).to(collect([])).start()
+        # Those that wait are not among the first keys of the table.
+        for n in range(1_500):
+            await boxes[1].put(row(1, n))
+        await until(lambda: numbers_of(running.statistics())["keys"] > 1_000)
+        for n in range(5):
+            await boxes[0].put(row(100 + n, f"new {n}"))
+        await until(lambda: numbers_of(running.statistics())["keys"] == 1_505)
+        return await running.drain()
+
+    report = run_virtual(main())
+    assert "events that wait for rows: 5, in stage 5 'lookup', have ended with the run" in str(
+        report
+    )
+
+
+def test_events_that_wait_for_rows_are_counted() -> None:
+    async def main() -> list[int]:
+        boxes = inbox(10), inbox(10)
+        events, rows = (box.pipe(event_time("at", idle=None, max_ahead=None)) for box in boxes)
+        running = events.pipe(lookup(table(rows, "key"), "key")).to(collect([])).start()
+        counts: list[int] = []
+
+        async def see(count: int) -> None:
+            await until(lambda: numbers_of(running.statistics())["events"] == count)
+            counts.append(count)
+
+        await boxes[1].put(row(1))
+        for n in range(3):
+            await boxes[0].put(row(10 + n))
+            await see(n + 1)
+        await boxes[1].put(row(12))
+        await see(1)
+        await running.drain()
+        return counts
+
+    assert run_virtual(main()) == [1, 2, 3, 1]
+
+
 def test_rows_and_events_that_json_would_change_are_refused_with_a_store() -> None:
     for event, one in ((("k", 1), row(1)), (row(1), row(1, m={5: 6}))):
         by: Any = 0 if isinstance(event, tuple) else "key"
