@@ -51,11 +51,14 @@ class JoinStage(SidedStage):
             f"watermark {watermark}"
         )
 
+    def _lost_of(self, state: Any) -> int:
+        return self._rows.alone(state)
+
     def statistics(self) -> dict[str, Any]:
         """Events that were `late`, which are among those `skipped` or `routed`; how many `rows` of
-        the keys in memory wait for partners, or did in a run that has ended without a store, as
-        `lost_rows`; the `pairs` so far, and the rows that were let go `unpaired`; and the
-        `watermark`, None before the first event and after the last."""
+        the keys in memory are kept for partners that may come; how many rows had none in a run that
+        has ended without a store, `lost_rows`; the `pairs` so far, and the rows that were let go
+        `unpaired`; and the `watermark`, None before the first event and after the last."""
         numbers = super().statistics()
         rows, lost = numbers.pop("open_windows"), numbers.pop("lost_windows")
         return {

@@ -62,6 +62,10 @@ class PairedRows:
     def open(self, state: Any, /) -> int:
         return len(state[LEFT]) + len(state[RIGHT])
 
+    def alone(self, state: Any, /) -> int:
+        """How many rows have no partner yet."""
+        return sum(not row[_PAIRED] for rows in state for row in rows)
+
     def due(self, state: Any, /) -> float | None:
         left, right = state
         if not left:

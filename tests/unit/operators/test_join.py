@@ -369,6 +369,23 @@ def test_rows_that_have_ended_with_a_run_without_a_store_are_reported() -> None:
     )
 
 
+def test_rows_that_have_a_partner_are_not_reported_as_lost() -> None:
+    async def main() -> Any:
+        boxes = inbox(10), inbox(10)
+        left, right = (box.pipe(event_time("at", idle=None, max_ahead=None)) for box in boxes)
+        found: list[Any] = []
+        running = left.pipe(join(right, "key", 10)).to(collect(found)).start()
+        for key in range(3):
+            for box in boxes:
+                await box.put(row(100, key))
+        await boxes[1].put(row(100, "alone"))
+        await until(lambda: numbers_of(running.statistics())["rows"] == 7 and len(found) == 3)
+        return await running.drain()
+
+    report = run_virtual(main())
+    assert "rows that wait for partners: 1, in stage 5 'join'" in str(report)
+
+
 def test_a_row_that_json_would_change_is_refused_with_a_store() -> None:
     for value in (Order("k", 1.0), ("k", 1.0), {"key": "k", "at": 1.0, 5: 6}):
         by: Any = 0 if isinstance(value, tuple) else "key"
