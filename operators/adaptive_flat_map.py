@@ -7,7 +7,8 @@ Items:   the handler's result, or each item (possibly none) if it returns an asy
 Time:    a call begins as soon as the limit and its group's turn allow, unless `overload` has
          ordered a pause. A plain handler runs inline and ends before the next event begins.
 Memory:  `limit` events in progress and `window` finished results that wait for demand; with
-         `retry`, up to `limit` more events that wait for their next attempt.
+         `retry`, up to `limit` more events that wait for their next attempt. With `key`, also what
+         `group_by` holds: 4,096 events, and 100,000 more on disk.
 Demand:  requests as many events as may begin; no call begins without room for its result. An async
          iterator or a stream is read no further when its share of the window is full; a plain
          Observable has a buffer of 1,024.
@@ -15,12 +16,13 @@ Ends:    when the source has completed, every call has ended and every result is
          stops the calls and returns their events; drain lets them finish.
 Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error
          passes on, with the stage and event noted on it), "skip", "revert" (the event is returned
-         to its source), `retry(...)` or `route(sink)`. A call past `timeout` seconds is cancelled
-         and fails with HandlerTimeout; it keeps its slot and its turn until it has really ended. A
-         result that is unfinished work (a coroutine not awaited, a plain generator) fails its event
-         with UnfinishedResult. Order: the results of a group are in the order of its events. The
-         results of async calls that end in one loop iteration go on together, at its end; then the
-         next event of a group may begin.
+         to its source), `retry(...)` or `route(sink)`. An event whose `key` is missing or
+         unhashable fails in the same way, without another attempt. A call past `timeout` seconds is
+         cancelled and fails with HandlerTimeout; it keeps its slot and its turn until it has really
+         ended. A result that is unfinished work (a coroutine not awaited, a plain generator) fails
+         its event with UnfinishedResult. Order: the results of a group are in the order of its
+         events. The results of async calls that end in one loop iteration go on together, at its
+         end; then the next event of a group may begin.
 
     source                    --1--2--3--------|
     adaptive_flat_map(f)      -----a--b--c-----|     each call takes three ticks
@@ -32,16 +34,16 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from dataclasses import replace
 from inspect import signature
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from penstock.streams.base.errors import BuildError, describe
-from penstock.streams.base.keys import By
+from penstock.streams.base.keys import By, Key
 from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.options import CallOptions, HandlerOptions
 from penstock.streams.execution.plain_stage import working_stage
 from penstock.streams.execution.worker_stage import WorkerStage
-from penstock.streams.failures.policy import Retry, check_policy, routed_by
+from penstock.streams.failures.policy import OnError, Retry, check_policy, last_of, routed_by
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.pipelines.flowable import Flowable
@@ -157,19 +159,17 @@ def adaptive_flat_map(
     the default limiter, another limiter, `Shared(limiter)` for one that several stages share, or
     None for the default limiter without bounds. With `key`, a name, an index or a function of the
     value, the events of one key are processed one at a time and in order: it is short for
-    `group_by(key), spread()` in front, an error of the key included, which stops the pipeline.
-    `overload(error)` returns True if an error means
-    that the dependency is overloaded (a timeout always does), False if it says nothing about its
-    capacity. A number (not a bool) means overload too: for that many seconds, at most 60, this
-    stage begins no call, nor does any stage that shares its limit. Any other value is BadOverload.
-    `on_limit_change(old, new, reason)` is
+    `group_by(key), spread()` in front, with the same `on_error`, of which `retry` does its `then`
+    at once. `overload(error)` returns True if an error means that the dependency is overloaded (a
+    timeout always does), False if it says nothing about its capacity. A number (not a bool) means
+    overload too: for that many seconds, at most 60, this stage begins no call, nor does any stage
+    that shares its limit. Any other value is BadOverload. `on_limit_change(old, new, reason)` is
     called when the limit changes, before anything begins under the new one; the reason is the
     limiter's own, or "retuned". An error in these two functions stops the pipeline, as does a
     limiter that raises or proposes an invalid limit (BadLimit): calls in flight finish, and the
     error names its origin and the stage. Raises BuildError directly after `group_by`, with `key`
-    wherever events are in groups already, and for
-    options that cannot be combined, such as `timeout` with a plain handler, which nothing can
-    interrupt.
+    wherever events are in groups already, and for options that cannot be combined, such as
+    `timeout` with a plain handler, which nothing can interrupt.
 
     Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
     in docs/limits.md.
@@ -193,7 +193,7 @@ def adaptive_flat_map(
     _check_plain("overload", given.overload, 1, told)
     check_timeout("adaptive_flat_map", handler, given.timeout)
     if key is not None:
-        return _by_key(key, adaptive_flat_map(handler, limit, **options))
+        return _by_key(key, given.on_error, adaptive_flat_map(handler, limit, **options))
     # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
     # The first run has the given one, all others have copies of its original state.
@@ -245,14 +245,18 @@ def adaptive_flat_map(
 
 
 def _by_key(
-    key: By[Any], stage: Callable[[Flowable[Any]], Flowable[Any]]
+    key: By[Any], on_error: OnError, stage: Callable[[Flowable[Any]], Flowable[Any]]
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The operator that is `group_by` and `spread` in front of this one."""
     # Imported here: a pipeline without keys does not need them.
     from penstock.operators.group_by import group_by
     from penstock.operators.spread import spread
 
-    stages, name = (group_by(key), spread(), stage), f"adaptive_flat_map(key={describe(key)})"
+    Key(key, "key")
+    # Another attempt would read the same key.
+    policy = cast("OnError", last_of(on_error))
+    stages = group_by(key, on_error=policy), spread(), stage
+    name = f"adaptive_flat_map(key={describe(key)})"
 
     @on_stream
     def operator(source: Flowable[Any]) -> Flowable[Any]:

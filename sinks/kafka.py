@@ -118,7 +118,7 @@ def write_kafka(
             "reader, which is in the parent. Leave one of them out"
         )
     if key is not None:
-        Key(key)
+        Key(key, "key")
     if callable(topic):
         require_parameters(topic, "write_kafka(topic=...)", 1)
     needs_client("write_kafka")

@@ -26,25 +26,25 @@ class Key:
     `get` reads mappings and rows at no cost beyond `itemgetter`. It is an attribute that changes:
     do not keep it longer than for the values at hand. If it raises, `adapts(value)`
     returns whether the value's type has the field as an attribute; if so, `get` reads it from now
-    on. Raises WrongType if `by` is not a valid key.
+    on. Raises WrongType if `by` is not a valid key; `option` is what the user gives it as.
     """
 
     __slots__ = ("_types", "by", "get")
 
-    def __init__(self, by: By[Any]) -> None:
+    def __init__(self, by: By[Any], option: str = "by") -> None:
         if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
             raise WrongType(
-                f"by={by!r} is not a valid key: give a field name, an index or a function of the "
-                "value"
+                f"{option}={by!r} is not a valid key: give a field name, an index or a function of "
+                "the value"
             )
         name = key_name(by)
         if iscoroutinefunction(by) or isgeneratorfunction(by):
             raise WrongType(
-                f"by={name}: its result would be a new object for every event; give a plain "
+                f"{option}={name}: its result would be a new object for every event; give a plain "
                 "function that returns the key"
             )
         if callable(by):
-            require_parameters(by, f"by={name}", 1)
+            require_parameters(by, f"{option}={name}", 1)
         self.by = by
         self.get: Callable[[Any], Any] = self._first if callable(by) else itemgetter(by)
         self._types: set[type] = set()

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
-from penstock import Flowable, adaptive_flat_map, from_iterable, group_by, spread
-from penstock.streams.base.errors import BuildError
-from penstock.streams.testing import MemorySink
+from penstock import (
+    Flowable,
+    adaptive_flat_map,
+    from_iterable,
+    group_by,
+    retry,
+    route,
+    spread,
+    write_kafka,
+)
+from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 
 EVENTS = [{"client": n % 3, "n": n} for n in range(12)]
@@ -92,11 +101,62 @@ def test_a_keyed_handler_is_refused_where_events_are_in_groups_already(
         from_iterable(EVENTS).pipe(*stages, adaptive_flat_map(work, key="client"))
 
 
-def test_an_event_without_the_key_stops_the_pipeline_as_in_group_by(run: Run) -> None:
-    async def story() -> None:
-        keyed = adaptive_flat_map(work, key="customer", on_error="skip")
-        await from_iterable(EVENTS).pipe(keyed).to_list()
+WITHOUT_KEY: list[dict[str, int]] = [{"client": 1}, {}, {"client": 2}]
 
+
+def counted(on_error: Any, run: Run) -> tuple[Any, MemorySource[Any]]:
+    source = MemorySource(WITHOUT_KEY)
+    keyed = adaptive_flat_map(str, key="client", on_error=on_error)
+    return run(source.pipe(keyed).to(MemorySink()).run()), source
+
+
+def test_an_event_without_the_key_stops_the_pipeline_as_in_group_by(run: Run) -> None:
     with pytest.raises(KeyError) as raised:
-        run(story())
+        counted("stop", run)
     assert any("'group_by'" in note for note in raised.value.__notes__)
+    assert any('give on_error="skip"' in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize("on_error", ["skip", retry(2, then="skip")], ids=["skip", "retry"])
+def test_an_event_without_the_key_is_skipped_as_one_that_the_handler_refuses(
+    run: Run, on_error: Any
+) -> None:
+    report, source = counted(on_error, run)
+    assert [stage.get("skipped") for stage in report.statistics["stages"]][1] == 1
+    assert source.acked == WITHOUT_KEY
+
+
+@pytest.mark.parametrize("on_error", ["revert", retry(2, then="revert")], ids=["revert", "retry"])
+def test_an_event_without_the_key_is_returned_to_the_source_if_errors_are_reverted(
+    run: Run, on_error: Any
+) -> None:
+    _, source = counted(on_error, run)
+    assert (source.acked, source.failed) == ([{"client": 1}, {"client": 2}], [{}])
+
+
+def test_dead_letters_of_the_key_and_of_the_handler_go_to_one_sink(run: Run) -> None:
+    def work(event: dict[str, int]) -> int:
+        return 1 // (event["client"] - 1)
+
+    letters = MemorySink()
+    keyed = adaptive_flat_map(work, key="client", on_error=retry(1, then=route(letters)))
+    report = run(MemorySource(WITHOUT_KEY).pipe(keyed).to(MemorySink()).run())
+    assert report.outcome == "completed"
+    told = {type(letter.error).__name__: letter.value for letter in letters.values}
+    assert told == {"ZeroDivisionError": {"client": 1}, "KeyError": {}}
+    assert letters.closed == 1
+
+
+async def later(event: object) -> object:
+    return event
+
+
+@pytest.mark.parametrize("key", [3.5, True, later])
+def test_a_key_that_is_none_is_named_as_it_was_given(key: Any) -> None:
+    with pytest.raises(WrongType, match=r"^key="):
+        adaptive_flat_map(str, key=key)
+
+
+def test_the_key_of_a_topic_that_is_none_is_named_as_it_was_given() -> None:
+    with pytest.raises(WrongType, match=r"^key="):
+        write_kafka("topic", key=3.5)  # type: ignore[arg-type]
