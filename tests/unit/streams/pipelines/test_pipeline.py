@@ -403,6 +403,37 @@ def test_a_script_that_fails_before_it_runs_anything_shows_only_its_error(tmp_pa
 @pytest.mark.parametrize(
     "code",
     [
+        "sys.exit(2)",
+        "sys.exit()",
+        "raise SystemExit",
+        "def main():\n    try:\n        sys.exit(2)\n    finally:\n        pass\nmain()",
+        "with contextlib.suppress(ValueError): sys.exit(2)",
+    ],
+)
+def test_a_script_that_exits_before_it_runs_anything_is_told_nothing(
+    code: str, tmp_path: Path
+) -> None:
+    done = script("import contextlib, sys\n" + code, tmp_path)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if len(sys.argv) > 1:\n    sys.exit(2)",
+        "with contextlib.suppress(SystemExit): sys.exit(2)",
+        "for n in range(3): pass\nelse: n = 4",
+        "def made(): return from_iterable([3]).to(for_each(print))\nother = made()",
+    ],
+)
+def test_a_script_that_runs_to_its_end_is_told_that_nothing_ran(code: str, tmp_path: Path) -> None:
+    done = script("import contextlib, sys\n" + code, tmp_path)
+    assert "nothing ran" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
         "pipeline.run()",
         "left = pipeline.run()",
         "async def main(): pipeline.run()\nasyncio.run(main())",
