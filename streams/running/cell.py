@@ -49,8 +49,8 @@ def _display() -> Any:
     # A shell in a terminal cannot replace what it has shown.
     if not hasattr(shell, "kernel"):
         raise BuildError(
-            "progress is shown in the cell of a notebook, and this is none: `penstock run` shows "
-            "it in a terminal, and running.statistics() has the numbers"
+            "progress is shown in the cell of a notebook, and this is not one: `penstock run` "
+            "shows it in a terminal, and running.statistics() has the numbers"
         )
     from importlib import import_module
 

@@ -80,10 +80,10 @@ def test_progress_is_refused_where_there_is_no_notebook(
     run: Run, notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del notebook.kernel  # As in a terminal.
-    with pytest.raises(BuildError, match="in the cell of a notebook, and this is none"):
+    with pytest.raises(BuildError, match="in the cell of a notebook, and this is not one"):
         run(PIPELINE.run(progress=True))
     monkeypatch.delitem(sys.modules, "IPython")
-    with pytest.raises(BuildError, match="in the cell of a notebook, and this is none"):
+    with pytest.raises(BuildError, match="in the cell of a notebook, and this is not one"):
         run(PIPELINE.run(progress=True))
 
 
