@@ -51,8 +51,9 @@ def file_of(url: str, scheme: str = "sqlite") -> str:
     if before.lower() != f"{scheme}:" or not path or path == ":memory:":
         what = "file" if scheme == "sqlite" else "folder"
         raise BuildError(
-            f"{url!r} does not name a {what}: write {scheme}:///work.db, or {scheme}:////var/work.db "
-            "for an absolute path. What is in memory would not survive its process."
+            f"{url!r} does not name a {what}: write {scheme}:///work.db, or "
+            f"{scheme}:////var/work.db for an absolute path. What is in memory "
+            "would not survive its process."
         )
     if set("?#") & set(path):
         raise BuildError(
