@@ -46,7 +46,7 @@ from penstock.streams.base.errors import (
 from penstock.streams.base.validation import is_count, is_positive
 from penstock.streams.execution.call import IN_STATE, NO_RESULTS
 from penstock.streams.pipelines.flowable import Flowable
-from penstock.streams.protocol.answers import Answer, Asked, dropped
+from penstock.streams.protocol.answers import Answer, Asked
 from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -552,7 +552,7 @@ class _Reader(BaseSourceStage):
             error = _returned()
         if self._awaited:
             if self._asked:
-                self._note_ends(events, dropped(why) if ending is Ending.DROPPED else error)
+                self._note_ends(events, _dropped(why) if ending is Ending.DROPPED else error)
             self._tell(events, error)
 
     def _note_ends(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
@@ -615,10 +615,20 @@ def _give_up(accepted: _OnLoop, ended: _OnLoopEnded) -> None:
         accepted.set_result(error)
 
 
+def _dropped(cause: str) -> Dropped:
+    """The error of an event that was dropped for this cause."""
+    what = f"was dropped ({cause})"
+    if cause == IN_STATE:
+        what = "is kept in a state: its results come with other events"
+    error = Dropped(f"the event ended without a result: it {what}")
+    error.cause = cause
+    return error
+
+
 def _as_one(answer: Answer) -> Any:
     results = answer.all()
     if not results:
-        raise dropped(NO_RESULTS)
+        raise _dropped(NO_RESULTS)
     return results[0] if len(results) == 1 else results
 
 

@@ -234,10 +234,13 @@ class Returned(PenstockError):
 
 
 class Dropped(PenstockError):
-    """An event that a caller has asked about ended without a result: it was dropped on purpose."""
+    """An event that a caller has asked about ended without a result: it was dropped on purpose, or
+    is kept in a state."""
 
     cause = ""
-    """Why, as in the statistics: "filter", "duplicate", "no results", the name of an operator."""
+    """Why, as in the statistics: "filter", "duplicate", "no results", the name of an operator; and
+    "in a state" if a state, a window, a join or a look-up keeps it: its results come with other
+    events."""
 
 
 class Duplicate(Dropped):

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.streams.base.errors import Dropped, Duplicate, as_raised
 from penstock.streams.protocol.event import Event
 
-__all__ = ["DUPLICATE", "Answer", "Asked", "FirstAnswers", "dropped"]
+__all__ = ["DUPLICATE", "Answer", "Asked", "FirstAnswers"]
 
 DUPLICATE = "duplicate"
 """The cause of the drop of an event whose key has been seen."""
@@ -45,13 +45,6 @@ class Answer:
         if error is not None and not (isinstance(error, Dropped) and answer.results):
             raise as_raised(error)
         return list(answer.results)
-
-
-def dropped(cause: str) -> Dropped:
-    """The error of an event that was dropped for this cause."""
-    error = Dropped(f"the event ended without a result: it was dropped ({cause})")
-    error.cause = cause
-    return error
 
 
 def _duplicate() -> Duplicate:

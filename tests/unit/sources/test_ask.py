@@ -25,6 +25,7 @@ from penstock import (
     for_each,
     group_by,
     inbox,
+    join,
     rate_limit,
     retry,
     route,
@@ -608,8 +609,20 @@ def test_an_event_that_only_changes_a_state_has_no_results(run: Run) -> None:
         with pytest.raises(Dropped) as dropped:
             await box.ask(1)
         assert dropped.value.cause == "in a state"
+        assert "it is kept in a state: its results come with other events" in str(dropped.value)
 
     run(through((stateful(lambda n, value: (n + 1, []), by=abs, start=0),), story))
+
+
+def test_a_pair_of_a_join_is_a_result_of_its_second_event(run: Run) -> None:
+    other: Inbox[Any] = inbox(10)
+
+    async def story(box: Inbox[Any]) -> None:
+        with pytest.raises(Dropped, match="kept in a state"):
+            await other.ask(("b", 10))
+        assert await box.ask(("a", 10)) == (("a", 10), ("b", 10))
+
+    run(through((join(other, by=1, within=60, time=1),), story))
 
 
 # Threads.
