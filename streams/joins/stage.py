@@ -1,4 +1,4 @@
-"""The stage that keeps rows of two streams by their keys, which a watermark has leave."""
+"""The stage that keeps rows of two streams by their keys, until a watermark lets them go."""
 
 from __future__ import annotations
 
