@@ -143,13 +143,15 @@ def count_over_time(
         own = timed_by(first, seconds, inf, max_ahead, on_error, whole=whole)
 
     def timed_source(source: Any) -> tuple[Any, list[Any]]:
-        found = with_times("count_over_time", source, own)
+        options = "lateness= and max_ahead="
+        found = with_times("count_over_time", source, own, options)
         if found[1] and (own is not None or max_ahead is MAX_AHEAD):
             return found
         return with_times(
             "count_over_time",
             source,
             lambda source: timed_by_watermarks(source, max_ahead, on_error),
+            options,
         )
 
     def count(source: Any) -> Any:

@@ -153,7 +153,7 @@ def distinct_within(
 
     @on_stream
     def operator(source: Flowable[T]) -> Flowable[T]:
-        source, timed = with_times("distinct_within", source, own)
+        source, timed = with_times("distinct_within", source, own, "time= and max_ahead=")
 
         def attach(downstream: Subscriber[T], run: Run) -> None:
             if run.overrides.is_unique(source, by):
@@ -199,7 +199,7 @@ def _stored(
     kept = KeptStage(name or f"distinct_within by {key_name(by)}", key_name(by), 1)
 
     def read(source: Any) -> Any:
-        source, timed = with_times("distinct_within", source, own)
+        source, timed = with_times("distinct_within", source, own, "time= and max_ahead=")
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> StoredDistinctStage:
             info.require_no_group("distinct_within(store=) outside")

@@ -198,7 +198,7 @@ def join(
             stream.info.require_no_group(f"join outside, by {key_name(by)}")
         if times is not None:
             require_one_stream("join(time=)", side)
-        side, timed = with_times("join", side, times)
+        side, timed = with_times("join", side, times, "time= and lateness=")
         if not timed:
             raise BuildError(
                 "join(...) needs the times of events: put event_time(field) directly behind each "

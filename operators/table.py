@@ -1,6 +1,6 @@
 """Describe a table that a stream keeps up to date, for `lookup`: the rows of each key.
 
-Items:   a `Table`, which is no stream. A row is valid from its time until that of the next row of
+Items:   a `Table`, not a stream. A row is valid from its time until that of the next row of
          its key. One that comes late is valid from the watermark at which it came. A row whose key
          is None is in no table.
 Time:    by the times of the rows, which an `event_time` in front gives, or `time`.
@@ -77,7 +77,7 @@ def table(
     own = None if time is None else timed_by(time, 0.0, _IDLE, MAX_AHEAD, "stop")
     if own is not None:
         require_one_stream("table(time=)", rows)
-    rows, timed = with_times("table", rows, own)
+    rows, timed = with_times("table", rows, own, "time=")
     if not timed:
         raise BuildError(
             "table(...) needs the times from which its rows are valid: put event_time(field) "

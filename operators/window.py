@@ -147,7 +147,7 @@ def window(
     is_processing = isinstance(time, str) and time == "processing"
     if is_processing and (lateness is not None or keep or late != "skip"):
         raise BuildError(
-            f'window(time="processing", {lateness=}, {keep=}, {late=}): leave these away, as no '
+            f'window(time="processing", {lateness=}, {keep=}, {late=}): leave these out, as no '
             "event is late by the time at which it comes"
         )
     if lateness is not None and time is None:
@@ -169,7 +169,7 @@ def window(
             stream.info.require_no_group(f"window outside{what and ','}{what}")
         if times is not None:
             require_one_stream("window(time=)", source)
-        source, timed = with_times("window", source, times)
+        source, timed = with_times("window", source, times, "time= and lateness=")
         if is_processing:
             timed = []
         if not (timed or is_processing):

@@ -84,10 +84,7 @@ def _nearest(stages: Sequence[StageInfo]) -> Iterator[Timed | None]:
 
 
 def with_times(
-    operator: str,
-    source: Any,
-    own: Callable[[Any], Any] | None,
-    options: str = "time=, lateness= and max_ahead=",
+    operator: str, source: Any, own: Callable[[Any], Any] | None, options: str
 ) -> tuple[Any, list[Timed]]:
     """A stream for an operator, and what gives their times to its events: an `event_time` above it,
     or `own`, which is put in front if the operator has such `options`.
@@ -99,8 +96,8 @@ def with_times(
         return source, timed
     if timed:
         raise BuildError(
-            f"{operator}(...) reads the times that the event_time in front gives: leave its own "
-            f"{options} away"
+            f"{operator}(...) reads the times that the event_time in front gives: leave out its "
+            f"own {options}"
         )
     source = own(source)
     return source, timed_above([source.info])

@@ -65,13 +65,13 @@ def kept_watching(
     if store is not None and (rule.idle is not None or rule.max_keys is not None):
         raise BuildError(
             f"{rule.stage}(idle=, max_keys=) forgets keys, and with a store none is forgotten: "
-            "leave them away; Store(cache=) says how many are in memory"
+            "leave them out; Store(cache=) says how many are in memory"
         )
     own: Callable[[Any], Any] | None = None
     if rule.time is not None:
         whole = store is None
         own = timed_by(*(rule.time, rule.seconds_late, inf, rule.max_ahead, on_error), whole=whole)
-    source, timed = with_times(rule.stage, source, own)
+    source, timed = with_times(rule.stage, source, own, "time=, lateness= and max_ahead=")
     if rule.monitor.deadlines is not None and not timed:
         raise BuildError(
             f"{rule.stage}(store=...) measures bounds in the times of events: put "

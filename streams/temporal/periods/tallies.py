@@ -262,7 +262,7 @@ def tally_maker(aggregate: Aggregate, has_amounts: bool, include_zero: bool) -> 
     if aggregate not in tuple(_TALLIES):
         raise BuildError(f"aggregate={aggregate!r}: use one of {', '.join(_TALLIES)}")
     if has_amounts == (aggregate == "count"):
-        what = "counts rows: leave of= away" if has_amounts else "needs of=, the field it is of"
+        what = "counts rows: leave out of=" if has_amounts else "needs of=, the field it is of"
         raise BuildError(f"aggregate={aggregate!r} {what}")
     if include_zero and aggregate != "count":
         raise BuildError(

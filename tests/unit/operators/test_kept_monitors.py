@@ -296,7 +296,7 @@ def test_what_does_not_go_together_is_refused(operator: str, options: Any, said:
 def test_times_of_its_own_are_refused_behind_event_time(operator: str) -> None:
     for store in (None, Store.memory()):
         stage = stages(operator, SOON, [], time="at", store=store)
-        with pytest.raises(BuildError, match="leave its own time="):
+        with pytest.raises(BuildError, match="leave out its own time=, lateness= and max_ahead="):
             from_iterable([]).pipe(event_time("at"), *stage)
 
 
