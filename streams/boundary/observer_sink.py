@@ -5,7 +5,7 @@ Time:    at once, inside the call that sends the event.
 Memory:  none; what the observer keeps is its own.
 Demand:  unbounded: an observer has no way to ask for less.
 Ends:    an event is finished when `on_next` has returned. The end of the stream, also by a drain,
-         is `on_completed`, and an error `on_error`; the run raises it too. A cancel is no signal.
+         is `on_completed`, and an error `on_error`; the run raises it too. A cancel sends nothing.
 Errors:  what the observer raises fails the event, and the pipeline stops. It gets no more signals.
          BuildError at the start of a run if the observer has ended or is disposed; an event for one
          that has ended since then fails with a PenstockError.

@@ -17,8 +17,8 @@ __all__ = ["Cell"]
 class Cell:
     """Shows a run in the cell that started it, each `every` seconds, and then its report.
 
-    `report` returns how it ended, or before the end its present state; `done` ends with it. There
-    is no task: an update is one snapshot of the statistics, in a timer of the loop. Raises
+    `report` returns how it ended, or before the end its present state; `done` ends with it. An
+    update is one snapshot of the statistics, in a timer of the loop, without a task. Raises
     BuildError outside the kernel of a notebook, and for seconds that are not positive.
     """
 
