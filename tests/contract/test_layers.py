@@ -32,6 +32,7 @@ ORDER = [
     "execution",
     "recording",
     "io",
+    "inbox",
     "state",
     "event_time",
     "aggregates",

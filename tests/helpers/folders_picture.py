@@ -32,7 +32,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("io", "execution", "recording"),
     ("aggregates", "state", None),
     ("sql_queue", "rx", "running"),
-    (None, "event_time", "telemetry"),
+    ("inbox", "event_time", "telemetry"),
     ("windows", None, "workers"),
     ("monitoring", "pipelines", "joins"),
     ("nats", "groups", "kafka"),
@@ -58,7 +58,7 @@ STEPS = {
 
 # All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
-_WIDTH, _HEIGHT, _PITCH, _GUTTER, _MARGIN = 268, 40, 60, 104, 24
+_WIDTH, _HEIGHT, _PITCH, _GUTTER, _MARGIN = 320, 40, 60, 104, 24
 _SMALL = 11
 _SHEET = 2 * _MARGIN + 3 * _WIDTH + 2 * _GUTTER
 _LEGEND = 56

@@ -40,7 +40,7 @@ STAGES = {
     "streams/nats/cluster/deliveries.py:statistics": ("Sources", "`jetstream` of `run --on`"),
     "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),
     "streams/work_pulling/jetstream_worker.py:statistics": ("Sources", "`WorkPool.work`"),
-    "sources/inbox.py:statistics": ("Sources", "`inbox`"),
+    "streams/inbox/reader.py:statistics": ("Sources", "`inbox`"),
     "streams/boundary/from_iterable.py:statistics": (
         "Sources",
         "`from_iterable`, `from_async_iterable`, `queue_stats`",
