@@ -66,7 +66,7 @@ def event_time(
     """
     silent = inf if idle is None else seconds_in("event_time", LEAST, idle=idle)
     late = seconds_in("event_time", lateness=lateness)
-    timed = timed_by(field, late, silent, max_ahead, on_error)
+    timed = timed_by(field, late, silent, max_ahead, on_error, option="field")
 
     def read(source: Any) -> Any:
         require_one_stream("event_time", source)

@@ -113,7 +113,9 @@ def lookup(
     check_store("lookup", store, name)
     check_policy(late, "lookup", option="late")
     check_policy(on_error, "lookup")
-    times = None if as_of is None else timed_by(as_of, 0.0, IDLE, MAX_AHEAD, on_error)
+    times = (
+        None if as_of is None else timed_by(as_of, 0.0, IDLE, MAX_AHEAD, on_error, option="as_of")
+    )
     keys = key_name(by), key_name(table.by)
     what = f"by {keys[0]}" + ("" if keys[0] == keys[1] else f" in {keys[1]}")
     kept = KeptStage(name or f"lookup by {keys[0]}", what, 1)

@@ -235,7 +235,7 @@ def rate_limit(
             f"lambda value: {cost!r}"
         )
     if cost is not None:
-        Key(cost)
+        Key(cost, "cost")
     check_policy(on_error, "rate_limit")
     if cost is None and on_error != "stop":
         raise BuildError("rate_limit(on_error=...): only a cost can fail, and there is no cost=")

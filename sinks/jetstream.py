@@ -73,7 +73,7 @@ def write_jetstream(
             f"write_jetstream(window={window!r}, patience={patience!r}): must be positive"
         )
     if id is not None:
-        Key(id)
+        Key(id, "id")
     if callable(subject):
         require_parameters(subject, "write_jetstream(subject=...)", 1)
     require("nats", "write_jetstream needs nats-py", "cluster")

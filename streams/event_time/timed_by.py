@@ -33,13 +33,15 @@ def timed_by(
     on_error: OnError,
     *,
     whole: bool = False,
+    option: str = "time",
 ) -> Callable[[Any], Any]:
     """A function that gives the events of a stream the times in their `field`: see `event_time`.
 
     `whole`: all events have one watermark, whatever partitions they are of.
+    `option` is what the field is given as.
     Raises BuildError for a wrong field, `max_ahead` or policy.
     """
-    Key(field)
+    Key(field, option)
     check_max_ahead("event_time", max_ahead)
     check_policy(on_error, "event_time")
     timed = Timed()

@@ -92,7 +92,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
             "standard input is read until it ends anyway"
         )
     if options.created is not None:
-        Key(options.created)
+        Key(options.created, "created")
     position = options.position
     marks = position if hasattr(position, "marks_in") else None
     if position is not None and marks is None and not is_path(position):

@@ -84,9 +84,9 @@ class Rule:
         if isinstance(self.formula, Automaton) and self.mode == "rv":
             self._refuse('mode="rv"', 'mode="ltl3": an automaton says nothing about finite traces')
         self._check_times()
-        for key in (self.by, self.time):
+        for option, key in (("by", self.by), ("time", self.time)):
             if key is not None:
-                Key(key)
+                Key(key, option)
         # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)

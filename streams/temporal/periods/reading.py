@@ -28,10 +28,10 @@ class Reading:
     def __init__(
         self, begin: By[Any], end: By[Any], of: By[Any] | None, id: By[Any] | None
     ) -> None:
-        self._of = None if of is None else reader(of)
-        self._id = None if id is None else reader(id)
-        self._begin = reader(begin, optional=id is not None)
-        self._end = reader(end, optional=True)
+        self._of = None if of is None else reader(of, option="of")
+        self._id = None if id is None else reader(id, option="id")
+        self._begin = reader(begin, optional=id is not None, option="begin")
+        self._end = reader(end, optional=True, option="end")
 
     def part(self, row: Any) -> Part:
         """The fields of a row. Raises IntervalError and TypeError."""
