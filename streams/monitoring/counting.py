@@ -33,9 +33,16 @@ class CountingStage(WindowStage):
         return LateInterval(self._counts.why_late(event.value, watermark))
 
     def statistics(self) -> dict[str, Any]:
-        """The end `points` that are remembered and the rows that are `open` by name, of the keys in
-        memory; and rows that were skipped because they are `empty`."""
+        """The end `points` that are remembered, or were in a run that has ended without a store, as
+        `lost_points`, and the rows that are `open` by name, of the keys in memory; and rows that
+        were skipped because they are `empty`."""
         numbers = super().statistics()
-        points, _ = numbers.pop("open_windows"), numbers.pop("lost_windows")
+        points, lost = numbers.pop("open_windows"), numbers.pop("lost_windows")
         is_open = self._states.sum_of(lambda state: len(state.open))
-        return {**numbers, "points": points, "open": is_open, "empty": self._counts.empty}
+        return {
+            **numbers,
+            "points": points,
+            "lost_points": lost,
+            "open": is_open,
+            "empty": self._counts.empty,
+        }

@@ -241,6 +241,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
 _LOST = {
     "lost_windows": "open windows",
     "lost_rows": "rows that wait for partners",
+    "lost_points": "points at which counts would have changed",
     "lost_events": "events that wait for rows",
 }
 """What a stage has lost with the run, by the number."""

@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from penstock import (
     Store,
     agg,
+    count_over_time,
     event_time,
     for_each,
     from_iterable,
@@ -183,3 +184,19 @@ def test_the_report_says_that_open_windows_have_ended_with_the_run(
 
     said = "  open windows: 1, in stage 3 'window', have ended with the run: store= keeps them"
     assert (said in run(story())) is not is_stored
+
+
+def test_the_report_says_that_counts_have_ended_before_their_last_rows(run: Run) -> None:
+    async def story() -> str:
+        box = inbox(10)
+        counts = count_over_time("from", end="until")
+        running = box.pipe(counts).to(for_each(bool)).start()
+        await box.put({"from": 3, "until": 8})
+        await asyncio.sleep(1)
+        await running.drain(5)
+        return str(running.report())
+
+    said = (
+        "  points at which counts would have changed: 2, in stage 3 'count_over_time', have ended"
+    )
+    assert f"{said} with the run: store= keeps them" in run(story())
