@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.sinks.jsonl import write_jsonl
     from penstock.sinks.kafka import write_kafka
     from penstock.sinks.latency import latency_histogram
+    from penstock.sinks.objective import objective
     from penstock.sinks.table import write_table
     from penstock.sources.inbox import Inbox, inbox
     from penstock.sources.jetstream import read_jetstream
@@ -138,6 +139,7 @@ __all__ = [
     "lift",
     "lookup",
     "monitor",
+    "objective",
     "ops",
     "queue_stats",
     "rate_limit",
@@ -192,6 +194,7 @@ _PUBLIC = {
     "sinks.jsonl": ("write_jsonl",),
     "sinks.kafka": ("write_kafka",),
     "sinks.latency": ("latency_histogram",),
+    "sinks.objective": ("objective",),
     "sinks.table": ("write_table",),
     "sources.inbox": ("inbox", "Inbox"),
     "sources.jetstream": ("read_jetstream",),

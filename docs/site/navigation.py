@@ -30,6 +30,7 @@ SECTIONS: dict[str, list[str]] = {
         "table-queue.md",
         "how-to/order-per-customer.md",
         "live-page.md",
+        "how-to/objectives.md",
         "report-page.md",
         "traces.md",
         "how-to/container.md",

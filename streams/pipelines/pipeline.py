@@ -95,6 +95,7 @@ class Pipeline:
         for sink in self.sinks:
             refuse_missing(sink.info, self.flowable.values)
             sink.check_beside([other for other in self.sinks if other is not sink])
+            sink.check_above([stream.info for stream in self.flowable.chain()])
         self.flowable.check_readable()
         if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")

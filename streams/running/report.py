@@ -65,7 +65,8 @@ class Report(NamedTuple):
         0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
         pipeline cannot be built after all; 3 completed or drained, but some lines or events
         were bad, skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled, or drained
-        or past the deadline with unfinished events, or not ended yet.
+        or past the deadline with unfinished events, or not ended yet; 6 otherwise all finished, but
+        a required objective was missed.
         """
         numbers = self.statistics
         if self.outcome == "stopped":
@@ -78,6 +79,8 @@ class Report(NamedTuple):
         # The results of a window or a timer are events of no source.
         if any(stage.get("skipped") or stage.get("routed") for stage in numbers["stages"]):
             return 3
+        if any(stage.get("required") and stage["kept"] is False for stage in numbers["stages"]):
+            return 6
         return 4 if self.outcome == "drained" else 0
 
     def raise_for_status(self) -> Report:
@@ -235,6 +238,7 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     lines += _troubles(numbers["stages"])
     lines += _recoveries_elsewhere(numbers)
     lines += _latencies(numbers["latency"])
+    lines += _objectives(numbers["stages"])
     return "\n".join(lines)
 
 
@@ -374,4 +378,26 @@ def _latencies(latency: dict[str, Any] | None) -> list[str]:
                 for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
             )
             lines.append(f"  {name} (ms): {values}")
+    return lines
+
+
+def _objectives(stages: list[dict[str, Any]]) -> list[str]:
+    """A line for each objective: whether it is kept, and which share was good."""
+    lines: list[str] = []
+    for stage in stages:
+        if "objective" not in stage:
+            continue
+        good, count = stage["good"], stage["good"] + stage["bad"]
+        asked = f"{stage['share']:.10g}"
+        if not count:
+            lines.append(f"  objective {stage['objective']}: no events")
+            continue
+        verdict = "kept" if stage["kept"] else "MISSED"
+        # Rounded down: what is missed by a little must not look as if it were kept.
+        share = f"{good * 100_000 // count / 100_000:.10g}"
+        of = stage["of"] if stage["of"] == "events" else "slices of 10 s"
+        lines.append(
+            f"  objective {stage['objective']}: {verdict}, {share} of {count:,} {of} were good, "
+            f"{asked} are asked for"
+        )
     return lines

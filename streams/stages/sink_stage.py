@@ -72,6 +72,9 @@ class Sink(ABC, Generic[T_contra]):
     def check_beside(self, others: Sequence[Sink[Any]]) -> None:
         """Raise BuildError if a pipeline cannot have these sinks beside this one."""
 
+    def check_above(self, stages: Sequence[StageInfo]) -> None:
+        """Raise BuildError if a stream of these stages, its source first, cannot end here."""
+
     @abstractmethod
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         """Make the stage for one run."""

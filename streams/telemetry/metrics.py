@@ -149,6 +149,40 @@ class _Collected:
         for part, (buckets, total) in self._recorder.buckets().items():
             latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
         yield latency
+        yield from self._of_objectives()
+
+    def _of_objectives(self) -> Iterator[Any]:
+        """The families of objectives."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        stages = [stage for stage in self._numbers["stages"] if "objective" in stage]
+        if not stages:
+            return
+        labels = ["objective"]
+        good, bad = (
+            CounterMetricFamily(f"penstock_objective_{word}", text, labels=labels)
+            for word, text in (
+                ("good", "Events, or time slices, that were within the bound of an objective"),
+                ("bad", "Those that were not"),
+            )
+        )
+        share = GaugeMetricFamily(
+            "penstock_objective_ratio", "The share that has to be good", labels=labels
+        )
+        burnt = GaugeMetricFamily(
+            "penstock_objective_burn_rate",
+            "The share that was bad in a window, divided by the share that may be",
+            labels=["objective", "window"],
+        )
+        for stage in stages:
+            name = [stage["objective"]]
+            good.add_metric(name, stage["good"])
+            bad.add_metric(name, stage["bad"])
+            share.add_metric(name, stage["share"])
+            for window, numbers in stage["windows"].items():
+                if numbers["burn_rate"] is not None:
+                    burnt.add_metric([*name, window], numbers["burn_rate"])
+        yield from (good, bad, share, burnt)
 
     def _of_states(self, labels: list[str]) -> Iterator[Any]:
         """The families of stages with states."""

@@ -37,6 +37,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "lift": (ops.map(str),),
     "lookup": (penstock.table(from_iterable([1]), "n", time="n"), "n"),
     "monitor": ("G a", "n"),
+    "objective": ("p99 < 1s", 0.9),
     "queue_stats": ("sqlite:///queue.db",),
     "rate_limit": (5,),
     "read_jetstream": ("t",),

@@ -516,6 +516,25 @@ function showHeat() {
   canvas.setAttribute("aria-label", last ? `Latency; in the last second the median was ${duration(last[0])}` : "Latency of the last minutes");
 }
 
+// Rounded down: what is missed by a little must not look as if it were kept.
+const part = (good, all) => (all ? `${Math.floor((100000 * good) / all) / 1000} %` : "–");
+
+function showObjectives() {
+  const found = Object.values(now.stages ?? {}).filter((stage) => stage.objective !== undefined);
+  byId("objectives-panel").hidden = !found.length;
+  rows("objectives", found.map((one) => {
+    // What is null has gone from the document.
+    const verdict = { true: "kept", false: "missed" }[one.kept] ?? "no events";
+    const state = element("span", one.kept === false || one.burning ? "bad" : "", one.burning ? `${verdict}, burns ${one.burning}` : verdict);
+    return [`${one.stage} ${one.objective}`, state, `${part(one.good, one.good + one.bad)} of ${count(one.good + one.bad)} ${one.of}`,
+      `${+(100 * one.share).toFixed(6)} %`,
+      ...["5m", "30m", "1h", "6h"].map((name) => {
+        const { burn_rate: burnt, kept } = one.windows[name];
+        return burnt === undefined || burnt === null ? "–" : element("span", kept ? "" : "bad", burnt.toFixed(burnt < 10 ? 2 : 0));
+      })];
+  }));
+}
+
 function showKeys() {
   const found = Object.values(now.stages ?? {}).filter((stage) => stage.hottest_keys);
   byId("keys-panel").hidden = !found.length;
@@ -631,6 +650,7 @@ function show() {
   showThroughput();
   showLatency();
   showHeat();
+  showObjectives();
   showKeys();
   showAccount();
   showErrors();

@@ -51,6 +51,8 @@ _ELSEWHERE = frozenset(
         *("stage", "name", "detail", "sent", "limit", "limit_reason", "latency", "emitted"),
         *("returned_tokens", "by_worker", "watermarks", "waits_for", "grown"),
         *("hottest", "hottest_waiting", "hottest_keys"),
+        *("objective", "share", "of", "of_stage", "required", "good", "bad", "kept", "burning"),
+        "windows",
     )
 )
 
@@ -82,6 +84,7 @@ def report_page(
             + "</div>"
         ),
         section("Latency", _latency(recorder.latencies(), numbers["latency"] or {})),
+        *_objectives(numbers["stages"]),
         *_errors(report, recorder, show_values=show_values),
         *_bad_lines(numbers, recorder, show_values=show_values),
         section("Stages", [_stages(numbers["stages"])], long=True),
@@ -282,6 +285,22 @@ def _latency(histograms: dict[str, LatencyHistogram], summaries: dict[str, Any])
             for name, summary in summaries.items()
         ),
     )
+
+
+def _objectives(stages: list[dict[str, Any]]) -> Iterator[Html]:
+    rows: list[tuple[str | int, ...]] = []
+    for stage in stages:
+        if "objective" not in stage:
+            continue
+        count = stage["good"] + stage["bad"]
+        # Rounded down: what is missed by a little must not look as if it were kept.
+        good = f"{stage['good'] * 100_000 // count / 1000:.10g} %" if count else ""
+        verdict = {True: "kept", False: "missed", None: "no events"}[stage["kept"]]
+        asked = f"{100 * stage['share']:.10g} %"
+        rows.append((stage["objective"], verdict, good, asked, f"{count:,} {stage['of']}"))
+    if rows:
+        heads = ("objective", "", "good", "asked", "of")
+        yield section("Objectives", [table(heads, rows, texts=(0, 1))])
 
 
 def _errors(report: Report, recorder: Recorder, *, show_values: bool) -> Iterator[Html]:

@@ -8,7 +8,15 @@ from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from penstock import Fixed, adaptive_flat_map, for_each, from_iterable, ops, rate_limit
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    for_each,
+    from_iterable,
+    objective,
+    ops,
+    rate_limit,
+)
 from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.plugin import Run
@@ -106,3 +114,28 @@ def test_worker_processes_that_do_not_answer_are_a_number_of_their_stage() -> No
         return found
 
     assert run_virtual(story()) == [1, 0]
+
+
+def test_an_objective_has_counters_and_burn_rates(run: Run) -> None:
+    async def story() -> dict[tuple[str, ...], float]:
+        asked = objective("total < 1s", share=0.75)
+        stream = from_iterable([0, 0, 0, 2]).pipe(adaptive_flat_map(asyncio.sleep, Fixed(4)))
+        async with stream.to(asked).start() as running:
+            recorder = running.record()
+        families = text_string_to_metric_families(
+            exposition(running.statistics(), recorder).decode()
+        )
+        return {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in families
+            for sample in family.samples
+            if "objective" in sample.name
+        }
+
+    found = run(story())
+    of = "total < 1s"
+    assert found[("penstock_objective_good_total", of)] == 3
+    assert found[("penstock_objective_bad_total", of)] == 1
+    assert found[("penstock_objective_ratio", of)] == 0.75
+    rates = [found[("penstock_objective_burn_rate", *sorted((of, w)))] for w in ("5m", "6h")]
+    assert rates == [1, 1]

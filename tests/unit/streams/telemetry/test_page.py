@@ -10,6 +10,7 @@ import pytest
 
 from penstock import (
     Fixed,
+    Inbox,
     adaptive_flat_map,
     batch,
     collect,
@@ -18,6 +19,7 @@ from penstock import (
     from_iterable,
     inbox,
     latency_histogram,
+    objective,
     rate_limit,
     retry,
     route,
@@ -351,3 +353,35 @@ def test_a_worker_process_that_does_not_answer_is_named_until_it_goes_on() -> No
         (text or "").startswith("Worker 2 (pid 1002) has said nothing for ") for text in said
     )
     assert not said[-1]
+
+
+def test_objectives_have_a_panel_with_their_verdict_and_burn_rates(run: Run) -> None:
+    async def without() -> list[dict[str, Any]]:
+        async with from_iterable([1]).to(for_each(bool)).start() as running:
+            return await lines_of(running, 1.5)
+
+    async def measured() -> list[dict[str, Any]]:
+        box: Inbox[float] = inbox(100)
+        asked = (
+            objective("service < 1500ms", share=0.9),
+            objective("p99 < 1s", share=0.9, name="other"),
+        )
+        async with box.pipe(adaptive_flat_map(asyncio.sleep, Fixed(9))).to(*asked).start() as run:
+
+            async def later() -> None:
+                for seconds in (0.0, 0.0, 2.0, 0.0):
+                    await box.put(seconds)
+
+            task = asyncio.create_task(later())
+            found = await lines_of(run, 11.5)
+            await task
+            run.cancel()
+        return found
+
+    *_, none = looked_at(opened(*run(without())), shown=("objectives",))
+    assert none["objectives"] is None
+    *_, seen = looked_at(opened(*run(measured())), shown=("objectives",))
+    assert seen["objectives"] == [
+        ["3 service < 1500ms", "missed", "75 % of 4 events", "90 %", *["2.50"] * 4],
+        ["4 other", "missed", "0 % of 1 slices", "90 %", *["10"] * 4],
+    ]
