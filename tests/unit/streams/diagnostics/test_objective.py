@@ -107,12 +107,12 @@ def test_events_are_counted_over_all_time_and_in_each_window(
     numbers = budget.statistics(now)
     good, bad = sum(one[1] for one in judged), sum(one[2] for one in judged)
     assert (numbers["good"], numbers["bad"]) == (good, bad)
-    assert numbers["kept"] == (Fraction(bad, good + bad) <= 1 - Fraction(share), 0.0)
+    assert numbers["kept"] == (Fraction(bad, good + bad) <= 1 - Fraction(share))
     for name, (good, bad) in _windows(judged, int(now // SLICE)).items():
         window = numbers["windows"][name]
         assert (window["good"], window["bad"]) == (good, bad)
         if good + bad:
-            burnt = Fraction(bad, good + bad) / (1 - Fraction(share), 0.0)
+            burnt = Fraction(bad, good + bad) / (1 - Fraction(share))
             assert window["burn_rate"] == float(burnt)
             assert window["kept"] == (burnt <= 1)
         else:
