@@ -41,12 +41,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.keys import By
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 if TYPE_CHECKING:
+    from penstock.streams.sql_queue.scheduling import Scheduling
     from penstock.streams.sql_queue.schema import Upsert
 
 __all__ = ["write_table"]
@@ -61,6 +63,8 @@ def write_table(
     on_conflict: Literal["error", "update", "ignore"] = "error",
     queue: Mapping[str, str] | None = None,
     beside: bool = False,
+    run_at: By[Any] | None = None,
+    priority: By[Any] | None = None,
     on_error: OnError = "stop",
     patience: float = 60.0,
     in_workers: bool = False,
@@ -74,7 +78,14 @@ def write_table(
     primary key or a unique index on the key.
 
     Your own queue table must exist too: `queue` gives the names of its columns, like `columns` of
-    `read_table`, and `beside` is as there. With `in_workers` each process of a run with
+    `read_table`, and `beside` is as there.
+
+    `run_at`, a field of the value or a function of it, gives the time before which no reader claims
+    the row: a datetime, a text in ISO 8601 (UTC unless it has a zone) or seconds since 1970.
+    `priority` gives a whole number: rows with lower ones are claimed first. Without a value there
+    the row is due now, with priority 0.
+
+    With `in_workers` each process of a run with
     `workers=` writes its own results (see docs/several-cores.md), which cannot be in one
     transaction with rows of the source. Raises BuildError for invalid options, MissingExtra if
     PostgreSQL's package is not installed.
@@ -86,6 +97,7 @@ def write_table(
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import open_store
+    from penstock.streams.sql_queue.scheduling import Scheduling
 
     check_policy(on_error, "write_table")
     fields = None if columns is None else _fields_of(columns)
@@ -99,8 +111,20 @@ def write_table(
             "write_table(columns=..., beside=True): either columns are filled, or rows are enqueued"
         )
     open_store(url, table, queue, beside=beside)
+    for option, by in (("run_at", run_at), ("priority", priority)):
+        if by is not None and fields is not None:
+            raise BuildError(
+                f"write_table(columns=..., {option}=...): {option}= is for the rows of a queue; a "
+                "column is filled by columns="
+            )
+    if beside and priority is not None:
+        raise BuildError(
+            "write_table(beside=True, priority=...): a queue beside your table has no priorities"
+        )
+    scheduling = Scheduling(run_at, priority)
     return _Table(
-        url, table, fields, upsert, queue, beside, on_error, patience, in_workers=in_workers
+        *(url, table, fields, upsert, queue, beside, on_error, patience, scheduling),
+        in_workers=in_workers,
     )
 
 
@@ -173,6 +197,7 @@ class _Table(Sink[Any]):
         beside: bool,
         on_error: OnError,
         patience: float,
+        scheduling: Scheduling,
         *,
         in_workers: bool,
     ) -> None:
@@ -197,6 +222,7 @@ class _Table(Sink[Any]):
         self._beside = beside
         self._on_error: OnError = on_error
         self._patience = patience
+        self._scheduling = scheduling
 
     def check_in_workers(self, run: Run) -> None:
         from penstock.streams.sql_queue.reader import TableReader
@@ -223,5 +249,6 @@ class _Table(Sink[Any]):
 
         store = open_store(self._url, self._table, self._queue, beside=self._beside)
         return TableWriter(
-            run, closed, store, self._fields, self._upsert, self._on_error, self._patience
+            *(run, closed, store, self._fields, self._upsert, self._on_error, self._patience),
+            self._scheduling,
         )

@@ -16,6 +16,7 @@ __all__ = [
     "IN_PROCESS",
     "NUMBERS",
     "OWN",
+    "PRIORITY",
     "PROCESSED",
     "UNPROCESSED",
     "Layout",
@@ -41,10 +42,15 @@ COLUMNS = {
 }
 """The columns of a queue. Times are `timestamptz` on PostgreSQL, seconds since 1970 on SQLite."""
 
+PRIORITY = "priority"
+"""A column that a queue may lack, if an older version made it or it is the user's own table: a
+whole number; rows with lower ones are claimed first."""
+
 NUMBERS = {
     "status": "0 for rows that wait, 9 for those in work, 1 for finished and -1 for failed ones",
     "attempts": "how often a row was claimed and worked on",
     "token": "a large one, that is new with every claim",
+    PRIORITY: "lower ones for rows that are claimed first",
 }
 """The columns of a queue that must not be of texts, with what they hold."""
 
@@ -98,10 +104,10 @@ class Layout:
                 f"a queue's columns to those of table {self.table!r}, as in "
                 f'{{"payload": "body", ...}}'
             )
-        if unknown := set(self.columns) - set(COLUMNS):
+        if unknown := set(self.columns) - {*COLUMNS, PRIORITY}:
             raise BuildError(
                 f"columns= names {', '.join(map(repr, sorted(unknown)))}, which a queue does not "
-                f"have; it has: {', '.join(COLUMNS)}"
+                f"have; it has: {', '.join((*COLUMNS, PRIORITY))}"
             )
         if self.beside and (others := set(self.columns) - set(OWN)):
             raise BuildError(
@@ -153,7 +159,8 @@ class Layout:
         own = ".".join(map(quoted, self.parts))
         names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
         names["index"] = quoted(self._with("_status_id"))
-        names |= {name: quoted(self.column(name)) for name in COLUMNS}
+        names["priority_index"] = quoted(self._with("_priority"))
+        names |= {name: quoted(self.column(name)) for name in (*COLUMNS, PRIORITY)}
         names |= {f"own_{name}": names[name] for name in OWN}
         if not self.beside:
             return names
@@ -213,9 +220,40 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
         """The columns (of a queue, or `fields`) that are missing in `there`."""
         has = set(there)
         if fields is None:
-            needed = [*OWN[:3], *(self.columns or {})] if self.beside else list(COLUMNS)
+            own = self.columns or {}
+            needed = [*OWN[:3], *own] if self.beside else list(dict.fromkeys((*COLUMNS, *own)))
             fields = dict.fromkeys(map(self.column, needed))
         return [name for name in fields if name not in has]
+
+    def ranks(self, there: Iterable[str]) -> bool:
+        """Whether rows have a priority in a table with these columns. In a user's own table a
+        column is one only if `columns` names it."""
+        if self.beside or (self.columns is not None and not self._names(PRIORITY)):
+            return False
+        return self.column(PRIORITY) in set(there)
+
+    def no_priority(self, database: str) -> str:
+        """The error message where rows shall have a priority, and the table has none."""
+        if self.beside:
+            return f"The queue beside table {self.table!r} in {database} has no priorities."
+        if self.columns is not None:
+            return (
+                f"Table {self.table!r} in {database} has no column that serves as 'priority': add "
+                "a column of integers (not null, by default 0) with an index on it and the id, and "
+                'name it, as in queue={"priority": "urgency"}.'
+            )
+        return (
+            f"Table {self.table!r} in {database} was made by a version without priorities: "
+            f"'penstock queue upgrade {database} --table {self.table}' adds them."
+        )
+
+    def no_upgrade(self, database: str) -> str:
+        """The error message for a user's own table, which only its owner changes."""
+        return (
+            f"Table {self.table!r} in {database} is your own, which penstock does not change. "
+            "What a queue may have beside its usual columns: an integer column for 'priority' (not "
+            "null, by default 0) and an index on it and the id."
+        )
 
     def check_number(self, database: str, name: str, kind: str) -> None:
         """Raises CannotOpen if one of `NUMBERS` is declared to be of texts (`kind`)."""

@@ -11,7 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
 
 from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.base.keys import key_function
@@ -27,6 +28,7 @@ __all__ = [
     "Claim",
     "ClaimTerms",
     "DatabaseLost",
+    "Enqueued",
     "Failure",
     "Insertion",
     "NotHeld",
@@ -100,7 +102,9 @@ class Row:
     """A claimed row. `age` is the seconds since it was enqueued, `came` when that was in seconds
     since 1970, and `created` in the loop's time; `parts` were made of it.
 
-    `payload` is None only in a user's own table that allows null.
+    `payload` is None only in a user's own table that allows null. `priority` is 0 in a table
+    without priorities; with keys it is the lowest of the row and the later ones of its key that
+    were claimed with it.
 
     `begun` is true when user code was called with it, `ended` when its outcome is known, although
     perhaps not recorded yet, `recorded` when the transaction of a store has recorded it, `dead`
@@ -126,6 +130,7 @@ class Row:
         "lease",
         "parts",
         "payload",
+        "priority",
         "recorded",
         "token",
     )
@@ -144,6 +149,7 @@ class Row:
         key: str | None = None,
         epoch: int | None = None,
         came: float = 0.0,
+        priority: int = 0,
     ) -> None:
         self.id = id
         self.token = token
@@ -151,6 +157,7 @@ class Row:
         self.payload = payload
         self.age = age
         self.came = came
+        self.priority = priority
         self.key = key
         self.epoch = epoch
         self.begun = self.ended = self.recorded = self.dead = False
@@ -170,7 +177,7 @@ class Row:
 
 @dataclass(slots=True)
 class Claim:
-    """The result of a claim: rows in the order of their ids.
+    """The result of a claim: rows in the order of their priorities and ids.
 
     `buried` are the ids of rows whose lease ran out after their last attempt: they have failed
     for good. So have those that the database `refused` to let anybody claim, for an error each,
@@ -201,10 +208,19 @@ class Failure:
         return self.held_back or self.delay is not None
 
 
+class Enqueued(NamedTuple):
+    """A new row of a queue: its payload (JSON), the seconds since 1970 at which it is due (now if
+    None), and its priority."""
+
+    payload: str
+    run_at: float | None = None
+    priority: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Insertion:
-    """The kind of the values that a store inserts, each as its `encoded` made it: payloads for a
-    queue, or some columns.
+    """The kind of the values that a store inserts: `Enqueued` rows for a queue, or some columns,
+    as its `encoded` made them.
 
     `fields` maps those columns to the fields of the values that go there. The transaction may
     belong to another store of the same database. With `upsert` the rows that are there are known by
@@ -296,6 +312,8 @@ class Store(ABC):
     layout: Layout
     near: Sequence[str] = ()
     """Tables whose names are near to that of the one that `open` has made."""
+    is_ranked = False
+    """Whether rows have priorities, once the store is open."""
     _spared: list[Any]
 
     @abstractmethod
@@ -307,21 +325,24 @@ class Store(ABC):
         make: bool = True,
         there: bool = False,
         context: str | None = None,
+        ranked: bool = False,
     ) -> None:
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
         `there`: the table, and the database, must exist; what belongs to it is still made. With
         `fields` it is not a queue but a table that must have those columns, and with `upsert` a
         unique index on its key. `context` names the column with the context of a trace, which
-        claimed rows get if there is such a column. Raises CannotOpen if there is no database, it
-        refuses the connection or there is no such index, TableMissing and ColumnMissing.
+        claimed rows get if there is such a column. `ranked`: rows must have priorities.
+        Raises CannotOpen if there is no database, it refuses the connection or there is no such
+        index, TableMissing and ColumnMissing.
         """
 
     @abstractmethod
     async def claim(
         self, count: int, terms: ClaimTerms, *, reclaim: bool = True, left: Collection[str] = ()
     ) -> Claim:
-        """Claim up to `count` rows that are due, oldest first, in one statement.
+        """Claim up to `count` rows that are due, in one statement: those with the lowest
+        priorities, and of these the oldest. With keys, those of a key in the order of their ids.
 
         With keys, none of those that are `left`: they remain this reader's while it holds rows of
         them.
@@ -379,7 +400,8 @@ class Store(ABC):
 
     @abstractmethod
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
-        """`value` as an insertion takes it. Raises TypeError if the database cannot hold it."""
+        """The payload, or the columns, of `value`. Raises TypeError if the database cannot hold
+        it."""
 
     @abstractmethod
     async def write(self, parts: Parts) -> None:
@@ -401,8 +423,17 @@ class Store(ABC):
         rows."""
 
     @abstractmethod
-    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+    async def put(
+        self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
+    ) -> list[Any]:
         """Enqueue payloads (JSON), due in `delay` seconds; returns their ids."""
+
+    @abstractmethod
+    async def upgrade(self) -> bool:
+        """Add the columns and indexes that an older version has not made; whether any was missing.
+
+        `open` comes first. Raises CannotOpen for a user's own table.
+        """
 
     @abstractmethod
     async def changed(self, within: float) -> bool:
@@ -418,8 +449,9 @@ class Store(ABC):
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
         seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
         is called `t`, `{spared}` for a further condition of rows that may be changed, `{is_due}`
-        for that of rows that need not wait (in `read`), and `:name` for parameters. Braces
-        otherwise are doubled. Raises Refused.
+        for that of rows that need not wait (in `read`), `{waits}` for that of waiting rows and
+        `{by_index}` for the order in which these are claimed, where the table is called `t`, and
+        `:name` for parameters. Braces otherwise are doubled. Raises Refused.
         """
 
     @abstractmethod
@@ -506,7 +538,7 @@ class NotHeld(Exception):
 
 
 # How many columns of a claimed row come before `Layout.context`.
-_COLUMNS = 7
+_COLUMNS = 8
 
 
 def sorted_out(
@@ -517,9 +549,9 @@ def sorted_out(
 ) -> Claim:
     """A claim from the rows that its statement returned, in any order.
 
-    Rows are (id, status, attempts, payload, age, came, key) and the columns of `Layout.context`, if
-    there are any. In a user's own table the age and when the row came may be null. With `now` in
-    seconds since 1970 the age is counted from when the row came.
+    Rows are (id, status, attempts, payload, age, came, key, priority) and the columns of
+    `Layout.context`, if there are any. In a user's own table the age and when the row came may be
+    null. With `now` in seconds since 1970 the age is counted from when the row came.
     """
     found = Claim()
     ordered = in_order(rows)
@@ -527,19 +559,31 @@ def sorted_out(
     if ordered and len(ordered[0]) > _COLUMNS:
         contexts = {row[0]: row[_COLUMNS:] for row in ordered}
         ordered = [row[:_COLUMNS] for row in ordered]
-    for id, status, attempts, payload, age, came, key in ordered:
+    for id, status, attempts, payload, age, came, key, priority in ordered:
         if status == DEAD:
             found.buried.append(id)
         else:
             epoch = None if epochs is None else epochs[key]
             if now and came:
                 age = now - came
-            row = Row(id, token, attempts, payload, float(age or 0.0), key, epoch, came or 0.0)
+            age = float(age or 0.0)
+            row = Row(id, token, attempts, payload, age, key, epoch, came or 0.0, priority)
             found.rows.append(row)
+    if epochs is not None:
+        _inherit(found.rows)
+    found.rows.sort(key=attrgetter("priority"))
     if contexts:
         for row in found.rows:
             row.headers = _headers(contexts[row.id])
     return found
+
+
+def _inherit(rows: list[Row]) -> None:
+    """Give each of these rows, which are in the order of ids, the lowest priority of it and the
+    later ones of its key: none overtakes an earlier one."""
+    lowest: dict[str | None, int] = {}
+    for row in reversed(rows):
+        row.priority = lowest[row.key] = min(row.priority, lowest.get(row.key, row.priority))
 
 
 def in_order(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

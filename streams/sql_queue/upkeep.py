@@ -22,10 +22,14 @@ Refusals = list[tuple[Any, Refused]]
 _MOST = 2**63 - 1
 
 _PEEK = """SELECT t.{id}, t.{status}, t.{attempts}, {seconds}t.{enqueued}), {seconds}t.{run_at}),
-    t.{owner}, t.{error}, {payload_of}
-FROM {rows} AS t WHERE t.{status} >= :status AND t.{status} <= :status"""
+    {rank}, t.{owner}, t.{error}, {payload_of}
+FROM {rows} AS t WHERE """
 _FAILED = " AND t.{error} IS NOT NULL"
-_FIRST = " ORDER BY t.{status}, t.{id} LIMIT :count"
+_WAITING = ("{waits}", " ORDER BY {by_index} LIMIT :count")
+_OTHERS = (
+    "t.{status} >= :status AND t.{status} <= :status",
+    " ORDER BY t.{status}, t.{id} LIMIT :count",
+)
 
 _AGAIN = """UPDATE {table} SET
     {status} = 0, {attempts} = 0, {run_at} = {now}, {started} = NULL, {finished} = NULL,
@@ -71,6 +75,7 @@ class Found:
     attempts: int
     enqueued: float | None
     run_at: float | None
+    priority: int | None
     owner: str | None
     error: str | None
     payload: str | bytes | None
@@ -79,9 +84,10 @@ class Found:
 async def peek(
     store: Store, count: int, status: int = UNPROCESSED, *, failed: bool = False
 ) -> list[Found]:
-    """The first `count` rows of a status, in the order of their ids, as they are claimed; of those
-    that have `failed`, if that is given."""
-    statement = _PEEK + _FAILED * failed + _FIRST
+    """The first `count` rows of a status, in the order of their ids, and those that wait in the one
+    in which they are claimed; of those that have `failed`, if that is given."""
+    which, first = _WAITING if status == UNPROCESSED else _OTHERS
+    statement = _PEEK + which + _FAILED * failed + first
     found = await store.read(statement, status=status, count=min(count, _MOST))
     return [Found(*row) for row in found]
 

@@ -32,8 +32,9 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
+from penstock.streams.sql_queue.scheduling import Scheduling
 from penstock.streams.sql_queue.schema import Upsert
-from penstock.streams.sql_queue.store import Insertion, Row, Store, columns_of
+from penstock.streams.sql_queue.store import Enqueued, Insertion, Row, Store, columns_of
 from penstock.streams.sql_queue.url import database_of
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
@@ -62,6 +63,7 @@ class TableWriter(BaseSinkStage):
         upsert: Upsert | None,
         on_error: OnError,
         patience: float,
+        scheduling: Scheduling,
     ) -> None:
         super().__init__(closed)
         self._run = run
@@ -69,6 +71,7 @@ class TableWriter(BaseSinkStage):
         self._fields = fields
         self._fields_seen = AbsentFields(fields or {}, run.errors.warn)
         self._into = Insertion(store, fields, upsert)
+        self._scheduling = scheduling
         # The fields of the columns of a key.
         self._key: dict[str, str] | None = None
         if fields and upsert:
@@ -104,7 +107,8 @@ class TableWriter(BaseSinkStage):
     async def _work(self) -> None:
         try:
             fields = None if self._fields is None else list(self._fields)
-            await self._insist(partial(self._store.open, fields, upsert=self._into.upsert))
+            ranked, upsert = self._scheduling.ranks, self._into.upsert
+            await self._insist(partial(self._store.open, fields, upsert=upsert, ranked=ranked))
         except Exception as error:
             self.break_off(error)
             return
@@ -146,6 +150,8 @@ class TableWriter(BaseSinkStage):
                 if self._key is not None:
                     _check_key(given, self._key)
                 value = self._store.encoded(self._fields, given)
+                if self._fields is None:
+                    value = self._scheduling.enqueued(value, given)
             except TypeError as error:
                 done += self._survives(event, error)
                 continue
@@ -365,4 +371,6 @@ def _without_nul(value: Any) -> Any:
     """JSON in which the character 0, which PostgreSQL cannot hold, is `\\0`; all else unchanged."""
     if isinstance(value, bytes):
         return _without_nul(value.decode()).encode()
+    if isinstance(value, Enqueued):
+        return value._replace(payload=_without_nul(value.payload))
     return _NUL.sub(r"\1\\\\0", value) if isinstance(value, str) else value

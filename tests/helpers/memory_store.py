@@ -91,7 +91,12 @@ class MemoryStore(Store):
     ) -> Any:
         raise NotImplementedError
 
-    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+    async def put(
+        self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
+    ) -> list[Any]:
+        raise NotImplementedError
+
+    async def upgrade(self) -> bool:
         raise NotImplementedError
 
     async def changed(self, within: float) -> bool:

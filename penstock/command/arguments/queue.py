@@ -14,9 +14,13 @@ from penstock.command.arguments.parsers import (
     positive,
     seconds,
 )
+from penstock.streams.base.clock import wall
+from penstock.streams.base.validation import moment_of
 
 __all__ = ["add_queue"]
 
+# Of both databases.
+_LARGEST = 2**31 - 1
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Chosen: far from what the times of a database, and those of Python, can have.
 _OLDEST_DAYS = 36_500
@@ -80,12 +84,29 @@ def _add_put(add_parser: AddParser, name: str) -> None:
     put = _action(add_parser, name, "enqueue JSON lines: one row for each")
     add_input(put)
     put.add_argument(
+        "--at",
+        type=_moment,
+        metavar="TIME",
+        help="no row is due before: in ISO 8601, in local time unless it has a zone; or from now, "
+        "as in 15m, 12h, 7d",
+    )
+    put.add_argument(
+        "--priority",
+        type=_whole,
+        metavar="N",
+        help="the priority of the rows: lower numbers are claimed first (default: 0)",
+    )
+    put.add_argument(
         "--dead-letters",
         metavar="PATH",
         help="append lines that are not JSON, and those that the database refuses, to this file as "
         "dead letters (default: they are counted, and the first ten are shown)",
     )
     add_report(put)
+
+
+def _add_upgrade(add_parser: AddParser, name: str) -> None:
+    _action(add_parser, name, "add what a table lacks that an older version has made")
 
 
 def _add_replay(add_parser: AddParser, name: str) -> None:
@@ -176,6 +197,29 @@ def _age(text: str) -> float:
     return found
 
 
+def _moment(text: str) -> float:
+    """Seconds since 1970."""
+    if text[-1:] in _UNITS and "T" not in text:
+        return wall() + _age(text)
+    try:
+        # Without a zone it is local time.
+        return moment_of(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time such as 2030-01-31T08:00, nor one from now such as 15m or 12h"
+        ) from None
+
+
+def _whole(text: str) -> int:
+    try:
+        found = int(text)
+    except ValueError:
+        found = None
+    if found is None or abs(found) > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number up to {_LARGEST}")
+    return found
+
+
 def _span(text: str) -> float:
     found = _age(text)
     if not found:
@@ -190,4 +234,5 @@ _ACTIONS: dict[str, Callable[[AddParser, str], None]] = {
     "replay": _add_replay,
     "retry": _add_retry,
     "purge": _add_purge,
+    "upgrade": _add_upgrade,
 }

@@ -75,6 +75,8 @@ def _put(options: argparse.Namespace) -> int:
         options.table,
         queue=_mapping(options),
         beside=options.beside,
+        run_at=None if options.at is None else lambda _: options.at,
+        priority=None if options.priority is None else lambda _: options.priority,
         on_error=routed or "skip",
         patience=10.0,
     )
@@ -133,6 +135,7 @@ def _line(row: Found) -> str:
         "attempts": row.attempts,
         "enqueued": _time(row.enqueued),
         "run_at": _time(row.run_at),
+        "priority": row.priority or None,
     }
     fields |= {"owner": row.owner, "error": row.error}
     fields = {name: value for name, value in fields.items() if value is not None}
@@ -167,6 +170,12 @@ async def _purge(store: Store, options: argparse.Namespace) -> int:
     return _status(refused)
 
 
+async def _upgrade(store: Store, options: argparse.Namespace) -> int:
+    changed = await store.upgrade()
+    mention(f"table {options.table!r} " + ("has priorities now" if changed else "lacks nothing"))
+    return 0
+
+
 def _status(refused: Refusals) -> int:
     """Report the rows for which the database refused it; 1 if there are any."""
     for id, error in refused[:_SHOWN]:
@@ -194,4 +203,5 @@ _ACTIONS = {
     "peek": _peek,
     "retry": _retry,
     "purge": _purge,
+    "upgrade": _upgrade,
 }

@@ -24,6 +24,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     lines = [
         f"{name}:",
         f"  waiting   {stats.waiting:,}{line}{delayed}",
+        *_priorities(stats),
         f"  failed    {stats.failed:,}, to be tried again",
         f"  in work   {stats.in_work:,}{expired}",
         f"  finished  {stats.finished:,}",
@@ -38,6 +39,11 @@ def as_text(name: str, stats: QueueStats) -> str:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
         lines += aligned([heading, *map(_poller, stats.pollers)])
     return "\n".join([*lines, ""])
+
+
+def _priorities(stats: QueueStats) -> list[str]:
+    counts = ", ".join(f"{count:,} of {rank}" for rank, count in stats.priorities)
+    return [f"  priority  {counts}"] if counts else []
 
 
 def _deliveries(count: int) -> str:

@@ -73,7 +73,9 @@ class QueueStats:
     which is None if as many come as end. `repeated` counts the redeliveries of rows that ended in
     it. Times are of rows that finished in it: `time_waiting` from when a row was due until it was
     claimed for the last time, None also where the table does not say when rows came;
-    `time_in_work` from then until it was finished. `at` is seconds since 1970.
+    `time_in_work` from then until it was finished. `priorities` are those of the rows that wait or
+    are to be tried again, each with their number; empty if there are none but 0. `at` is
+    seconds since 1970.
     """
 
     at: float
@@ -94,6 +96,7 @@ class QueueStats:
     time_waiting: Times | None
     time_in_work: Times | None
     pollers: tuple[Poller, ...]
+    priorities: tuple[tuple[int, int], ...] = ()
 
 
 # A clock that was set back never makes a time negative. In a user's own table both may be null.
@@ -127,10 +130,11 @@ _WAITS = """SELECT count(*) FILTER (WHERE {is_due}),
     count(*) FILTER (WHERE {is_due} OR {attempts} > 0)
 FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0"""
 
-# In the order of the index, as rows are claimed.
+# In the order in which rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
-WHERE {{status}} >= 0 AND {{status}} <= 0 AND {{is_due}}
-ORDER BY {{status}}, {{id}} LIMIT 1"""
+WHERE {{waits}} AND {{is_due}} ORDER BY {{by_index}} LIMIT 1"""
+
+_PRIORITIES = """SELECT {rank}, count(*) FROM {table} AS t WHERE {waits} GROUP BY 1 ORDER BY 1"""
 
 
 def _summary(column: str) -> str:
@@ -192,6 +196,7 @@ async def measure(store: Store, window: float) -> QueueStats:
     time_waiting, time_in_work = summary[0] if summary else (None, None)
     oldest = await store.read(_OLDEST)
     pollers = await store.read(_POLLERS, window=window)
+    priorities = await store.read(_PRIORITIES) if store.is_ranked else []
     due = waiting + failed + in_work - delayed
     surplus = done + died - arrived
     return QueueStats(
@@ -213,6 +218,9 @@ async def measure(store: Store, window: float) -> QueueStats:
         time_waiting=time_waiting,
         time_in_work=time_in_work,
         pollers=tuple(_poller(row, window) for row in pollers),
+        priorities=tuple((rank, count) for rank, count in priorities)
+        if any(rank for rank, _ in priorities)
+        else (),
     )
 
 

@@ -67,9 +67,10 @@ class PostgresStore(PostgresTable):
             values["left_keys"] = list(left)
             return await self._apart(partial(self._claim_by_key, values, reclaim))
         text = sql.CLAIM
-        values["behind"] = self._position.behind(reclaim)
-        if values["behind"] is not None:
+        behind = self._position.behind(reclaim)
+        if behind is not None:
             text = sql.CLAIM_BEHIND
+            values["urgent"], values["behind"] = behind
         claim = await self._apart(partial(self._claim, text, values))
         self._position.claimed(claim)
         return claim
@@ -177,10 +178,15 @@ class PostgresStore(PostgresTable):
             if values["left_keys"] or self._has_left:
                 self._has_left = True
                 await self._all(db, sql.LEAVE_KEYS, values)
-            where, passes = await self._where(db, values, reclaim)
-            values |= where
-            leased = await self._all(db, sql.LEASE_KEYS, values)
-            rows = await self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
+            if self.is_ranked and (await self._all(db, sql.IS_MIXED))[0][0]:
+                self._passed.forget()
+                passes, lease, claim = False, sql.LEASE_URGENT_KEYS, sql.CLAIM_URGENT_OF_KEYS
+            else:
+                where, passes = await self._where(db, values, reclaim)
+                values |= where
+                lease, claim = sql.LEASE_KEYS, sql.CLAIM_OF_KEYS
+            leased = await self._all(db, lease, values)
+            rows = await self._changed(db, claim, values, refused)
             if passes:
                 limit = len(rows) >= values["count"]
                 last = max(row[0] for row in rows) if limit else None

@@ -3,6 +3,8 @@ parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 __all__ = [
     "ADOPT",
     "ADOPT_ALL",
@@ -16,6 +18,7 @@ __all__ = [
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
     "CLAIM_SUSPECT_OF_KEY",
+    "CLAIM_URGENT_OF_KEYS",
     "COLUMNS_OF",
     "CREATE",
     "CREATE_BESIDE",
@@ -34,9 +37,11 @@ __all__ = [
     "HOLES",
     "INSERT",
     "IN_RANGE",
+    "IS_MIXED",
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
+    "LEASE_URGENT_KEYS",
     "LEAVE_KEYS",
     "LISTEN",
     "MARK_SUSPECTS",
@@ -59,11 +64,13 @@ __all__ = [
     "SESSION",
     "STATES",
     "TABLES",
+    "UPGRADE",
     "UPSERT",
     "equal_key",
     "field_in_json",
     "ids_of",
     "key_in_json",
+    "order",
     "short_key",
     "some_of",
 ]
@@ -101,6 +108,10 @@ _WORK = """{started} timestamptz,
     {error} text
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)"""
 
+# Of the waiting rows only: what becomes of a row adds nothing to it.
+_PRIORITY_INDEX = """CREATE INDEX IF NOT EXISTS {priority_index} ON {table} ({priority}, {id})
+WHERE {status} = 0"""
+
 # One creator at a time: two concurrent CREATE IF NOT EXISTS can fail. Every insert, by any program,
 # wakes the readers.
 CREATE = (
@@ -111,13 +122,21 @@ CREATE = (
     {status} smallint NOT NULL DEFAULT 0,
     {run_at} timestamptz NOT NULL DEFAULT now(),
     {enqueued} timestamptz NOT NULL DEFAULT now(),
+    {priority} integer NOT NULL DEFAULT 0,
     """
     + _WORK,
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
+    _PRIORITY_INDEX,
     """CREATE OR REPLACE FUNCTION {wake}() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_notify(TG_ARGV[0], ''); RETURN NULL; END $$""",
     """CREATE OR REPLACE TRIGGER penstock_wake AFTER INSERT ON {table}
 FOR EACH STATEMENT EXECUTE FUNCTION {wake}({channel_literal})""",
+)
+
+UPGRADE = (
+    CREATE[0],
+    "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {priority} integer NOT NULL DEFAULT 0",
+    _PRIORITY_INDEX,
 )
 
 # What a queue needs besides the user's table. The trigger makes every change of a status one of the
@@ -287,21 +306,57 @@ RETURNING t.{id}, t.{status}, t.{attempts}, {payload_of},
     date_part('epoch', now() - t.{enqueued}), date_part('epoch', t.{enqueued}), """
 
 # Rows that were claimed leave dead entries in the index until the next vacuum: a claim begins
-# behind those that the last one took, and from time to time at the beginning.
-_FIRST = "{status} >= 0"
-_BEHIND = "({status}, {id}) > (0, :behind)"
+# behind those that the last one took, and from time to time at the beginning. Rows of lower
+# priorities that have come since are few.
+_WAITS = "{waits}"
+# Without priorities `urgent` is 0, as the status of what waits is.
+_BEHIND = "{waits} AND ({first}, t.{id}) > (:urgent, :behind)"
+_URGENT = "{is_ranked} AND {waits} AND {rank} < :urgent"
 
-# The oldest of both, each read in the order of the index (status, id). `status = 0` would let the
-# planner take the order from the primary key instead, and walk through all that is processed. A row
-# that was never to wait is due, although the clock may have been set back since.
-CLAIM = (
-    """WITH due AS MATERIALIZED (
-    SELECT {id} FROM {table} AS t WHERE {status} >= 0 AND {status} <= 0
+
+def order(names: Mapping[str, str], ranked: bool) -> dict[str, str]:
+    """The names in statements for the order of claims: by priority and id, or only by id, and for
+    the rows that are waiting, in the order of an index.
+
+    `status = 0` alone would let the planner take the order of ids from the primary key instead, and
+    walk through all that is processed.
+    """
+    rank, status, id = names["priority"], names["status"], names["id"]
+    if not ranked:
+        return {
+            "rank": "0",
+            "waits": f"t.{status} >= 0 AND t.{status} <= 0",
+            "first": f"t.{status}",
+            "is_ranked": "false",
+            "by_index": f"t.{status}, t.{id}",
+            "ranked": "",
+            "with_rank": "",
+        }
+    return {
+        "rank": f"t.{rank}",
+        "waits": f"t.{status} = 0 AND t.{rank} IS NOT NULL",
+        "first": f"t.{rank}",
+        "is_ranked": "true",
+        "by_index": f"t.{rank}, t.{id}",
+        "ranked": f", {rank}",
+        "with_rank": ", p.priority",
+    }
+
+
+_DUE = """AS MATERIALIZED (
+    SELECT t.{id}, {rank} AS rank FROM {table} AS t WHERE {waits}
         AND {attempts} IS NOT NULL
         AND ({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued}){spared}
-    ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
-), expired AS MATERIALIZED (
-    SELECT {id} FROM {table} AS t
+    ORDER BY {by_index} LIMIT :count FOR UPDATE SKIP LOCKED
+)"""
+
+# The first of both, each read in the order of an index. A row that was never to wait is due,
+# although the clock may have been set back since.
+CLAIM = (
+    "WITH due "
+    + _DUE
+    + """, expired AS MATERIALIZED (
+    SELECT t.{id}, {rank} AS rank FROM {table} AS t
     WHERE :reclaim AND {status} >= 9 AND {status} <= 9 AND {expires} <= now()
         AND (NOT ("""
     + _SUSPECT
@@ -310,16 +365,21 @@ CLAIM = (
     + """){spared}
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), oldest AS (
-    SELECT {id} FROM (TABLE due UNION ALL TABLE expired) AS found ORDER BY {id} LIMIT :count
+    SELECT {id} FROM (TABLE due UNION ALL TABLE expired) AS found ORDER BY rank, {id} LIMIT :count
 )
 """
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "NULL{context}"
+    + "NULL, {rank}{context}"
 )
 
-CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
+CLAIM_BEHIND = (
+    CLAIM.replace(
+        "WITH due " + _DUE,
+        f"WITH urgent {_DUE.replace(_WAITS, _URGENT)}, due {_DUE.replace(_WAITS, _BEHIND)}",
+    )
+).replace("(TABLE due", "(TABLE urgent UNION ALL TABLE due")
 
 # What crashed its readers may do so again: it is claimed alone.
 _SUSPECTS = (
@@ -338,7 +398,7 @@ CLAIM_SUSPECT = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "NULL{context}"
+    + "NULL, {rank}{context}"
 )
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
@@ -395,7 +455,7 @@ CLAIM_SUSPECT_OF_KEY = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "oldest.key{context}, oldest.epoch"
+    + "oldest.key, {rank}{context}, oldest.epoch"
 )
 
 # The keys of this reader whose rows are left in the table for now have another owner's name: no
@@ -446,7 +506,49 @@ CLAIM_OF_KEYS = (
     + _CLAIMED
     + "FROM oldest WHERE t.{id} = oldest.{id}"
     + _RETURNING
-    + "oldest.key{context}, oldest.epoch"
+    + "oldest.key, {rank}{context}, oldest.epoch"
+)
+
+# Where waiting rows have several priorities: the keys of the first rows in the order of claims.
+# Each gets as many places as it has among these rows, and its oldest rows take them.
+IS_MIXED = """SELECT (SELECT {rank} FROM {table} AS t WHERE {waits} ORDER BY {by_index} LIMIT 1)
+    < (SELECT {rank} FROM {table} AS t WHERE {waits} ORDER BY {rank} DESC LIMIT 1)"""
+_DUE_NOW = """{waits} AND t.{attempts} IS NOT NULL
+            AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued}){spared}"""
+LEASE_URGENT_KEYS = f"""INSERT INTO {{keys}} AS k (key, owner, expires)
+SELECT key, :owner, now() + :lease * interval '1 s' FROM (
+    SELECT DISTINCT key FROM (
+        SELECT {{key_of}} AS key FROM {{table}} AS t
+        WHERE {_DUE_NOW} AND NOT EXISTS (
+            SELECT FROM {{keys}} AS k
+            WHERE k.key = {{key_of}} AND k.owner IS DISTINCT FROM :owner)
+        ORDER BY {{by_index}} LIMIT :count) AS head) AS keys
+ORDER BY key
+ON CONFLICT (key) DO UPDATE SET expires = excluded.expires WHERE k.owner = excluded.owner
+RETURNING k.key, k.epoch, k.xmax = 0"""
+CLAIM_URGENT_OF_KEYS = (
+    f"""WITH due AS MATERIALIZED (
+    SELECT t.{{id}} AS id, {{rank}} AS rank, k.key, k.epoch
+    FROM {{table}} AS t JOIN {{keys}} AS k ON k.key = {{key_of}}
+    WHERE {_DUE_NOW} AND k.owner = :owner
+), places AS (
+    SELECT key, count(*) AS n FROM (
+        SELECT key FROM due ORDER BY rank, id LIMIT :count) AS first GROUP BY key
+), chosen AS (
+    SELECT id, key, epoch FROM (
+        SELECT due.*, n, row_number() OVER (PARTITION BY key ORDER BY id) AS place
+        FROM due JOIN places USING (key)) AS numbered
+    WHERE place <= n
+), oldest AS MATERIALIZED (
+    SELECT t.{{id}}, chosen.key, chosen.epoch
+    FROM chosen JOIN {{table}} AS t ON t.{{id}} = chosen.id
+    WHERE t.{{status}} = 0 FOR UPDATE OF t
+)
+"""
+    + _CLAIMED
+    + "FROM oldest WHERE t.{id} = oldest.{id}"
+    + _RETURNING
+    + "oldest.key, {rank}{context}, oldest.epoch"
 )
 
 # What a claim has passed by: from the first row that is waiting or in work, the ranges of ids that
@@ -563,16 +665,19 @@ RENEW_KEYS = (
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""
 
-PUT = """INSERT INTO {table} ({payload}, {run_at})
-SELECT p.payload::json, now() + (:delay)::float8 * interval '1 s'
-FROM unnest((:payloads)::text[]) WITH ORDINALITY AS p (payload, place) ORDER BY p.place
+PUT = """INSERT INTO {table} ({payload}, {run_at}{ranked})
+SELECT p.payload::json,
+    coalesce(to_timestamp(p.run_at), now() + (:delay)::float8 * interval '1 s'){with_rank}
+FROM unnest((:payloads)::text[], (:run_ats)::float8[], (:priorities)::int[])
+    WITH ORDINALITY AS p (payload, run_at, priority, place) ORDER BY p.place
 RETURNING {id}"""
 PUT_OWN = """INSERT INTO {own} ({own_payload}, {own_status})
 SELECT p.payload::{payload_type}, 0
 FROM unnest((:payloads)::text[]) WITH ORDINALITY AS p (payload, place) ORDER BY p.place
 RETURNING {own_id}"""
 DELAY_OWN = """INSERT INTO {table} ({id}, {run_at})
-SELECT id, now() + (:delay)::float8 * interval '1 s' FROM unnest((:ids)::{id_type}[]) AS i (id)"""
+SELECT id, coalesce(to_timestamp(run_at), now() + (:delay)::float8 * interval '1 s')
+FROM unnest((:ids)::{id_type}[], (:run_ats)::float8[]) AS i (id, run_at)"""
 INSERT = """INSERT INTO {table} ({columns})
 SELECT {columns} FROM json_populate_recordset(NULL::{table}, (:values)::json)"""
 # The server refuses two rows with one key. Rows are locked in the order of their keys, so that

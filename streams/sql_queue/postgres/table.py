@@ -23,9 +23,10 @@ from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.pooling import check_session
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, Upsert, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
+    Enqueued,
     Refused,
     Store,
     columns_of,
@@ -82,6 +83,7 @@ class PostgresTable(Store):
             if "started" in layout.mirrored
             else "",
         }
+        self._names |= sql.order(self._names, ranked=False)
         self._spared = []
         self._channel = _channel(layout.table)
         self._names["channel"] = quoted(self._channel)
@@ -114,6 +116,7 @@ class PostgresTable(Store):
         make: bool = True,
         there: bool = False,
         context: str | None = None,
+        ranked: bool = False,
     ) -> None:
         if not self._known:
             try:
@@ -122,7 +125,7 @@ class PostgresTable(Store):
             except DatabaseLost as error:
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
-            await self._look(db, fields, make, there, context)
+            await self._look(db, fields, make, there, context, ranked)
             if fields is not None and upsert is not None:
                 await self._look_for_index(db, fields, upsert)
 
@@ -133,6 +136,7 @@ class PostgresTable(Store):
         make: bool,
         there: bool,
         context: str | None,
+        ranked: bool,
     ) -> None:
         where = redacted(self.url)
         if db.info.server_version < _OLDEST:
@@ -156,8 +160,9 @@ class PostgresTable(Store):
         brought = self.layout.context(columns, context)
         names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
         if fields is None:
+            self._rank(needed=ranked)
             for name in NUMBERS:
-                if name in OWN or not self.layout.beside:
+                if name in OWN or not (self.layout.beside or name == PRIORITY):
                     self.layout.check_number(where, name, columns[self.layout.column(name)])
             self._check_types(where)
             names["id_type"] = columns[self.layout.column("id")]
@@ -187,6 +192,28 @@ class PostgresTable(Store):
                 f"Constraint {name!r} of table {self.layout.table!r} in {redacted(self.url)} is "
                 "DEFERRABLE, which no row can be updated by: key= needs one that is not."
             )
+
+    def _rank(self, *, needed: bool) -> None:
+        self.is_ranked = self.layout.ranks(self._columns)
+        if needed and not self.is_ranked:
+            raise ColumnMissing(self.layout.no_priority(redacted(self.url)))
+        if self.is_ranked:
+            kind = self._columns[self.layout.column(PRIORITY)]
+            self.layout.check_number(redacted(self.url), PRIORITY, kind)
+        self._names |= sql.order(self._names, self.is_ranked)
+        self._statements.clear()
+
+    async def upgrade(self) -> bool:
+        if self.layout.mapped:
+            raise CannotOpen(self.layout.no_upgrade(redacted(self.url)))
+        if self.is_ranked:
+            return False
+        async with self._transaction(durable=True) as db:
+            for statement in sql.UPGRADE:
+                await self._all(db, statement, {"table": self._names["table"]})
+            self._columns = await self._types(db)
+        self._rank(needed=True)
+        return True
 
     def _check_types(self, where: str) -> None:
         """Raise CannotOpen if a column cannot hold what a queue writes there."""
@@ -352,42 +379,45 @@ class PostgresTable(Store):
         upsert: Upsert | None = None,
     ) -> None:
         """Queues are also notified explicitly: a user's own table may lack the trigger."""
-        names = self.layout.names()
-        parameters: dict[str, Any]
         if fields is None:
-            text = sql.PUT.partition("RETURNING")[0]
-            payloads = list(map(self._json, values))
-            parameters = {"payloads": payloads, "delay": 0.0}
-            if self.layout.beside:
-                types = dict(await self._all(db, sql.COLUMNS_OF, {"table": names["own"]}))
-                names["payload_type"] = types[self.layout.column("payload")]
-                text = sql.PUT_OWN.partition("RETURNING")[0]
-                parameters = {"payloads": payloads}
-        else:
-            text = sql.INSERT if upsert is None else sql.UPSERT
-            names |= _filling(list(fields), upsert)
-            parameters = {"values": f"[{b','.join(values).decode()}]"}
-        await db.execute(_made(text, names), parameters)
-        if fields is None:
-            await self._all(db, sql.NOTIFY, {"channel": _channel(self.layout.table)})
+            await self._put(db, values)
+            await self._all(db, sql.NOTIFY, {"channel": self._channel})
+            return
+        text = sql.INSERT if upsert is None else sql.UPSERT
+        names = self.layout.names() | _filling(list(fields), upsert)
+        await db.execute(_made(text, names), {"values": f"[{b','.join(values).decode()}]"})
+
+    async def _put(
+        self, db: Connection, values: Sequence[Enqueued], delay: float = 0.0
+    ) -> list[Any]:
+        """Enqueue rows; returns their ids. Those without a time are due in `delay` seconds."""
+        run_ats = [value.run_at for value in values]
+        parameters: dict[str, Any] = {
+            "payloads": [self._json(value.payload) for value in values],
+            "run_ats": run_ats,
+            "priorities": [value.priority for value in values],
+            "delay": delay,
+        }
+        text = sql.PUT_OWN if self.layout.beside else sql.PUT
+        ids = [id for (id,) in await self._all(db, text, parameters)]
+        if self.layout.beside and (delay or any(time is not None for time in run_ats)):
+            late = [(i, t) for i, t in zip(ids, run_ats, strict=True) if delay or t is not None]
+            times = {"ids": [id for id, _ in late], "run_ats": [time for _, time in late]}
+            await self._all(db, sql.DELAY_OWN, {**times, "delay": delay})
+        return ids
 
     def announce(self) -> None:
         """The database does."""
 
-    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
-        texts = [
-            self._json(text.decode() if isinstance(text, bytes) else text) for text in payloads
-        ]
+    async def put(
+        self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
+    ) -> list[Any]:
+        texts = [text.decode() if isinstance(text, bytes) else text for text in payloads]
         async with self._transaction(durable=True) as db:
-            if self.layout.beside:
-                ids = await self._all(db, sql.PUT_OWN, {"payloads": texts})
-                if delay:
-                    values = {"ids": [id for (id,) in ids], "delay": delay}
-                    await self._all(db, sql.DELAY_OWN, values)
-            else:
-                ids = await self._all(db, sql.PUT, {"payloads": texts, "delay": delay})
+            values = [Enqueued(text, None, priority) for text in texts]
+            ids = await self._put(db, values, delay)
             await self._all(db, sql.NOTIFY, {"channel": self._channel})
-        return [id for (id,) in ids]
+        return ids
 
     async def changed(self, within: float) -> bool:
         listening = self._listening

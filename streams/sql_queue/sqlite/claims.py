@@ -48,7 +48,7 @@ class SqliteStore(SqliteTable):
     ) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         behind = self._position.behind(reclaim)
-        values["behind"] = _BEFORE_ALL if behind is None else behind
+        values["urgent"], values["behind"] = behind or (_BEFORE_ALL, _BEFORE_ALL)
         if terms.by is not None:
             values["left_keys"] = [_bytes(key) for key in left]
             return await self._apart(partial(self._claim_by_key, terms.by, values, reclaim))
@@ -153,9 +153,14 @@ class SqliteStore(SqliteTable):
             self._all(db, sql.GO_ON_WITH_KEYS, values)
             for key in values["left_keys"]:
                 self._all(db, sql.LEAVE_KEY, {**values, "key": key})
-            self._all(db, sql.LEASE_KEYS, values)
-            rows = self._changed(db, sql.CLAIM_OF_KEYS, values, refused)
-            last = self._pass_by(db, values, rows) if is_left and refused is None else None
+            lease, claim, passes = sql.LEASE_KEYS, sql.CLAIM_OF_KEYS, is_left and refused is None
+            if self.is_ranked and self._all(db, sql.IS_MIXED)[0][0]:
+                lease, claim, passes = sql.LEASE_URGENT_KEYS, sql.CLAIM_URGENT_OF_KEYS, False
+                self._all(db, sql.FORGET_PASSED)
+                values["behind"] = _BEFORE_ALL
+            self._all(db, lease, values)
+            rows = self._changed(db, claim, values, refused)
+            last = self._pass_by(db, values, rows) if passes else None
             return reclaimed, rows, self._all(db, sql.EPOCHS, values), last
 
         reclaimed, rows, epochs, last = await self._transaction(work, durable=False)

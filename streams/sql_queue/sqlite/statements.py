@@ -9,6 +9,7 @@ __all__ = [
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
     "CLAIM_SUSPECT_OF_KEY",
+    "CLAIM_URGENT_OF_KEYS",
     "CREATE",
     "CREATE_BESIDE",
     "CREATE_KEYS",
@@ -20,9 +21,11 @@ __all__ = [
     "GO_ON_WITH_KEYS",
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
+    "IS_MIXED",
     "LAST",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
+    "LEASE_URGENT_KEYS",
     "LEAVE_KEY",
     "MARK_SUSPECTS",
     "PARK_KEY",
@@ -40,6 +43,7 @@ __all__ = [
     "RETURN",
     "STATE",
     "TABLES",
+    "UPGRADE",
     "ids_of",
     "some_of",
 ]
@@ -56,6 +60,11 @@ _WORK = """{started} REAL,
     {expires} REAL,
     {error} TEXT"""
 
+# Of the waiting rows only: what becomes of a row takes it out, and adds nothing.
+_PRIORITY = "{priority} INTEGER NOT NULL DEFAULT 0"
+_PRIORITY_INDEX = """CREATE INDEX IF NOT EXISTS {priority_index} ON {table} ({priority}, {id})
+WHERE {status} = 0"""
+
 TABLES = """SELECT name FROM sqlite_master
 WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%' ORDER BY name"""
 
@@ -66,10 +75,13 @@ CREATE = (
     {{status}} INTEGER NOT NULL DEFAULT 0,
     {{run_at}} REAL NOT NULL DEFAULT {_NOW},
     {{enqueued}} REAL NOT NULL DEFAULT {_NOW},
-    {_WORK}
+    {_WORK},
+    {_PRIORITY}
 )""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
+    _PRIORITY_INDEX,
 )
+UPGRADE = (f"ALTER TABLE {{table}} ADD COLUMN {_PRIORITY}", _PRIORITY_INDEX)
 
 # What a queue needs besides the user's table. The trigger makes every change of a status one of the
 # user's table, too, in the same transaction.
@@ -131,29 +143,39 @@ _CLAIMED = f"""UPDATE {{table}} SET
 _RETURNING = """
 RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), NULL, {came_at}, """
 
-# The oldest of both, each read in the order of the index (status, id). A row that was never to
-# wait is due, although the clock may have been set back since. A claim begins behind those that the
-# last one took, and from time to time at the beginning: rows that are not due may be many.
+_DUE = """SELECT * FROM (
+            SELECT {rank} AS rank, {id} AS id FROM {table} {indexed}
+                WHERE {status} = 0 AND {where}
+                AND {attempts} IS NOT NULL
+                AND {is_due}{spared}
+            ORDER BY {by_index} LIMIT :count)"""
+
+# The first of both, each read in the order of an index. A row that was never to wait is due,
+# although the clock may have been set back since. A claim begins behind those that the last one
+# took, and from time to time at the beginning: rows that are not due may be many. Rows of lower
+# priorities that have come since are few.
 CLAIM = (
     _CLAIMED
     + """WHERE {id} IN (
-    SELECT * FROM (
-        SELECT * FROM (
-            SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
-                AND {attempts} IS NOT NULL
-                AND {is_due}{spared}
-            ORDER BY {id} LIMIT :count)
+    SELECT id FROM (
+        """
+    + _DUE.replace("{where}", "{is_urgent}")
+    + """
+        UNION ALL """
+    + _DUE.replace("{where}", "{is_behind}")
+    + """
         UNION ALL SELECT * FROM (
-            SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
+            SELECT {rank} AS rank, {id} AS id FROM {table}
+                WHERE :reclaim AND {status} = 9 AND {expires} <= :now
                 AND (NOT """
     + _SUSPECT
     + " OR "
     + _EXHAUSTED
     + """){spared}
             ORDER BY {id} LIMIT :count)
-    ) ORDER BY 1 LIMIT :count)"""
+    ) ORDER BY rank, id LIMIT :count)"""
     + _RETURNING
-    + "NULL{context}"
+    + "NULL, {rank}{context}"
 )
 
 # What crashed its readers may do so again: it is claimed alone.
@@ -166,7 +188,7 @@ CLAIM_SUSPECT = (
     + f"""WHERE {{id}} IN (
     SELECT {{id}} FROM {{table}} WHERE {_SUSPECTS} ORDER BY {{id}} LIMIT 1)"""
     + _RETURNING
-    + "NULL{context}"
+    + "NULL, {rank}{context}"
 )
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
@@ -202,7 +224,7 @@ CLAIM_SUSPECT_OF_KEY = (
         {spared}
     ORDER BY {id} LIMIT 1)"""
     + _RETURNING
-    + "CAST({key} AS BLOB){context}"
+    + "CAST({key} AS BLOB), {rank}{context}"
 )
 
 # What is left may be most of the table. So claims begin behind the rows that one for all has passed
@@ -240,7 +262,30 @@ CLAIM_OF_KEYS = (
             EXCEPT SELECT key FROM temp.penstock_passed){spared}
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
-    + "CAST({key} AS BLOB){context}"
+    + "CAST({key} AS BLOB), {rank}{context}"
+)
+# Where waiting rows have several priorities: the keys of the first rows in the order of claims.
+# Each gets as many places as it has among these rows, and its oldest rows take them.
+IS_MIXED = """SELECT (SELECT {rank} FROM {table} WHERE {status} = 0 ORDER BY {rank} LIMIT 1)
+    IS NOT (SELECT {rank} FROM {table} WHERE {status} = 0 ORDER BY {rank} DESC LIMIT 1)"""
+LEASE_URGENT_KEYS = LEASE_KEYS.replace("ORDER BY {id}", "ORDER BY {by_index}")
+CLAIM_URGENT_OF_KEYS = (
+    _CLAIMED
+    + """WHERE {id} IN (
+    WITH due AS MATERIALIZED (
+        SELECT {rank} AS rank, {id} AS id, {key} AS key FROM {table}
+        WHERE {status} = 0 AND {attempts} IS NOT NULL AND {is_due} AND {key} IN (
+            SELECT key FROM {keys} WHERE owner = :owner){spared}
+    ), places AS (
+        SELECT key, count(*) AS n FROM (SELECT key FROM due ORDER BY rank, id LIMIT :count)
+        GROUP BY key
+    )
+    SELECT id FROM (
+        SELECT id, n, row_number() OVER (PARTITION BY due.key ORDER BY id) AS place
+        FROM due JOIN places ON places.key = due.key)
+    WHERE place <= n)"""
+    + _RETURNING
+    + "CAST({key} AS BLOB), {rank}{context}"
 )
 # Keys are passed as bytes: a text in SQLite may be any bytes.
 EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"
@@ -304,4 +349,5 @@ WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
 
-PUT = "INSERT INTO {table} ({payload}, {run_at}, {enqueued}) VALUES (?, ?, ?) RETURNING {id}"
+PUT = """INSERT INTO {table} ({payload}, {run_at}, {enqueued}{ranked})
+VALUES (?, ?, ?{with_rank}) RETURNING {id}"""

@@ -33,11 +33,12 @@ from penstock.streams.base.errors import (
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.position import Position
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, Layout, Upsert, quoted
+from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
+    Enqueued,
     Refused,
     Store,
     columns_of,
@@ -102,6 +103,7 @@ class SqliteTable(Store):
             "is_due": f"({names['run_at']} IS NULL OR {_seconds(names['run_at'])} <= :now "
             f"OR {_seconds(names['run_at'])} <= {_seconds(names['enqueued'])})",
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
+            **_order(names, ranked=False),
         }
         if layout.beside:
             # A trigger may not name the schema of a table; `_look_beside` says what it mirrors.
@@ -130,12 +132,15 @@ class SqliteTable(Store):
         make: bool = True,
         there: bool = False,
         context: str | None = None,
+        ranked: bool = False,
     ) -> None:
         if (there or not make) and not Path(self._path).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
-            look = partial(self._look, fields=fields, make=make, there=there, context=context)
+            look = partial(
+                self._look, fields=fields, make=make, there=there, context=context, ranked=ranked
+            )
             await self._transaction(look, writing=make)
             if fields is not None and upsert is not None:
                 await self._transaction(partial(self._look_for_index, fields=fields, upsert=upsert))
@@ -151,6 +156,7 @@ class SqliteTable(Store):
         make: bool,
         there: bool,
         context: str | None,
+        ranked: bool,
     ) -> None:
         columns = self._columns(db)
         if not columns:
@@ -169,10 +175,25 @@ class SqliteTable(Store):
         )
         if fields is None:
             for name in NUMBERS:
-                if name in OWN or not self.layout.beside:
+                if name != PRIORITY and (name in OWN or not self.layout.beside):
                     self.layout.check_number(self._file, name, self._kind(db, name))
+            self._rank(db, needed=ranked)
             if self.layout.beside:
                 self._look_beside(db, make)
+
+    def _rank(self, db: sqlite3.Connection, *, needed: bool) -> None:
+        self.is_ranked = self.layout.ranks(self._columns(db))
+        if needed and not self.is_ranked:
+            raise ColumnMissing(self.layout.no_priority(self.url))
+        if self.is_ranked:
+            self.layout.check_number(self._file, PRIORITY, self._kind(db, PRIORITY))
+        index = self._names["priority_index"] if self._has_priority_index(db) else None
+        self._names |= _order(self._names, self.is_ranked, index)
+
+    def _has_priority_index(self, db: sqlite3.Connection) -> bool:
+        text = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
+        name = self._names["priority_index"][1:-1].replace('""', '"')
+        return self.is_ranked and db.execute(text, (name,)).fetchone() is not None
 
     def _look_for_index(
         self, db: sqlite3.Connection, fields: Sequence[str], upsert: Upsert
@@ -335,16 +356,15 @@ class SqliteTable(Store):
         values: list[Any],
         upsert: Upsert | None = None,
     ) -> None:
-        names = self.layout.names()
         if fields is not None:
             db.executemany(self._insertion(list(fields), upsert), values)
         elif self.layout.beside:
-            text = sql.PUT_OWN.removesuffix(" RETURNING {own_id}").format_map(names)
-            db.executemany(text, [(value,) for value in values])
+            for value in values:
+                self._put_own(db, value)
         else:
             now = clock.wall()
-            text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
-            db.executemany(text, [(value, now, now) for value in values])
+            text = sql.PUT.removesuffix(" RETURNING {id}").format_map(self._names)
+            db.executemany(text, [self._put_in(value, now) for value in values])
 
     def _insertion(self, fields: Sequence[str], upsert: Upsert | None) -> str:
         columns = ", ".join(map(quoted, fields))
@@ -352,22 +372,48 @@ class SqliteTable(Store):
         end = "" if upsert is None else f" {upsert.clause(fields)}"
         return f"INSERT INTO {self.layout.names()['table']} ({columns}) VALUES ({places}){end}"
 
-    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
-        now = clock.wall()
-        text = (sql.PUT_OWN if self.layout.beside else sql.PUT).format_map(self._names)
+    async def upgrade(self) -> bool:
+        if self.layout.mapped:
+            raise CannotOpen(self.layout.no_upgrade(self._file))
+
+        def work(db: sqlite3.Connection) -> bool:
+            if self.layout.ranks(self._columns(db)):
+                return False
+            for statement in sql.UPGRADE:
+                db.execute(statement.format_map(self._names))
+            self._rank(db, needed=True)
+            return True
+
+        return await self._transaction(work)
+
+    async def put(
+        self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
+    ) -> list[Any]:
+        run_at = clock.wall() + delay if delay else None
         texts = [p.decode() if isinstance(p, bytes) else p for p in payloads]
+        values = [Enqueued(text, run_at, priority) for text in texts]
 
         def work(db: sqlite3.Connection) -> list[Any]:
             if self.layout.beside:
-                ids = [db.execute(text, (each,)).fetchall()[0][0] for each in texts]
-                if delay:
-                    self._many(db, sql.DELAY_OWN, [(id, now + delay, now) for id in ids])
-                return ids
-            return [db.execute(text, (each, now + delay, now)).fetchall()[0][0] for each in texts]
+                return [self._put_own(db, value) for value in values]
+            now, text = clock.wall(), sql.PUT.format_map(self._names)
+            puts = [self._put_in(value, now) for value in values]
+            return [db.execute(text, put).fetchall()[0][0] for put in puts]
 
         ids = await self._transaction(work)
         self.announce()
         return ids
+
+    def _put_in(self, value: Enqueued, now: float) -> tuple[Any, ...]:
+        """The parameters of PUT."""
+        run_at = now if value.run_at is None else value.run_at
+        return (value.payload, run_at, now, *([value.priority] if self.is_ranked else []))
+
+    def _put_own(self, db: sqlite3.Connection, value: Enqueued) -> Any:
+        ((id,),) = db.execute(sql.PUT_OWN.format_map(self._names), (value.payload,)).fetchall()
+        if value.run_at is not None:
+            self._many(db, sql.DELAY_OWN, [(id, value.run_at, clock.wall())])
+        return id
 
     def announce(self) -> None:
         for store in list(_stores):
@@ -435,6 +481,35 @@ class SqliteTable(Store):
             f"CASE WHEN json_valid({payload}) "
             f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
         )
+
+
+def _order(names: Mapping[str, str], ranked: bool, index: str | None = None) -> dict[str, str]:
+    """The names in statements for the order of claims: by priority and id, or only by id.
+
+    Without statistics SQLite would read all waiting rows and sort them, unless told the `index`.
+    """
+    if not ranked:
+        return {
+            "rank": "0",
+            "waits": f"{names['status']} = 0",
+            "indexed": "",
+            "by_index": names["id"],
+            "is_urgent": "FALSE",
+            "is_behind": f"{names['id']} > :behind",
+            "ranked": "",
+            "with_rank": "",
+        }
+    rank, id = names["priority"], names["id"]
+    return {
+        "rank": rank,
+        "waits": f"{names['status']} = 0 AND {rank} IS NOT NULL",
+        "indexed": "" if index is None else f"INDEXED BY {index}",
+        "by_index": f"{rank}, {id}",
+        "is_urgent": f"{rank} < :urgent",
+        "is_behind": f"({rank}, {id}) > (:urgent, :behind)",
+        "ranked": f", {rank}",
+        "with_rank": ", ?",
+    }
 
 
 @contextmanager

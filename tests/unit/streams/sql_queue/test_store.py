@@ -22,6 +22,7 @@ from penstock.streams.sql_queue import (
     Store,
     open_store,
 )
+from penstock.streams.sql_queue.store import Enqueued
 from tests.helpers.beside import use_own
 
 MINE = ClaimTerms("me")
@@ -137,7 +138,7 @@ def test_a_settlement_with_a_lost_row_writes_nothing_at_all(database: str) -> No
             (stolen,) = (await mine.claim(1, GONE)).rows
             await mine.claim(1, YOURS)
             (held,) = (await mine.claim(1, MINE)).rows
-            parts: Parts = {Insertion(results, None): ["{}"]}
+            parts: Parts = {Insertion(results, None): [Enqueued("{}")]}
             settlement = Settlement(finished=[stolen, held], parts=parts)
             assert await mine.settle(settlement, MINE) == [stolen]
             assert await statuses(results) == []
@@ -158,7 +159,7 @@ def test_a_settlement_whose_answer_was_lost_is_not_written_twice(database: str) 
                 [finished],
                 [Failure(failed, "no")],
                 [returned],
-                {Insertion(results, None): ["{}"]},
+                {Insertion(results, None): [Enqueued("{}")]},
             )
             assert await mine.settle(settlement, MINE) == []
             assert await mine.settle(settlement, MINE) == []
@@ -519,7 +520,7 @@ def test_plain_sql_wakes_a_reader_of_postgres(postgres: str) -> None:
     run(work)
 
 
-def test_claims_of_postgres_walk_the_index_of_status_and_id(postgres: str) -> None:
+def test_claims_of_postgres_walk_an_index_of_what_waits(postgres: str) -> None:
     async def work() -> None:
         from penstock.streams.sql_queue.postgres import statements as postgres_sql
 
@@ -536,6 +537,7 @@ def test_claims_of_postgres_walk_the_index_of_status_and_id(postgres: str) -> No
                 "exhausted": "no",
                 "reclaim": True,
                 "behind": 5,
+                "urgent": 0,
                 "suspect": -1,
             }
             for text in (postgres_sql.CLAIM, postgres_sql.CLAIM_BEHIND):
@@ -543,7 +545,9 @@ def test_claims_of_postgres_walk_the_index_of_status_and_id(postgres: str) -> No
                 async with mine._using() as connection:  # type: ignore[attr-defined]
                     plan = await (await connection.execute(steered, values)).fetchall()
                 lines = "\n".join(line for (line,) in plan)
-                assert "queue_status_id" in lines
+                assert "queue_status_id" in lines  # for expired leases
+                assert not mine.is_ranked or "queue_priority" in lines
+                assert "Sort Key: t.id" not in lines
                 assert "Seq Scan" not in lines
 
     run(work)

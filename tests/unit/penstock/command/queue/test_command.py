@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -623,3 +623,47 @@ def test_without_rows_that_ended_there_is_nothing_to_replay(penstock: Penstock, 
     result = penstock("queue", "replay", url, "--window", "0.000001")
     assert result.status == 1
     assert "no row ended in the last" in result.err
+
+
+def test_put_takes_a_time_and_a_priority_and_peek_and_stats_show_them(
+    penstock: Penstock, database: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "new.jsonl"
+    options = (["--priority", "5"], ["--priority=-5"], ["--at", "2090-01-31T08:00Z"])
+    for n, given in enumerate([*options, ["--at", "2h", "--priority", "1"]], 1):
+        file.write_text(f'{{"n": {n}}}\n')
+        assert penstock("queue", "put", database, "--input", file, *given).status == 0
+    found = lines(penstock("queue", "peek", database).out)
+    assert [row["payload"]["n"] for row in found] == [2, 3, 4, 1]
+    assert [row.get("priority") for row in found] == [-5, None, 1, 5]
+    assert "+00:00" in found[1]["run_at"]
+    shown = penstock("queue", "stats", database).out
+    assert "  priority  1 of -5, 1 of 0, 1 of 1, 1 of 5\n" in shown
+    assert "; row 2 is first" in shown
+
+
+@pytest.mark.parametrize("option", [("--at", "soon"), ("--at", "25:00"), ("--priority", "1.5")])
+def test_put_refuses_what_is_no_time_and_no_priority(
+    penstock: Penstock, url: str, option: tuple[str, str]
+) -> None:
+    result = penstock("queue", "put", url, *option)
+    assert result.status == 2
+    assert option[0] in result.err
+
+
+def test_a_table_of_an_older_version_is_upgraded_by_a_command_that_the_error_names(
+    penstock: Penstock, url: str, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
+        db.execute("DROP INDEX queue_priority")
+        db.execute("ALTER TABLE queue DROP COLUMN priority")
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"n": 1}\n')
+    put = ("queue", "put", url, "--priority", "5", "--input", file)
+    refused = penstock(*put)
+    assert refused.status == 2
+    assert f"penstock queue upgrade {url} --table queue" in refused.err
+    assert penstock("queue", "upgrade", url).err.endswith("'queue' has priorities now\n")
+    assert penstock("queue", "upgrade", url).err.endswith("'queue' lacks nothing\n")
+    assert penstock(*put).status == 0
+    assert penstock("queue", "upgrade", url, "--column", "id=id").status == 2
