@@ -28,6 +28,8 @@ Errors:  a late event, whose time was passed by more than the `keep` of the tabl
 
 An event is done when it is kept, and with a store in the commit that writes it; its result is
 committed when all sinks have accepted it. See docs/how-to/joins.md.
+
+What an event finds in a `database_table`, and when, is described there.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from sys import maxsize
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.errors import BuildError, describe
@@ -47,6 +49,7 @@ from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.joins.database_table import DatabaseTable
 from penstock.streams.joins.lookup_stage import LookupStage
 from penstock.streams.joins.sides import MergedSides, TableFirst
 from penstock.streams.joins.table import Table
@@ -69,6 +72,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
+@overload
 def lookup(
     table: Table[U],
     by: By[T],
@@ -78,7 +82,25 @@ def lookup(
     late: OnError = "skip",
     name: str | None = None,
     on_error: OnError = "stop",
-) -> Callable[[Flowable[T]], Flowable[tuple[T, U | None]]]:
+) -> Callable[[Flowable[T]], Flowable[tuple[T, U | None]]]: ...
+
+
+@overload
+def lookup(
+    table: DatabaseTable, by: By[T], *, on_error: OnError = "stop"
+) -> Callable[[Flowable[T]], Flowable[tuple[T, dict[str, Any] | None]]]: ...
+
+
+def lookup(
+    table: Table[Any] | DatabaseTable,
+    by: By[Any],
+    *,
+    as_of: By[Any] | None = None,
+    wait: float | timedelta = 0.0,
+    late: OnError = "skip",
+    name: str | None = None,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, Any]]]:
     """Pair each event with the row of a `table` that has its key `by` (a name, an index or a
     function) and was valid at its time.
 
@@ -94,6 +116,9 @@ def lookup(
     identifies the stage there; the default is "lookup by ...". Results have no times of their own.
     Raises BuildError for wrong options.
 
+    In a `database_table` each event finds the row of its key as it is now; the other options but
+    `on_error` are for tables of streams.
+
     >>> from penstock import event_time, for_each, from_iterable, lookup, run, table
     >>> rows = from_iterable([{"user": "ann", "at": 0, "plan": "free"}])
     >>> plans = table(rows, by="user", time="at")
@@ -103,16 +128,26 @@ def lookup(
     ann {'user': 'ann', 'at': 0, 'plan': 'free'}
     bob None
     """
+    Key(by)
+    check_policy(on_error, "lookup")
+    if isinstance(table, DatabaseTable):
+        given = {"as_of": as_of is not None, "wait": wait != 0, "late": late != "skip"}
+        for option, is_given in {**given, "name": name is not None}.items():
+            if is_given:
+                raise BuildError(
+                    f"lookup({option}=...) is for tables of streams: a database_table has the rows "
+                    "as they are now, and no state"
+                )
+        return _in_database(table, by, on_error)
     if not isinstance(cast(object, table), Table):
         raise BuildError(
-            f"lookup({describe(table, 80)}): give a table(stream, by), whose rows have times"
+            f"lookup({describe(table, 80)}): give a table(stream, by), whose rows have times, or a "
+            "database_table(url, table, by, ttl=)"
         )
-    Key(by)
     seconds = seconds_in("lookup", wait=wait)
     store: Store | None = table.store
     check_store("lookup", store, name)
     check_policy(late, "lookup", option="late")
-    check_policy(on_error, "lookup")
     times = (
         None if as_of is None else timed_by(as_of, 0.0, IDLE, MAX_AHEAD, on_error, option="as_of")
     )
@@ -168,5 +203,34 @@ def lookup(
             return TableFirst(stage, run, info, streams, prefetch)
 
         return several(source, [table.stream], make, info)
+
+    return on_stream(read, "lookup")
+
+
+def _in_database(
+    table: DatabaseTable, by: By[Any], on_error: OnError
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, Any]]]:
+    # Imported here: most pipelines read or write no database.
+    from penstock.streams.joins.database_stage import MOST_WAITING, DatabaseStage
+
+    key = key_name(by)
+    info = StageInfo(
+        "lookup",
+        (f"by {key}" if key == table.by else f"by {key} in {table.by}") + f" of {table.name}",
+        MOST_WAITING,
+        f"keeps {table.cache:,} rows for {table.ttl:g} s",
+        routed=routed_by(on_error),
+        placement=Placement(by=by, reads=(by,)),
+        picture=Picture(calls=called_name(by)),
+    )
+
+    def read(source: Any) -> Any:
+        for stream in source.chain():
+            stream.info.require_no_group(f"lookup outside, by {key}")
+
+        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> DatabaseStage:
+            return DatabaseStage(downstream, run, info, by, table, on_error)
+
+        return source.then(make, info)
 
     return on_stream(read, "lookup")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.operators.batch import batch
     from penstock.operators.chunk import chunk
     from penstock.operators.count_over_time import count_over_time
+    from penstock.operators.database_table import database_table
     from penstock.operators.distinct_within import distinct_within
     from penstock.operators.event_time import event_time
     from penstock.operators.group_by import group_by
@@ -120,6 +121,7 @@ __all__ = [
     "chunk",
     "collect",
     "count_over_time",
+    "database_table",
     "dead_letters",
     "distinct_within",
     "drop_newest",
@@ -172,6 +174,7 @@ _PUBLIC = {
     "operators.batch": ("batch",),
     "operators.chunk": ("chunk",),
     "operators.count_over_time": ("count_over_time",),
+    "operators.database_table": ("database_table",),
     "operators.distinct_within": ("distinct_within",),
     "operators.event_time": ("event_time",),
     "operators.group_by": ("group_by",),

@@ -28,6 +28,7 @@ from penstock import (
     batch as batch,
     chunk as chunk,
     count_over_time as count_over_time,
+    database_table as database_table,
     distinct_within as distinct_within,
     event_time as event_time,
     group_by as group_by,

@@ -11,7 +11,8 @@ from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import DatabaseUnavailable
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
-from penstock.streams.sql_queue.store import DatabaseLost, Store
+from penstock.streams.sql_queue.rows import Database
+from penstock.streams.sql_queue.store import DatabaseLost
 
 __all__ = ["Reconnecting"]
 
@@ -22,16 +23,22 @@ _SOON, _LATEST = 0.05, 2.0
 # Seconds after which it is said that a call waits.
 _SILENT = 4.0
 
+_LEASES = (
+    "Rows whose outcomes could not be recorded are processed again when their leases have run out."
+)
+
 
 class Reconnecting:
     """Calls to one database, repeated while it is unavailable, for at most `patience` seconds.
 
     `lost` counts the outages. A call that takes longer than four seconds is said to wait, with
-    whom it waits for if the database knows that.
+    whom it waits for if the database knows that. `after` says what becomes of events when the
+    patience is over.
     """
 
-    def __init__(self, run: Run, store: Store, patience: float) -> None:
+    def __init__(self, run: Run, store: Database, patience: float, after: str = _LEASES) -> None:
         self._run = run
+        self._after = after
         self._store = store
         self._name = redacted(store.url)
         # How many calls wait, since when the first does, and how long others did before.
@@ -98,9 +105,8 @@ class Reconnecting:
                     )
                 if now - since >= self.patience:
                     raise DatabaseUnavailable(
-                        f"{self._name} could not be used for {self.patience:g} s: {error}. Rows "
-                        "whose outcomes could not be recorded are processed again when their "
-                        "leases have run out."
+                        f"{self._name} could not be used for {self.patience:g} s: {error}. "
+                        f"{self._after}"
                     ) from error
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LATEST)

@@ -308,8 +308,16 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             f"({columns})"
         )
 
+    def without(self, database: str, fields: Sequence[str], there: Iterable[str]) -> str:
+        """The error message for columns of a table, no queue, that are not `there`."""
+        names = ", ".join(map(repr, fields))
+        return (
+            f"Table {self.table!r} in {database} has no column{'s' * (len(fields) > 1)} {names}; "
+            f"it has: {', '.join(there)}."
+        )
+
     def lacking(self, database: str, columns: Iterable[str]) -> str:
-        """The error message for missing columns."""
+        """The error message for missing columns of a queue."""
         names = ", ".join(map(repr, columns))
         beside = (
             ""

@@ -9,10 +9,11 @@ from typing import Any
 from penstock.streams.base.database_url import database_at, file_of, parameters, redacted
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
+from penstock.streams.sql_queue.rows import KeyedRows
 from penstock.streams.sql_queue.schema import Layout
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["database_of", "open_store", "place_of"]
+__all__ = ["database_of", "open_rows", "open_store", "place_of"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
 
@@ -41,6 +42,21 @@ def open_store(
         raise missing_extra(f"A queue in PostgreSQL needs psycopg ({error})", "postgres") from error
     parameters(url)
     return PostgresStore(url, Layout(table, columns, beside, LONGEST_NAME))
+
+
+def open_rows(url: str, table: str) -> KeyedRows:
+    """The rows of a table by their keys, not connected yet. Raises as `open_store`."""
+    if _scheme(url) == "sqlite":
+        from penstock.streams.sql_queue.sqlite.rows import SqliteRows
+
+        return SqliteRows(url, file_of(url), Layout(table))
+    try:
+        from penstock.streams.sql_queue.postgres.rows import PostgresRows
+        from penstock.streams.sql_queue.postgres.table import LONGEST_NAME
+    except ImportError as error:
+        raise missing_extra(f"A table in PostgreSQL needs psycopg ({error})", "postgres") from error
+    parameters(url)
+    return PostgresRows(url, Layout(table, longest=LONGEST_NAME))
 
 
 def _scheme(url: Any) -> str:

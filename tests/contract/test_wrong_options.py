@@ -23,6 +23,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "chunk": (5,),
     "collect": ([],),
     "count_over_time": ("from",),
+    "database_table": ("sqlite:///shop.db", "plans", "user", 60),
     "dead_letters": ("letters.jsonl",),
     "distinct_within": (10, "n"),
     "event_time": ("at",),

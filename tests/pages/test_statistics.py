@@ -67,6 +67,7 @@ STAGES = {
     "streams/windows/stage.py:statistics": ("Operators", "`window`"),
     "streams/joins/join_stage.py:statistics": ("Operators", "`join`"),
     "streams/joins/lookup_stage.py:statistics": ("Operators", "`lookup`"),
+    "streams/joins/database_stage.py:statistics": ("Operators", "`lookup` in a `database_table`"),
     "streams/joins/sides.py:statistics": (
         "Operators",
         "`stateful`, `window`, `join`, `lookup`, `count_over_time`, others with a store",

@@ -140,7 +140,7 @@ def test_a_column_that_is_missing_ends_the_run_by_one_error(how: str, tmp_path: 
     job = Job(tmp_path, how, ["client", "number", "colour"])
     status, said = job.ended()
     assert status == 1
-    assert "ColumnMissing: Table 'results' in out.db lacks 'colour'" in said
+    assert "ColumnMissing: Table 'results' in out.db has no column 'colour'" in said
     assert "after the first error" not in said
 
 

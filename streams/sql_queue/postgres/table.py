@@ -63,6 +63,12 @@ Connection = AsyncConnection[tuple[Any, ...]]
 class PostgresTable(Store):
     """Connects, looks at its table, inserts and waits; claims and settles in a subclass."""
 
+    needs = (
+        "A reader or writer needs SELECT, INSERT and UPDATE on {table!r}; with by= also on its "
+        "table of keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
+    )
+    """The rights that it needs."""
+
     def __init__(self, url: str, layout: Layout) -> None:
         self.url = url
         self.layout = layout
@@ -155,6 +161,8 @@ class PostgresTable(Store):
             columns = await self._types(db)
             self.near = self.layout.near(tables)
         elif lacks := self.layout.missing(columns, fields):
+            if fields is not None:
+                raise ColumnMissing(self.layout.without(where, lacks, columns))
             raise ColumnMissing(self.layout.lacking(where, lacks))
         self._columns = columns
         brought = self.layout.context(columns, context)
@@ -297,9 +305,8 @@ class PostgresTable(Store):
                 yield await self._connected()
             except errors.InsufficientPrivilege as error:
                 raise RightsMissing(
-                    f"{redacted(self.url)}: {first_line(error)}. A reader or writer needs SELECT, "
-                    f"INSERT and UPDATE on {self.layout.table!r}; with by= also on its table of "
-                    "keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
+                    f"{redacted(self.url)}: {first_line(error)}. "
+                    + self.needs.format(table=self.layout.table)
                 ) from error
             except psycopg.Error as error:
                 if _may_pass(error):

@@ -45,7 +45,7 @@ from penstock.streams.sql_queue.store import (
     payload_of,
 )
 
-__all__ = ["SqliteTable", "json_path", "refusals"]
+__all__ = ["SqliteTable", "json_path", "refusals", "which_file"]
 
 # Seconds between two polls of an idle database, at first and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -168,6 +168,8 @@ class SqliteTable(Store):
                 db.execute(statement.format_map(self._names))
             self.near = self.layout.near(tables)
         elif lacks := self.layout.missing(columns, fields):
+            if fields is not None:
+                raise ColumnMissing(self.layout.without(self._file, lacks, columns))
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
         brought = self.layout.context(columns, context)
         self._names["context"] = "".join(
@@ -238,7 +240,7 @@ class SqliteTable(Store):
         return [row[0] for row in rows]
 
     def _connected(self) -> sqlite3.Connection:
-        if self._db is not None and self._which != _which_file(self._path):
+        if self._db is not None and self._which != which_file(self._path):
             # The connection would go on with what has no name any more, and see nothing of others.
             raise DatabaseUnavailable(
                 f"{self._file} was removed or replaced while it was in use. What was recorded "
@@ -249,13 +251,17 @@ class SqliteTable(Store):
             # By its whole path: the program may change its folder in the meantime.
             db = sqlite3.connect(self._path, timeout=0, isolation_level=None)
             try:
-                db.execute("PRAGMA journal_mode = WAL")
+                self._prepare(db)
             except BaseException:
                 db.close()
                 raise
-            self._db, self._which = db, _which_file(self._path)
+            self._db, self._which = db, which_file(self._path)
             self._durable = None
         return self._db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """A connection was made."""
+        db.execute("PRAGMA journal_mode = WAL")
 
     async def _transaction(
         self,
@@ -532,7 +538,7 @@ def _literal(value: Any) -> str:
     return f"x'{value.hex()}'" if isinstance(value, bytes) else repr(value)
 
 
-def _which_file(path: str) -> tuple[int, int] | None:
+def which_file(path: str) -> tuple[int, int] | None:
     """The device and inode of a file, which tell it from others; None if there is none."""
     try:
         found = os.stat(path)

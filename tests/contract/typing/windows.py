@@ -11,6 +11,7 @@ from penstock import (
     Window,
     agg,
     calendar,
+    database_table,
     event_time,
     from_iterable,
     join,
@@ -149,3 +150,5 @@ assert_type(
 )
 newest = table(payments, lambda payment: payment.client)
 assert_type(orders.pipe(lookup(newest, "client", wait=5)), Flowable[tuple[Order, Payment | None]])
+plans = database_table("sqlite:///shop.db", "plans", "user_id", ttl=60)
+assert_type(orders.pipe(lookup(plans, "client")), Flowable[tuple[Order, dict[str, Any] | None]])

@@ -52,6 +52,7 @@ from penstock.streams.rx.lift import HOLD
 from penstock.streams.temporal.periods.intervals import Period
 from tests.helpers.reactive_streams.between import anew, begun
 from tests.helpers.reactive_streams.case import Case, numbers_up_to
+from tests.helpers.rows_by_key import RowsByKey
 
 __all__ = ["OPERATORS"]
 
@@ -373,6 +374,12 @@ OPERATORS = [
             as_of=lambda number: number,
         ),
         lambda n: [(number, None) for number in range(n)],
+    ),
+    _operator(
+        "lookup in a database_table",
+        lookup(RowsByKey(seconds=0.01).table(ttl=60), lambda number: number),
+        lambda n: [(number, None) for number in range(n)],
+        synchronous=False,
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),

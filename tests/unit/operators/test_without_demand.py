@@ -64,7 +64,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 _MAPPING = ("concat_map", "exhaust_map", "flat_map", "flat_map_latest", "switch_map")
 # They read no events.
-_NO_OPERATORS = {"Group", "in_processes", "in_threads", "table", "using"}
+_NO_OPERATORS = {"Group", "database_table", "in_processes", "in_threads", "table", "using"}
 
 _NAMES = sorted({*with_pages("operators"), *rx.__all__} - _NO_OPERATORS)
 
